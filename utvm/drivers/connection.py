@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rest of the project sees of a board: one class, whatever the board is and however it is reached."""
+"""An open board, for the rest of the project: one class for every board and driver."""
 
 import contextlib
 import logging
@@ -30,38 +30,35 @@ _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", 
 _LOOK = 0.1  # Seconds in which a debugger notices that a core has halted.
 
 WORTH_MOVING = 16 * 1024 * 1024
-"""Of :class:`Bench`, where nothing slow is in between."""
+"""Default of :attr:`Connection.worth_moving`."""
 
 
 class Checkable(Protocol):
-    """Something that a board needs."""
+    """A process or probe of a board."""
 
     def check(self) -> None:
-        """Raise ProbeError if it has died, or has been unplugged."""
+        """Raise ProbeError if it has ended or was unplugged."""
 
 
 class Connection:
-    """A board that is powered, connected and ours.
-
-    Parts that it has not are absent: a process has no debug port, and so has what else needs one to be reached.
+    """An open board. Some have no debug port: a process, for instance.
 
     Attributes:
-        board: what the board is.
+        board: its record.
         kind: ``physical``, ``virtual`` or ``process``.
-        model: what the board is in the end, in words: on a desk, or software, and whose.
-        capabilities: what suites may need and this one has.
-        logs: the folder of what is said by what was started for it.
-        probe: what drives its debug port, in words.
-        serial: serial number of the probe, or an empty string where there is none.
-        console: its serial line, or None where there is none, or a physical board's cannot be found.
-        worth_moving: bytes that a test may write and read back in a minute or so.
+        model: description: a physical board or a software model, and whose.
+        capabilities: features that suites may require.
+        logs: folder with the logs of its processes.
+        probe: description of its probe.
+        serial: serial number of its probe, or empty.
+        console: its serial line, or None.
+        worth_moving: bytes that a test can write and read back in about a minute.
 
     Args:
-        port: its debug port.
-        services: what it needs and what may die.
+        services: its processes and probe, which may fail.
         machine: the process whose power can be switched.
-        emulated: an emulator knows not all of the chip's registers, and is reset where a chip is only halted.
-        unit: what its cycle counter counts, where that is not usual for its kind.
+        emulated: True for an emulator, which lacks some registers and is reset where a chip is only halted.
+        unit: unit of its cycle counter, if not the usual one of its kind.
     """
 
     def __init__(
@@ -100,7 +97,7 @@ class Connection:
 
     @property
     def has_debug_port(self) -> bool:
-        """Whether its memory and its core can be reached from outside."""
+        """True if it has a debug port."""
         return self._debug_port is not None
 
     @property
@@ -111,38 +108,34 @@ class Connection:
 
     @property
     def gdb(self) -> GdbClient:
-        """The way to its debug port.
-
-        Raises:
-            ProbeError: it has none.
-        """
+        """Client of its debug port; raises ProbeError if it has none."""
         return self._port.gdb
 
     @property
     def count_unit(self) -> Unit:
-        """What the cycle counter counts: a virtual board has instructions, or what a model makes of them."""
+        """Unit of the cycle counter: a virtual board counts instructions, or modelled cycles."""
         return self._unit
 
     def describe(self) -> str:
-        """Return one line that says what is on the bench."""
+        """Describe the board in one line."""
         serial = f"serial {self.serial}" if self.serial else ""
         return f"{self.board.spoken}: {', '.join(filter(None, (self.model, self.probe, serial)))}"
 
     def check(self) -> None:
-        """Raise ProbeError if something that the board needs has died, or has been unplugged."""
+        """Raise ProbeError if one of its processes has ended, or its probe was unplugged."""
         for service in self._services:
             service.check()
 
     def halted_access(self) -> contextlib.AbstractContextManager[None]:
-        """Reach memory several times in one ``with`` block: a core that must stand still for it does so once."""
+        """Access memory several times with the core halted only once, if necessary."""
         return self._port.access()
 
     def read_memory(self, address: int, size: int) -> bytes:
-        """Read ``size`` bytes of target memory.
+        """Read target memory.
 
         Raises:
             BoardError: the board refuses the address.
-            ProbeError: the probe or what drives it failed.
+            ProbeError: the probe or its server failed.
         """
         with self._port.access():
             return self.gdb.read_memory(address, size)
@@ -153,36 +146,35 @@ class Connection:
             self.gdb.write_memory(address, data)
 
     def program(self, firmware: "Firmware") -> None:
-        """Put a firmware where it runs from, and verify it by reading it back.
+        """Program and verify a firmware, unless the board holds it already; then halt at its first instruction.
 
-        Nothing is done where the board holds it already. Afterwards the board stands before its first instruction.
-        For an image in RAM alone that is so until the next reset; flash is left as it is.
+        An image in RAM stays halted there until the next reset; flash is not changed.
 
         Raises:
-            BoardError: the code memory reads back otherwise than it was written, or refuses.
-            ProbeError: the probe or what drives it failed.
+            BoardError: verification failed, or the memory cannot be written.
+            ProbeError: the probe or its server failed.
         """
         if not self.has_debug_port:
-            return  # what is no chip runs its program from a file
+            return  # a process runs its program from a file
         self._image = None
         self.reset(halt=True)
-        self.clear_breakpoints()  # one in the program would be taken for a difference
+        self.clear_breakpoints()  # one in the program would fail verification
         if self.first_difference(firmware) is not None:
             self._load(firmware)
         self._image = firmware
         self._port.set_symbols(firmware.symbols)
         if self.board.start.by == "entry" or firmware.in_ram:
-            self._stand_at_entry(firmware)
+            self._set_entry_registers(firmware)
         else:
-            # A core takes its start and its stack from memory when it is reset.
+            # A core reads its start address and stack pointer at reset.
             self.reset(halt=True)
 
     def program_logic(self, file: Path) -> Bitstream:
-        """Program its programmable logic, after looking whether the bitstream is whole and for this chip.
+        """Program its programmable logic with a bitstream for this chip.
 
         Raises:
-            ConfigError: it has none, or the file is none for it: nothing was done.
-            ProbeError: the probe or what drives it failed.
+            ConfigError: it has none, or the file is not a bitstream for it.
+            ProbeError: the probe or its server failed.
         """
         logic = self.board.programmable
         bitstream = read_bitstream(file, logic.part)
@@ -218,29 +210,28 @@ class Connection:
             self._port.program(segments)
 
     def first_difference(self, firmware: "Firmware") -> int | None:
-        """Return the first address where memory differs from a firmware, or None where it is the same."""
+        """First address where memory differs from a firmware, or None."""
         for address, data in firmware.segments:
-            held = self.read_memory(address, len(data))
-            if held != data:
-                return address + next(i for i, (a, b) in enumerate(zip(held, data, strict=True)) if a != b)
+            contents = self.read_memory(address, len(data))
+            if contents != data:
+                return address + next(i for i, (a, b) in enumerate(zip(contents, data, strict=True)) if a != b)
         return None
 
     def reset(self, *, halt: bool) -> None:
         """Reset the board; ``halt`` stops it before its first instruction.
 
-        Where the debugger starts the program, it is the one that was programmed last, loaded again if the board
-        has lost it: a core that is only halted, because a reset would cost it its memory, stands there too. It is
-        the same with an image in RAM alone that clients are served by.
+        If the debugger starts the program, it is the one programmed last, loaded again if the board has lost it.
+        So is an image in RAM with an RPC server.
 
         Raises:
             BoardError: its memory is not ready for an image.
-            ProbeError: the probe or what drives it failed.
+            ProbeError: the probe or its server failed.
         """
         if self.board.start.by == "vectors":
             served = self._image is not None and self._image.in_ram and self._image.pipe is not None
             self._port.reset(halt=halt or served)
             if served:
-                self._stand_anew(halt)
+                self._restart_image(halt)
             return
         if self.board.start.reset or self._emulated:
             self._port.reset(halt=True)
@@ -248,53 +239,52 @@ class Connection:
             self._port.halt()
         self._prepare()
         if self._image is not None:
-            self._stand_anew(halt)
+            self._restart_image(halt)
 
-    def _stand_anew(self, halt: bool) -> None:
-        """Have the board stand at the start of the image that was programmed last, or begin with it."""
+    def _restart_image(self, halt: bool) -> None:
+        """Set the core to the entry of the image programmed last; run it unless ``halt``."""
         assert self._image
         if self.first_difference(self._image) is not None:
             self._load(self._image)
-        self._stand_at_entry(self._image)
+        self._set_entry_registers(self._image)
         if not halt:
             self.gdb.resume()
 
     def _prepare(self) -> None:
-        """Do and check what memory needs before an image is in it."""
+        """Initialise and check memory before an image is loaded."""
         for word in self.board.start.prepare:
             if self._emulated and not word.emulated:
                 continue
             try:
                 if word.write:
                     self._port.write_word(word.address, word.value)
-                found = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
+                value = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
             except BoardError as error:
                 raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error
-            if (found ^ word.value) & word.mask:
+            if (value ^ word.value) & word.mask:
                 raise BoardError(
-                    f"{self.board.spoken} is not ready: {word.address:#010x} holds {found:#x}, "
+                    f"{self.board.spoken} is not ready: {word.address:#010x} holds {value:#x}, "
                     f"not {word.value:#x} (mask {word.mask:#x})",
                     word.otherwise,
                 )
 
-    def _stand_at_entry(self, firmware: "Firmware") -> None:
+    def _set_entry_registers(self, firmware: "Firmware") -> None:
         for name, value in firmware.entry_registers.items():
             self.gdb.write_register(name, value)
 
     @property
     def has_power_switch(self) -> bool:
-        """Whether :meth:`power_cycle` works here."""
+        """True if :meth:`power_cycle` is supported."""
         return self._machine is not None
 
     def power_cycle(self) -> None:
-        """Take the board's power away and give it back; its program starts, with no debugger on it.
+        """Switch the board off and on; its program starts without a debugger.
 
-        RAM, registers and breakpoints are lost, flash is not. The debug port has lost its connection, and answers
-        again after a :meth:`reset`.
+        RAM, registers and breakpoints are lost, flash is not. The debug port needs a :meth:`reset` afterwards.
 
         Raises:
-            BoardError: nothing here can switch this board's power.
-            ProbeError: the virtual board has died.
+            BoardError: the board has no power switch.
+            ProbeError: the virtual board has ended.
         """
         if self._machine is None:
             raise BoardError(
@@ -306,36 +296,34 @@ class Connection:
         self._machine.send_and_wait(signal.SIGUSR1, "power cycle [0-9]+ done")
 
     def insert_breakpoint(self, address: int) -> None:
-        """Set a breakpoint: the core's own, or in RAM one in the program where the core has none there."""
+        """Set a hardware breakpoint, or in RAM a software one if the core has none there."""
         ram = (region for region in self.board.memory if region.kind == "ram")
-        self.gdb.insert_breakpoint(address, in_ram=any(one.address <= address < one.end for one in ram))
+        self.gdb.insert_breakpoint(address, in_ram=any(region.address <= address < region.end for region in ram))
 
     def clear_breakpoints(self) -> None:
-        """Take out all breakpoints."""
+        """Remove all breakpoints."""
         with self._port.access():
             self.gdb.clear_breakpoints()
 
     def hand_over(self) -> GdbLink:
-        """Leave the debug port to somebody's debugger; return the connection to its server.
-
-        Its memory and its core are out of our reach from then on.
+        """Release the debug port to a debugger; return the connection to its server.
 
         Raises:
-            ProbeError: it has none, or what drives it failed.
+            ProbeError: it has none, or its server failed.
         """
         self.clear_breakpoints()
         return self.gdb.hand_over()
 
     def has_stopped(self) -> bool:
-        """Whether a core that was let run has halted by itself."""
+        """True if a running core has halted by itself."""
         return self.gdb.running and self.gdb.wait_for_stop(_LOOK) is not None
 
     def halt(self) -> None:
-        """Halt the core where it is."""
+        """Halt the core."""
         self._port.stop()
 
     def run_until_stop(self, timeout: float) -> int:
-        """Let the core run until it stops by itself, or stop it after a while; return the program counter."""
+        """Run until the core stops, or stop it after ``timeout`` seconds; return the program counter."""
         self.gdb.resume()
         if self.gdb.wait_for_stop(timeout) is None:
             self.check()

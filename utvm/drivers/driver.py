@@ -54,8 +54,8 @@ class ReachableBoard:
     """A board that can be opened.
 
     Attributes:
-        capabilities: what suites may need and it has.
-        driver: the tool that drives it: a key of a report's ``tools``, or nothing that is listed there.
+        capabilities: features that suites may require.
+        driver: the tool that drives it: a key of a report's ``tools``, or a name not in it.
         start: opens it.
         probe: the probe on this computer's USB that drives it.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ways through OpenOCD share."""
+"""Functions of the drivers that use OpenOCD."""
 
 import socket
 from collections.abc import Sequence
@@ -12,8 +12,7 @@ from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 
 WORTH_MOVING_BY_BITBANG = 256 * 1024
-"""Of :class:`utvm.drivers.Connection`: OpenOCD asks for each bit by itself: some tens of KiB/s whatever
-answers.
+"""Of :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit: some tens of KiB/s.
 """
 
 
@@ -43,14 +42,14 @@ def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Conso
 
 
 def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
-    """Refuse a board of another kind before anything is programmed into it."""
+    """Raise BoardError if the chip's identity register has another value."""
     try:
-        found = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
-        said = f"says {found:#x}, not {expected.value:#x}"
+        value = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        mismatch = f"says {value:#x}, not {expected.value:#x}"
     except BoardError as error:
-        found, said = None, f"cannot be read: {error.message}"
-    if found != expected.value:
+        value, mismatch = None, f"cannot be read: {error.message}"
+    if value != expected.value:
         raise BoardError(
-            f"the board at probe {serial} is not {board}: {expected.register_name} {said}",
+            f"the board at probe {serial} is not {board}: {expected.register_name} {mismatch}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )

@@ -46,7 +46,7 @@ def drivers_for(board: Board) -> tuple[Driver, ...]:
 
 
 def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
-    """Decide which one of a board is meant, and how it is reached; nothing is started."""
+    """Select a board and its driver; nothing is started."""
     drivers = drivers_for(board)
     for driver in drivers:
         found = driver.find(board, wanted)
@@ -70,7 +70,7 @@ def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
 
 
 def capabilities_of(board: Board) -> frozenset[str]:
-    """Return what suites may need and what is reached without any wish has; raises as :func:`choose`."""
+    """Capabilities of the board that is selected by default."""
     return choose(board, BoardSelection()).capabilities
 
 
@@ -85,7 +85,7 @@ def attach(
     wait: float = 0.0,
     say: Say = lambda _: None,
 ) -> Iterator[Connection]:
-    """Put a board on the bench for the length of a ``with`` block.
+    """Open a board for the length of a ``with`` block.
 
     Args:
         log_directory: where OpenOCD, the virtual board and emulators keep their logs.

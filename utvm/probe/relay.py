@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between a GDB server and its client: a door for somebody's debugger, or a model of a device.
+"""Relays between a GDB server and its client: for a debugger of the user's, or for a model of a device.
 
 A server of ours has one connection, which we hold. :class:`DoorRelay` lets others have the session after us;
 :class:`NeighbourRelay` has a model work where the board's driver starts its device.

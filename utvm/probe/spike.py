@@ -29,7 +29,7 @@ def can_be_private() -> bool:
 
 
 def beside(spike: Service) -> Sequence[str]:
-    """Return what goes before a command that is to be in a private Spike's network."""
+    """Command prefix to run a program in a private Spike's network."""
     return ("nsenter", "--user", "--preserve-credentials", "--net", f"--target={spike.pid}", "--")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GDB server says about its target in XML: the registers and the memory map.
+"""Parses a GDB server's XML: target description and memory map.
 
 Source: GDB manual, appendix "Target Descriptions" and section "Memory Map Format".
 """

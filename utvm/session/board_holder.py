@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a run's one board: opens it, notices that it went away, opens it once more, lets go of it."""
+"""Holds the board of a run: opens it, detects its loss, opens it again, releases it."""
 
 import contextlib
 import dataclasses
@@ -57,7 +57,7 @@ class BoardHolder:
         self._opened, self._running = contextlib.ExitStack(), contextlib.ExitStack()
 
     @property
-    def _found(self) -> ReachableBoard:
+    def _selected(self) -> ReachableBoard:
         if self._chosen is None:
             self.choose()
         assert self._chosen
@@ -65,12 +65,12 @@ class BoardHolder:
 
     @property
     def driver(self) -> str:
-        """What drives the chosen board: see :attr:`utvm.drivers.Found.driver`."""
-        return self._found.driver
+        """The tool that drives the board: see :attr:`utvm.drivers.ReachableBoard.driver`."""
+        return self._selected.driver
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What suites may need and the chosen board has; what its file says where there is none to choose."""
+        """Capabilities of the selected board; before that, of its file."""
         return self._chosen.capabilities if self._chosen else self.board.capabilities
 
     @property
@@ -100,7 +100,7 @@ class BoardHolder:
         if self.attach_count > 1 or self._chosen is None:
             self.choose()
         logs = self.log_directory / f"attached-{self.attach_count}"
-        bench = self._opened.enter_context(self._found.open(logs, self._say))
+        bench = self._opened.enter_context(self._selected.open(logs, self._say))
         self._bench = bench
         self.identity = BoardIdentity(self.board.spoken, bench.kind, bench.probe, bench.serial)
         return bench.describe()
@@ -183,13 +183,13 @@ class BoardHolder:
 
 
 def executor_for(capabilities: frozenset[str]) -> Executor:
-    """Return what drives a board to run its models: its debug port, or RPC where that is all it has."""
+    """Executor for a board: its debug port, or RPC if it has none."""
     return "host_driven" if "debug port" in capabilities else "rpc"
 
 
 @contextlib.contextmanager
 def start_session(connection: Connection, firmware: Firmware) -> Iterator[Session]:
-    """Put a firmware on the bench's board, and run its models by what it was built for."""
+    """Program a firmware and start a session by its executor."""
     with contextlib.ExitStack() as stack:
         if firmware.pipe is None:
             yield stack.enter_context(HostDriven(connection, firmware))

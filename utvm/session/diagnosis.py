@@ -108,7 +108,7 @@ def check_core(connection: Connection, image: Firmware) -> str:
     pc = core.register("pc")
     fault = ARCHITECTURES[connection.board.architecture].standing(core)
     if fault is not None:
-        raise BoardError(_told(image, pc, *fault), _HINT)
+        raise BoardError(_describe_fault(image, pc, *fault), _HINT)
     if stopped:
         raise BoardError(
             f"the program does not run: the core has halted at {format_address(image, pc)}",
@@ -142,7 +142,7 @@ def format_address(image: Firmware, address: int) -> str:
     return f"{address:#010x} ({name}{f'+{address - start}' if address > start else ''})"
 
 
-def _told(image: Firmware, pc: int, fault: Meaning, origin: int | None) -> str:
+def _describe_fault(image: Firmware, pc: int, fault: Meaning, origin: int | None) -> str:
     where = f" at {format_address(image, origin)}" if origin is not None else ""
     address = f", address {fault.address:#010x}" if fault.address is not None else ""
     flags = f": {'; '.join(fault.flags)}" if fault.flags else ""

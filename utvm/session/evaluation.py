@@ -99,29 +99,29 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
 
 @dataclass(frozen=True)
 class Confusion:
-    """What a classifier made of samples whose classes are known.
+    """Confusion matrix of a classifier.
 
     Attributes:
-        counts: how many samples of a class, the row, were taken for one of a class, the column.
+        counts: samples by class (row) and prediction (column).
     """
 
     counts: npt.NDArray[np.int64]
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers, 0 to 1."""
+        """Fraction of correct predictions."""
         return float(np.trace(self.counts) / self.counts.sum())
 
     def recall(self, kind: int) -> float | None:
-        """Return which share of a class was found; None where there was none of it."""
-        return _share(self.counts[kind, kind], self.counts[kind].sum())
+        """Recall of a class; None if it has no samples."""
+        return _ratio(self.counts[kind, kind], self.counts[kind].sum())
 
     def precision(self, kind: int) -> float | None:
-        """Return which share of what was taken for a class is of it; None where nothing was."""
-        return _share(self.counts[kind, kind], self.counts[:, kind].sum())
+        """Precision of a class; None if it was never predicted."""
+        return _ratio(self.counts[kind, kind], self.counts[:, kind].sum())
 
 
-def _share(part: np.int64, whole: np.int64) -> float | None:
+def _ratio(part: np.int64, whole: np.int64) -> float | None:
     return float(part / whole) if whole else None
 
 

@@ -20,12 +20,12 @@ def encode(payload: bytes, *, after_reset: bool = False) -> bytes:
     Args:
         after_reset: put an FE first, which ends an escape that an earlier sender left open.
     """
-    body = _OPENING + _escaped(len(payload).to_bytes(4, "little")) + _escaped(payload)
+    body = _OPENING + _escape_bytes(len(payload).to_bytes(4, "little")) + _escape_bytes(payload)
     crc = binascii.crc_hqx(body, _CRC_INIT).to_bytes(2, "little")
-    return (bytes((_NOTHING,)) if after_reset else b"") + body + _escaped(crc)
+    return (bytes((_NOTHING,)) if after_reset else b"") + body + _escape_bytes(crc)
 
 
-def _escaped(data: bytes) -> bytes:
+def _escape_bytes(data: bytes) -> bytes:
     return data.replace(b"\xff", b"\xff\xff")
 
 

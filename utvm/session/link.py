@@ -247,10 +247,10 @@ class Link:
             _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Excerpt(body))
         if kind == _Type.LOG:
             if found in (0, session):
-                said = body.decode(errors="replace")
-                _BOARD.info("%s", said)
+                text = body.decode(errors="replace")
+                _BOARD.info("%s", text)
                 if self._on_log:
-                    self._on_log(said)
+                    self._on_log(text)
             return None
         if kind == _Type.FAULT and found in (0, session):
             raise BoardFaulted(body)

@@ -35,7 +35,7 @@ _LABELS = "y_labels.csv"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a board said of some runs on one input.
+    """Result of some runs on one input.
 
     Attributes:
         runs: how many were measured.
@@ -61,19 +61,19 @@ class Runner:
         self._transport = transport
         self._bench = connection
         self._timeout = timeout
-        self._said = b""
+        self._received = b""
 
     def wait(self) -> list[str]:
         """Return the lines up to the next ``m-ready``."""
         deadline = time.monotonic() + self._timeout
-        while _READY not in self._said and not _FAULT.search(self._said):
+        while _READY not in self._received and not _FAULT.search(self._received):
             if time.monotonic() > deadline:
-                raise BoardError(f"the board did not say m-ready; it said {self._said[-200:]!r}")
+                raise BoardError(f"the board did not say m-ready; it said {self._received[-200:]!r}")
             data = self._transport.read(_PATIENCE)
-            self._said += data
+            self._received += data
             if not data:
                 self._bench.check()
-        answer, _, self._said = self._said.partition(_READY)
+        answer, _, self._received = self._received.partition(_READY)
         if error := _ERROR.search(answer):
             raise BoardError(f"the board says: {error[1].decode('ascii', 'replace')}")
         return answer.decode("ascii", "replace").splitlines()
@@ -84,7 +84,7 @@ class Runner:
         return self.wait()
 
     def value(self, command: str, name: str) -> str:
-        """Return what stands in brackets in the line ``m-NAME-[...]``; raises as :meth:`wait`."""
+        """The value in brackets in the line ``m-NAME-[...]``."""
         return _match_lines(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
 
     def load(self, data: bytes) -> None:
@@ -125,7 +125,7 @@ def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run of the model takes: a file of the benchmark's data or a window of one, and the file's class."""
+    """Input of one run: a file of the benchmark's data or a window of one, and its class."""
 
     name: str
     data: bytes

@@ -55,11 +55,11 @@ class OpenBoard(Closing):
 
     def __init__(self, wanted: BoardSelection) -> None:
         logs = log_folder(work() / "logs" / f"python-{os.getpid()}-{secrets.token_hex(4)}")
-        self._keeper = BoardHolder(boards.load(wanted.board), wanted, logs)
+        self._holder = BoardHolder(boards.load(wanted.board), wanted, logs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(log_into(logs))
-            stack.callback(self._keeper.release)
-            self.description = self._keeper.attach()
+            stack.callback(self._holder.release)
+            self.description = self._holder.attach()
             self._open = stack.pop_all()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class OpenBoard(Closing):
         Raises:
             ProbeError: it is closed, or something that it needs has died.
         """
-        return self._keeper.connection
+        return self._holder.connection
 
     @property
     def memory(self) -> BoardMemory:
@@ -97,8 +97,8 @@ class OpenBoard(Closing):
         """
         if isinstance(model, str | Path):
             model = load(Path(model))
-        library = model if isinstance(model, Library) else compile_for(self._keeper.board, model)
-        return LoadedModel(self._keeper, library)
+        library = model if isinstance(model, Library) else compile_for(self._holder.board, model)
+        return LoadedModel(self._holder, library)
 
     def flash(self, elf: str | Path) -> Application:
         """Program an image of your own and return it, halted before its first instruction.
@@ -106,7 +106,7 @@ class OpenBoard(Closing):
         Raises:
             UtvmError: it is not an ELF file for this board's memory, or the board refuses.
         """
-        return Application(self._keeper.reset_board(), read_elf(self._keeper.board, elf))
+        return Application(self._holder.reset_board(), read_elf(self._holder.board, elf))
 
 
 class LoadedModel:
@@ -117,10 +117,10 @@ class LoadedModel:
         image: its firmware; ``flash_bytes`` and ``ram_bytes`` say what it takes.
     """
 
-    def __init__(self, keeper: BoardHolder, library: Library) -> None:
-        self._keeper = keeper
+    def __init__(self, holder: BoardHolder, library: Library) -> None:
+        self._holder = holder
         self.library = library
-        self.image = keeper.link([library])
+        self.image = holder.link([library])
 
     def run(self, *inputs: npt.ArrayLike) -> RunResult:
         """Run it once.
@@ -131,7 +131,7 @@ class LoadedModel:
         Raises:
             UtvmError: as :meth:`utvm.session.running.Session.run`.
         """
-        return self._keeper.session(self.image).run(self.library.name, inputs)
+        return self._holder.session(self.image).run(self.library.name, inputs)
 
     def forget(self) -> None:
         """Let it forget its earlier runs: the next one is like the first. For models that keep something.
@@ -139,10 +139,10 @@ class LoadedModel:
         Raises:
             UtvmError: as :meth:`utvm.session.running.Session.forget`.
         """
-        self._keeper.session(self.image).forget(self.library.name)
+        self._holder.session(self.image).forget(self.library.name)
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
         """Run it once, step by step, over RPC; arguments and errors as :meth:`run`."""
-        with self._keeper.serve([self.library]) as board, RpcSession(board, [self.library]) as session:
+        with self._holder.serve([self.library]) as board, RpcSession(board, [self.library]) as session:
             _, counts = session.profile(self.library.name, inputs)
             return profile_of(self.library, board.description, board.unit, counts)

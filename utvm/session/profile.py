@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each step of a model's run took on a board, and what it needed of the working memory."""
+"""Cost and memory use of each step of a model's run."""
 
 import json
 import re
@@ -82,7 +82,7 @@ class MeasuredStep:
 
     @property
     def called(self) -> str:
-        """What pictures call it: its number, and the tensors that it makes by the model's own names."""
+        """Label in pictures: its number and its output tensors."""
         return f"{self.number} {', '.join(self.makes) or self.function}"
 
 
@@ -105,7 +105,7 @@ class Profile:
 
     @property
     def total(self) -> int:
-        """What all steps took together."""
+        """Sum over all steps."""
         return sum(step.count for step in self.steps)
 
     def share(self, step: MeasuredStep) -> float:

@@ -146,9 +146,9 @@ class RpcSession:
         self.call("utvm.limit", _integer(milliseconds))
 
     def stats(self) -> dict[str, Any]:
-        """Return what the board has counted; ``docs/rpc.md`` has the fields."""
-        told: dict[str, Any] = json.loads(_bytes_in(self.call("utvm.stats")))
-        return told
+        """The board's statistics; ``docs/rpc.md`` has the fields."""
+        stats: dict[str, Any] = json.loads(_bytes_in(self.call("utvm.stats")))
+        return stats
 
     def call(self, function: str, *arguments: bytes, timeout: float = _TIMEOUT) -> bytes:
         """Call a function and return the whole answer.
@@ -179,14 +179,14 @@ class RpcSession:
         """Copy a tensor's bytes to the board."""
         for offset in range(0, len(data), _PIECE):
             piece = data[offset : offset + _PIECE]
-            self._ask(Code.COPY_TO, _described(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
+            self._ask(Code.COPY_TO, _dl_tensor(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
 
     def read(self, tensor: Tensor, address: int) -> bytes:
         """Copy a tensor's bytes from the board."""
         data = b""
         while len(data) < tensor.size_bytes:
             size = min(_PIECE, tensor.size_bytes - len(data))
-            data += self._ask(Code.COPY_FROM, _described(tensor, address, len(data)) + struct.pack("<Q", size))[4:]
+            data += self._ask(Code.COPY_FROM, _dl_tensor(tensor, address, len(data)) + struct.pack("<Q", size))[4:]
         return data
 
     def _ask(self, code: int, content: bytes, timeout: float = _TIMEOUT) -> bytes:
@@ -210,7 +210,7 @@ def _bytes_in(answer: bytes) -> bytes:
     return answer[_RESULT + 8 : _RESULT + 8 + length]
 
 
-def _described(tensor: Tensor, address: int, offset: int) -> bytes:
+def _dl_tensor(tensor: Tensor, address: int, offset: int) -> bytes:
     """Return a tensor as a DLTensor on the wire."""
     kind = dlpack_code(tensor.dtype)
     head = struct.pack("<Q", address) + _CPU
@@ -219,4 +219,4 @@ def _described(tensor: Tensor, address: int, offset: int) -> bytes:
 
 
 def _argument(tensor: Tensor, address: int) -> bytes:
-    return struct.pack("<i", TypeIndex.TENSOR) + _described(tensor, address, 0)
+    return struct.pack("<i", TypeIndex.TENSOR) + _dl_tensor(tensor, address, 0)

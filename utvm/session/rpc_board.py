@@ -37,7 +37,7 @@ class UnitCorrection:
         self._log = log or (lambda _line: None)
 
     def answer(self, packet: bytes, answer: bytes) -> bytes:
-        """Return what the client gets for the board's answer to a packet."""
+        """Correct the units in the reply to a packet."""
         if self._unit == "cycles" or code_of(packet) != Code.CALL or len(answer) < _HEAD.size:
             return answer
         head, kind, _ = _HEAD.unpack_from(answer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every session can do: run a model of its firmware."""
+"""The interface of sessions: run the models of a firmware."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class RunResult:
 
     @property
     def count_by_unit(self) -> dict[str, int]:
-        """What the run took, by its unit; nothing where nobody counts: no run takes nothing."""
+        """The count by its unit; empty on a board without a counter."""
         return {self.unit: self.count} if self.count else {}
 
 

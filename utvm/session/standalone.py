@@ -37,7 +37,7 @@ _BLOCK = re.compile(rb"utvm: (?:output|fault|trace) ([0-9a-f]{8})\r\n(" + _DATA 
 
 @dataclass(frozen=True)
 class ResultReport:
-    """What a board says of a run.
+    """Report of a run.
 
     Attributes:
         model: name of the model that ran.
@@ -58,7 +58,7 @@ class ResultReport:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """What a board says of a fault.
+    """Report of a fault.
 
     Attributes:
         record: the bytes of ``utvm_fault_t``.
@@ -238,7 +238,7 @@ def wait_for_report(
 
 
 def result_of(report: Report, firmware: Firmware, unit: str) -> RunResult:
-    """Return what a report says of a run of a model.
+    """Result of the run in a report; raises its fault.
 
     Args:
         firmware: what stands alone on the board.

@@ -16,7 +16,7 @@ _FIRST_ANSWER = 30.0  # Seconds that the board may take for a session's first pa
 
 
 class BoardLink(Protocol):
-    """What a bridge needs of a :class:`utvm.session.link.Link` whose session has been started."""
+    """The interface of a :class:`utvm.session.link.Link` with a started session."""
 
     def request(self, packet: bytes, timeout: float) -> bytes:
         """Have the board execute a MinRPC packet; raise UtvmError when the session is over."""

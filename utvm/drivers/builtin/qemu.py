@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU, which is board and debug port in one."""
+"""QEMU: a board with a debug port."""
 
 import socket
 
@@ -22,14 +22,16 @@ def _emulator(board: Board) -> Emulator:
 
 
 def _neighbour_of(board: Board) -> ExternalModel | None:
-    """Return what stands for the accelerator of a board that has one: QEMU knows none."""
-    made = None
+    """The model of a board's accelerator, which QEMU lacks."""
+    factory = None
     if board.accelerator:
-        from utvm.boards.accelerators import fitted  # It brings the compiler's own words.
+        from utvm.boards.accelerators import fitted  # It imports the compiler.
 
-        made = fitted(board).neighbour
+        factory = fitted(board).neighbour
     return (
-        made([(region.address, region.size) for region in board.memory if region.kind == "ram"]) if made else None
+        factory([(region.address, region.size) for region in board.memory if region.kind == "ram"])
+        if factory
+        else None
     )
 
 

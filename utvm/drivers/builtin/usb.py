@@ -33,7 +33,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
 
 
 def kind_of(probe: Probe) -> Literal["virtual", "physical"]:
-    """Return what is behind a probe, as it says itself."""
+    """Kind of the board behind a probe, by its USB strings."""
     return "virtual" if probe.virtual else "physical"
 
 
@@ -53,11 +53,7 @@ def on_usb(
     serve: Callable[[Probe], tuple[Checkable, DebugPort]],
     worth_moving: int = WORTH_MOVING,
 ) -> Connection:
-    """Put a board behind a probe on the bench: a physical one, or a virtual one whose probe says so.
-
-    Args:
-        serve: starts what drives the probe.
-    """
+    """Open the board behind a probe; ``serve`` starts the server that drives the probe."""
     physical = board.physical
     assert physical
     kind = kind_of(probe)
@@ -65,7 +61,7 @@ def on_usb(
     try:
         server, port = serve(ready.probe)
     except ProbeError:
-        # It may hang since it was spoken to.
+        # The query may have hung it.
         ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
         if not ready.was_reset:
             raise

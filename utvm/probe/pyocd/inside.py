@@ -155,9 +155,9 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
             "bLength bDescriptorType bcdUSB bDeviceClass bDeviceSubClass bDeviceProtocol bMaxPacketSize0 idVendor "
             "idProduct bcdDevice iManufacturer iProduct iSerialNumber bNumConfigurations"
         )
-        found = _named(names, "<BBHBBBBHHHBBBB", self._device)
-        found.__dict__.update(address=1, bus=1, port_number=1, port_numbers=(1,), speed=3)
-        return found
+        descriptor = _parse_descriptor(names, "<BBHBBBBHHHBBBB", self._device)
+        descriptor.__dict__.update(address=1, bus=1, port_number=1, port_numbers=(1,), speed=3)
+        return descriptor
 
     def get_configuration_descriptor(self, _dev: Any, config: int) -> Any:
         if config:
@@ -166,7 +166,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
             "bLength bDescriptorType wTotalLength bNumInterfaces bConfigurationValue iConfiguration bmAttributes "
             "bMaxPower"
         )
-        return _named(names, "<BBHBBBBB", self._configuration)
+        return _parse_descriptor(names, "<BBHBBBBB", self._configuration)
 
     def get_interface_descriptor(self, _dev: Any, intf: int, alt: int, _config: int) -> Any:
         names = (
@@ -175,13 +175,13 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         )
         if alt:
             raise IndexError
-        return _named(names, "<9B", self._parts()[intf][0])
+        return _parse_descriptor(names, "<9B", self._parts()[intf][0])
 
     def get_endpoint_descriptor(self, _dev: Any, ep: int, intf: int, _alt: int, _config: int) -> Any:
         names = "bLength bDescriptorType bEndpointAddress bmAttributes wMaxPacketSize bInterval"
-        found = _named(names, "<BBBBHB", self._parts()[intf][1][ep])
-        found.__dict__.update(bRefresh=0, bSynchAddress=0)
-        return found
+        descriptor = _parse_descriptor(names, "<BBBBHB", self._parts()[intf][1][ep])
+        descriptor.__dict__.update(bRefresh=0, bSynchAddress=0)
+        return descriptor
 
     def _parts(self) -> list[tuple[bytes, list[bytes]]]:
         """Return the interfaces, each with its endpoints."""
@@ -200,7 +200,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         return dev
 
     def close_device(self, _handle: Any) -> None:
-        """Keep it: what was opened to look at it is opened again."""
+        """Do nothing: pyOCD reopens the device after probing it."""
 
     def get_configuration(self, _handle: Any) -> int:
         return self._chosen
@@ -237,7 +237,7 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         return len(answer)
 
 
-def _named(names: str, layout: str, data: bytes) -> Any:
+def _parse_descriptor(names: str, layout: str, data: bytes) -> Any:
     values = struct.unpack_from(layout, data)
     return SimpleNamespace(**dict(zip(names.split(), values, strict=True)), extra_descriptors=[])
 

@@ -44,7 +44,7 @@ _REGISTERS_A_LINE = 6
 
 @dataclass(frozen=True)
 class FaultRecord:
-    """What the fault handler kept. Addresses and registers are unsigned integers.
+    """The fault handler's record. Addresses and registers are unsigned integers.
 
     Attributes:
         meaning: what it was.

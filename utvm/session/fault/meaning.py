@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every architecture says of its faults."""
+"""Records that describe the faults of an architecture."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

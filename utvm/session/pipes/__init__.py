@@ -16,11 +16,11 @@ from utvm.session.transport import Wire
 __all__ = ["Wire", "open_pipe"]
 
 _OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wire]]] = {
-    "console": console.opened,
-    "rtt": rtt.opened,
-    "semihosting": semihosting.opened,
-    "stdio": process.opened,
-    "tcp": process.opened,
+    "console": console.open_wire,
+    "rtt": rtt.open_wire,
+    "semihosting": semihosting.open_wire,
+    "stdio": process.open_wire,
+    "tcp": process.open_wire,
 }
 
 

@@ -11,7 +11,7 @@ from utvm.session.transport import Wire
 
 
 @contextmanager
-def opened(connection: Connection, _firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: Connection, _firmware: Firmware) -> Iterator[Wire]:
     """Use the console, which is open as long as the bench is."""
     if connection.console is None:
         raise BoardError(

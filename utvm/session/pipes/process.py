@@ -24,10 +24,10 @@ class Program:
     def restart(self) -> None:
         """End it, if it runs, and start it."""
         self.close()
-        self._pipe = self._running.enter_context(self._started())
+        self._pipe = self._running.enter_context(self._start_program())
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived."""
+        """Received bytes."""
         return self._now().read(timeout)
 
     def write(self, data: bytes) -> None:
@@ -46,7 +46,7 @@ class Program:
         return self._pipe
 
     @contextmanager
-    def _started(self) -> Iterator[Transport]:
+    def _start_program(self) -> Iterator[Transport]:
         name, program = self._firmware.board.name, self._firmware.elf
         if self._firmware.pipe == "tcp":
             ours, theirs = tcp_pair()
@@ -61,7 +61,7 @@ class Program:
 
 
 @contextmanager
-def opened(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Take the program's own pipe; in the end, end it."""
     program = Program(bench, firmware)
     try:

@@ -29,7 +29,7 @@ _IN, _OUT = -12, -8  # Where these two are in a ring, from its end.
 
 
 @contextmanager
-def opened(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does."""
     monitor = bench.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
@@ -104,10 +104,10 @@ class Buffers:
         """Nothing is open."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what the board has written, as soon as there is anything; nothing when time is up."""
+        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         pause = _PAUSE / 5
-        while not (data := self._taken()):
+        while not (data := self._take()):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -123,7 +123,7 @@ class Buffers:
             if data and time.monotonic() > deadline:
                 raise BoardError(f"{self._bench.board.name} takes nothing out of its RTT buffer", "does it run?")
 
-    def _taken(self) -> bytes:
+    def _take(self) -> bytes:
         with self._bench.halted_access():
             _name, place, size, end, start, _flags = self._ring(self._up)
             if start == end:

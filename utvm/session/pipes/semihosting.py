@@ -128,7 +128,7 @@ class Semihosting:
 
 
 @contextmanager
-def opened(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Answer the board's calls; leave it halted in the end."""
     calls = Semihosting(connection, () if "OpenOCD" in connection.capabilities else _calls_in(firmware))
     try:
