@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual boards: software models of a CPU, its memory map, its peripherals and its debug port.
 
-Unmodified debuggers drive them over TCP, as they drive a real board through a probe. Time is virtual: one
-instruction is one tick of the core clock, so two runs agree to the instruction, and a figure from here counts
-instructions, never time. The room knows no board file; a :class:`utvm.virtual.spec.MachineSpec` hands it numbers.
+Unmodified debuggers drive them over TCP, as they drive a real board through a probe. Time is virtual: an
+instruction is one tick of the core clock, so two runs agree to the instruction, and results are instruction
+counts, not time.
+Boards are specified by a :class:`utvm.virtual.spec.MachineSpec`.
 """

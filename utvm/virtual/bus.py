@@ -150,7 +150,7 @@ class Bus:
     def add(self, address: int, device: Device) -> None:
         self.devices.append((address, device))
 
-    def is_occupied(self, address: int, size: int) -> bool:
+    def overlaps(self, address: int, size: int) -> bool:
         """Whether memory or a device overlaps these bytes."""
         spans = [(memory.start, memory.end) for memory in self.memories]
         spans += [(start, start + device.size) for start, device in self.devices]

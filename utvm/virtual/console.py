@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual board's serial console on TCP: what firmware prints goes to every client, what they type goes in.
+"""The serial console of a virtual board on TCP: output goes to all clients, input comes from any of them.
 
-A client that connects late still gets the output from the beginning, as far as the backlog reaches.
+A client that connects late gets the output from the start, as far as the backlog has it.
 """
 
 import socket
@@ -33,7 +33,7 @@ class Backlog:
             self._changed.notify_all()
 
     def read(self, position: int, timeout: float) -> tuple[bytes, int]:
-        """Return the bytes from ``position`` on and the position after them.
+        """Read the bytes from ``position`` on; return them with the position after them.
 
         Waits up to ``timeout`` seconds for a byte, then returns nothing. A position whose bytes were dropped
         continues at the oldest byte kept.

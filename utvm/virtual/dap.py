@@ -150,7 +150,7 @@ class MemoryAccessPort:
             self._increment()
             return value
         if AP_BD0 <= register <= AP_BD3:
-            return self._load(self._banked(register), 4)
+            return self._load(self._bank_address(register), 4)
         fixed = {
             AP_CSW: self._control | CSW_DEVICE_ENABLED,
             AP_TAR: self._address,
@@ -168,7 +168,7 @@ class MemoryAccessPort:
             self._store(self._address, 1 << (self._control & CSW_SIZE), value)
             self._increment()
         elif AP_BD0 <= register <= AP_BD3:
-            self._store(self._banked(register), 4, value)
+            self._store(self._bank_address(register), 4, value)
 
     def read_block(self, address: int, size: int, width: int) -> bytes:
         """Read a block by accesses of ``width`` bytes, as with TAR and repeated reads of DRW."""
@@ -202,7 +202,7 @@ class MemoryAccessPort:
         if self._control & CSW_ADDRESS_INCREMENT != CSW_INCREMENT_SINGLE:
             self._control &= ~CSW_ADDRESS_INCREMENT
 
-    def _banked(self, register: int) -> int:
+    def _bank_address(self, register: int) -> int:
         return self._address & ~0xF | register & 0xC
 
     def _load(self, address: int, width: int) -> int:
@@ -258,7 +258,7 @@ class ArmDebugPort:
         if register == DP_DPIDR:
             return self.identification
         if register == DP_CTRL_STAT:
-            return self._read_banked(self._select & 0xF)
+            return self._read_bank(self._select & 0xF)
         return self._posted  # RDBUFF and RESEND
 
     def write(self, register: int, value: int) -> None:
@@ -301,7 +301,7 @@ class ArmDebugPort:
             self.fail()
         return not self.failed
 
-    def _read_banked(self, bank: int) -> int:
+    def _read_bank(self, bank: int) -> int:
         if bank == _BANK_CTRL_STAT:
             requests = self._control & (CDBGPWRUPREQ | CSYSPWRUPREQ)
             return self._control | requests << _REQUEST_TO_ACKNOWLEDGE

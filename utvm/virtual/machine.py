@@ -133,7 +133,7 @@ class BoardModel(CoreThread):
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x}: not a multiple of {PAGE}"
             )
-        if self._bus.is_occupied(peripheral.address, device.size):
+        if self._bus.overlaps(peripheral.address, device.size):
             raise ConfigError(
                 f"{self.spec.name}: {peripheral.model} at {peripheral.address:#x} takes {device.size} bytes, and "
                 "overlaps a memory or another device",

@@ -16,7 +16,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 _SHARED = ("-std=c99", "-shared", "-fPIC")
 
 
-def compile_shared(
+def compile_library(
     output: Path,
     sources: Sequence[Path],
     flags: Sequence[str] = (),
@@ -38,7 +38,7 @@ def cached_library(
     include: Sequence[Path] = (_INCLUDE,),
     generated: Mapping[str, str] | None = None,
 ) -> Path:
-    """Return the path of a shared library, compiled unless it is cached.
+    """Path of a shared library, which is compiled unless it is cached.
 
     Args:
         include: folders with headers, which are part of the cache key.
@@ -49,7 +49,7 @@ def cached_library(
     def build(folder: Path) -> None:
         for header, text in generated.items():
             (folder / header).write_text(text, encoding="utf-8")
-        compile_shared(folder / name, sources, flags, (folder, *include))
+        compile_library(folder / name, sources, flags, (folder, *include))
 
     headers = (header for folder in include for header in sorted(folder.glob("*.h")))
     texts = [file.read_text(encoding="utf-8") for file in (*sources, *headers)]

@@ -185,7 +185,7 @@ class Uarte(SerialDevice):
         else:
             self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
         self._drive_line()
-        self._clock.timers_changed()
+        self._clock.reschedule()
 
     def expire(self) -> None:
         super().expire()

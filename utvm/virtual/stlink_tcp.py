@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ST's stlink-server protocol: the TCP door through which OpenOCD reaches a virtual ST-Link.
+"""ST's stlink-server protocol, over which OpenOCD reaches a virtual ST-Link.
 
-Little-endian, one byte of order and its arguments in, a status word and the results out. The server has one
-probe. A client may look at it any time; only one may have it open, the next one is told that it is in use.
+Little-endian: a command byte with arguments in, a status word with results out. The server has one probe. Any
+client may list it, but only one may open it.
 """
 
 import contextlib

@@ -21,7 +21,7 @@ class Clock(Protocol):
     def now(self) -> int:
         """Ticks since the model was created. Never decreases."""
 
-    def timers_changed(self) -> None:
+    def reschedule(self) -> None:
         """Recompute the next event: a timer has moved it."""
 
 
@@ -74,7 +74,7 @@ class SerialDevice(Device):
         self.expire()
         self._incoming.extend(data)
         self._await_byte(self._clock.now())
-        self._clock.timers_changed()
+        self._clock.reschedule()
 
     def next_event(self) -> int | None:
         return min((tick for tick in (self._sent_at, self._arrives_at) if tick is not None), default=None)
@@ -117,7 +117,7 @@ class Wiring:
     logic: Callable[[], str] = lambda: "part of the chip"
 
     def flash(self, controller: str) -> tuple[MemoryBank, Callable[[int, int], None]]:
-        """Return the flash and a callback for changes of its contents (start and end address)."""
+        """The flash, and a callback for changes of its contents (start and end address)."""
         flashes = [m for m in self.bus.memories if m.region.kind == "flash" and not m.region.alias_of]
         if len(flashes) != 1 or not flashes[0].region.sectors:
             raise ConfigError(f"{controller} needs exactly one flash region with sectors")
@@ -135,7 +135,7 @@ DeviceFactory = Callable[[Peripheral, Wiring], Device]
 
 
 def find_model(board: str, model: str, known: Collection[str]) -> DeviceFactory:
-    """Return the factory of a peripheral model that is given as ``MODULE:NAME``."""
+    """Find the factory of a peripheral model given as ``MODULE:NAME``."""
     try:
         if ":" in model:
             return cast(DeviceFactory, pkgutil.resolve_name(model))

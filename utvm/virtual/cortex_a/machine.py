@@ -148,7 +148,7 @@ class CadenceUart(Device):
     ) -> None:
         self._send = send
         self._set_line = set_line
-        self.input = SerialInput(runner, _FIFO_BYTES, self._set_received)
+        self.input = SerialInput(runner, _FIFO_BYTES, self._raise_trigger)
         self.reset()
 
     def reset(self) -> None:
@@ -156,7 +156,7 @@ class CadenceUart(Device):
         self.input.clear()
         self._drive()
 
-    def _set_received(self) -> None:
+    def _raise_trigger(self) -> None:
         self._words[_ISR] |= _RECEIVED
         self._drive()
 

@@ -76,7 +76,7 @@ class CortexM:
             kind,
             self.exceptions,
             vector_table=vector_table,
-            changed=self._control_changed,
+            changed=self._apply_control,
             request_reset=self._request_reset,
             current_exception=lambda: self.core.read(registers.XPSR) & 0x1FF,
         )
@@ -133,7 +133,7 @@ class CortexM:
         self.core.write(registers.SP, stack & ~3)
         self.core.write(registers.XPSR, registers.THUMB if start & 1 else 0)
         self.core.write_pc(start)
-        self._control_changed()
+        self._apply_control()
         self.debug.note_reset()
         if self.debug.catches(debug.VC_CORERESET):
             self.halt(debug.DFSR_VCATCH)
@@ -155,7 +155,7 @@ class CortexM:
         self.debug.power_on()
         self._dwt.power_on()
         self._fpb.power_on()
-        self.debug_changed()
+        self.apply_debug_settings()
 
     # Time
 
@@ -176,7 +176,7 @@ class CortexM:
         """Whether it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
         return self.sleeping and self._rested
 
-    def timers_changed(self) -> None:
+    def reschedule(self) -> None:
         """See :class:`utvm.virtual.wiring.Clock`."""
         self.interrupt()
 
@@ -304,7 +304,7 @@ class CortexM:
     def _sleep(self) -> bool:
         """Advance time to the event that wakes the core. False without one, at a stop request, or to rest."""
         rested, self._rested = self._rested, False
-        while not self._is_woken():
+        while not self._wakes_up():
             event = self._next_event()
             if event is None:
                 return False
@@ -319,7 +319,7 @@ class CortexM:
         self.sleeping = False
         return True
 
-    def _is_woken(self) -> bool:
+    def _wakes_up(self) -> bool:
         limit = self._debug_limit()
         if not self._sleep_ends_by_event:
             return self._handlers.wakes(limit)
@@ -355,7 +355,7 @@ class CortexM:
         if not self.halted:
             self.halt(debug.DFSR_HALTED)
 
-    def debug_changed(self) -> None:
+    def apply_debug_settings(self) -> None:
         """Apply a change of DHCSR or DEMCR."""
         self._dwt.set_enabled(self.debug.trace_enabled)
         self._set_breakpoints(self._breakpoints)
@@ -367,9 +367,9 @@ class CortexM:
 
     def _set_watchpoints(self, watchpoints: list[tuple[int, int, int]]) -> None:
         self._watchpoints = watchpoints
-        self._control_changed()
+        self._apply_control()
 
-    def _control_changed(self) -> None:
+    def _apply_control(self) -> None:
         """Apply a change of CCR, CPACR or the watchpoints."""
         state = self.core.state
         control = self.scb.value(scs.CCR)

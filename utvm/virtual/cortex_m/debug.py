@@ -57,7 +57,7 @@ class DebugTarget(Protocol):
     def debug_step(self) -> None:
         """Leave Debug state for one instruction."""
 
-    def debug_changed(self) -> None:
+    def apply_debug_settings(self) -> None:
         """Apply a change of DHCSR or DEMCR."""
 
     def read_debug_register(self, selector: int) -> int: ...
@@ -131,7 +131,7 @@ class DebugControl(Device):
         elif offset == DEMCR:
             mask = _DEMCR_MASK & lanes
             self._exception_control = self._exception_control & ~mask | value & mask
-            self._target.debug_changed()
+            self._target.apply_debug_settings()
         elif offset == DHCSR and value >> 16 == _DHCSR_KEY:
             self._control_execution(value)
         elif offset == _DCRSR and self._target.halted:
@@ -166,7 +166,7 @@ class DebugControl(Device):
             self._control |= _C_HALT
         elif target.halted:
             target.resume()
-        target.debug_changed()
+        target.apply_debug_settings()
 
 
 _FP_CTRL, _FP_COMPARATORS = 0x000, 0x008

@@ -140,7 +140,7 @@ class SysTick(Device):
             self._control &= ~_COUNTFLAG
             current = 0
         self._start_from(current)
-        self._clock.timers_changed()
+        self._clock.reschedule()
 
     def next_event(self) -> int | None:
         return self._zero if self._control & _TICKINT else None

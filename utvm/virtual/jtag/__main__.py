@@ -5,7 +5,7 @@ import signal
 import sys
 
 if __name__ == "__main__":
-    # Ctrl-C while it is loaded just ends it: whoever started it would show Python's traceback.
+    # Until the modules are loaded, Ctrl-C ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from utvm.virtual.jtag.serving import main
 

@@ -229,7 +229,7 @@ class CoreRunner(ABC):
         """Return to the run loop before the next instruction."""
         self.core.state.stop = 1
 
-    def timers_changed(self) -> None:
+    def reschedule(self) -> None:
         """See :class:`utvm.virtual.wiring.Clock`."""
         self.interrupt()
 

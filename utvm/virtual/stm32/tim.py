@@ -52,7 +52,7 @@ class TimDevice(Device):
             self._drive_line()
         elif offset == _EGR:
             if value & _UG:
-                self._load_preloaded()
+                self._load_buffers()
                 self._update(flag=not self._control() & _URS)
                 self._count_from(0)
         else:
@@ -61,7 +61,7 @@ class TimDevice(Device):
             if offset == _ARR and not self._control() & _ARPE:
                 self._reload = self._registers[_ARR]
             self._drive_line()
-        self._clock.timers_changed()
+        self._clock.reschedule()
 
     def next_event(self) -> int | None:
         return self._overflow() if self._registers.get(_DIER, 0) & _UIE else None
@@ -70,7 +70,7 @@ class TimDevice(Device):
         while (overflow := self._overflow()) is not None and overflow <= self._clock.now():
             self._count, self._since = 0, overflow
             prescaler, reload = self._prescaler, self._reload
-            self._load_preloaded()
+            self._load_buffers()
             self._update(flag=True)
             if self._control() & _OPM:
                 self._registers[_CR1] = self._control() & ~_CEN
@@ -97,7 +97,7 @@ class TimDevice(Device):
     def _count_from(self, value: int) -> None:
         self._count, self._since = value, self._clock.now()
 
-    def _load_preloaded(self) -> None:
+    def _load_buffers(self) -> None:
         if not self._control() & _UDIS:
             self._prescaler = self._registers.get(_PSC, 0) & 0xFFFF
             self._reload = self._registers[_ARR]

@@ -84,7 +84,7 @@ class Usart(SerialDevice):
             self._set_flags(0, _RXNE if value & _RXFRQ else 0)
         elif offset not in (_ISR, _RDR):
             self._store_control(offset, value, lanes)
-        self._clock.timers_changed()
+        self._clock.reschedule()
 
     def _store_control(self, offset: int, value: int, lanes: int) -> None:
         self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
@@ -183,4 +183,4 @@ class OldUsart(Usart):
             self._set_flags(0, ~value & (_RXNE | _TC))
         else:
             self._store_control(offset, value, lanes)
-        self._clock.timers_changed()
+        self._clock.reschedule()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket that a probe's USB cable ends in: a guest that connects has the probe plugged in."""
+"""The socket of a virtual USB probe: a guest that connects has the probe plugged in."""
 
 import contextlib
 import logging
@@ -17,14 +17,13 @@ from utvm.virtual.usb.usbredir import ProtocolError, UsbHost
 
 _log = logging.getLogger(__name__)
 _UNIX = "unix:"
-_CHANGE_OVER = 1.0  # seconds that a guest's end may take while the next one is at the door
+_CHANGE_OVER = 1.0  # seconds for a guest to leave while the next one waits
 
 
 class UsbServer:
-    """Serves one device; one guest at a time has it, another one is turned away.
+    """A server of one device; a second guest is refused.
 
     Args:
-        device: what is plugged into the guest.
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
         user: user of this computer that may connect to the TCP port besides this process's.
         anyone: every user may.
@@ -52,13 +51,13 @@ class UsbServer:
             threading.Thread(target=self._admit, args=(guest,), daemon=True).start()
 
     def unplug(self) -> None:
-        """Pull the cable out of the guest, if one has it. A guest that connects again has the probe again."""
+        """Unplug the probe from its guest, if it has one. A guest that connects again has it plugged in again."""
         with self._changed, contextlib.suppress(OSError):
             if self._guest is not None:
                 self._guest.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop accepting guests, and pull the cable."""
+        """Stop accepting guests, and unplug the probe."""
         # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -102,7 +101,7 @@ class UsbServer:
 
 
 def _listen_on(path: Path, anyone: bool) -> socket.socket:
-    """Listen on a path, in the place of a socket that nobody listens on any more."""
+    """Listen on a path; replaces a stale socket."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
             knock.connect(str(path))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A software model of the accelerator VTA: what it computes bit for bit, and how long it would take, modelled.
+"""A software model of the accelerator VTA, with bit-exact results and modelled cycles.
 
-It is C, compiled for this computer together with the driver from ``utvm/runtime/vta``, whose register access it
-stands for. It is handed a configuration and knows no board.
+It is C, compiled for the host together with the driver from ``utvm/runtime/vta``, and replaces the hardware behind
+that. It gets a configuration and knows no board.
 """
 
 from pathlib import Path
 
 MODEL = tuple(sorted(Path(__file__).parent.glob("*.c")))
-"""The C files of the model, which stand in the place of the hardware behind the driver."""
+"""The C files of the model."""

@@ -24,7 +24,7 @@ def wait_cycles(events: Sequence[Event]) -> dict[tuple[str, str], int]:
     sums: Counter[tuple[str, str]] = Counter()
     for event in events:
         if event.start > event.ready:
-            sums[event.stage, _other(event)] += event.start - event.ready
+            sums[event.stage, _sources(event)] += event.start - event.ready
     return dict(sums)
 
 
@@ -37,7 +37,8 @@ def _lines(events: Sequence[Event]) -> Iterator[str]:
     end = max((event.end for event in events), default=1)
     scale = (_WIDTH - _LEFT) / end
     waits = [
-        f"{stage} waited {cycles:,} for {other}" for (stage, other), cycles in sorted(wait_cycles(events).items())
+        f"{stage} waited {cycles:,} for {source}"
+        for (stage, source), cycles in sorted(wait_cycles(events).items())
     ]
     height = _ROW * len(STAGES) + 20 * (len(waits) + 1) + 70
     yield (
@@ -50,7 +51,7 @@ def _lines(events: Sequence[Event]) -> Iterator[str]:
     for event in events:
         y = STAGES.index(event.stage) * _ROW + 12
         if event.start > event.ready:
-            yield _bar(event.ready, event.start, y, scale, _WAITS, f"waits for {_other(event)}: {event.line}")
+            yield _bar(event.ready, event.start, y, scale, _WAITS, f"waits for {_sources(event)}: {event.line}")
         kind = event.line.split()[0]
         colour = _COLOURS[kind]
         yield _bar(event.start, event.end, y, scale, colour, event.line)
@@ -75,7 +76,7 @@ def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) ->
     return f'<rect {box} fill="{colour}"><title>{start:,} to {end:,}: {escape(title)}</title></rect>'
 
 
-def _other(event: Event) -> str:
+def _sources(event: Event) -> str:
     """The stages that an instruction gets tokens from."""
     index = STAGES.index(event.stage)
     names = [

@@ -15,7 +15,7 @@ from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.fault import explained
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
 from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
-from utvm.virtual.native import WARNINGS, cached_library, compile_shared, fields
+from utvm.virtual.native import WARNINGS, cached_library, compile_library, fields
 from utvm.virtual.vta import MODEL
 
 STAGES = ("load", "compute", "store")
@@ -264,7 +264,7 @@ def modelled_steps(
             (work / name).write_text(text, encoding="utf-8")
         output = work / "steps.so"
         files = (*sorted(work.glob("*.c")), *DRIVER, *MODEL)
-        compile_shared(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
+        compile_library(output, files, _STEP_FLAGS, (work, INCLUDE, _HERE), libraries=("-lm",))
         library = ctypes.CDLL(str(output))
     buffers = [[ctypes.create_string_buffer(size + _ALIGNMENT) for size in group] for group in sizes]
     inputs, outputs, workspaces = (
