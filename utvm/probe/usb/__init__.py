@@ -11,58 +11,10 @@ from typing import Protocol
 
 from serial.tools import list_ports
 
-from utvm.errors import ProbeError
+from utvm.probe.usb import libusb, sysfs
+from utvm.probe.usb.probe import Probe, ProbeId
 
-
-@dataclass(frozen=True)
-class ProbeId:
-    """USB vendor and product of a kind of probe."""
-
-    kind: str
-    vendor: int
-    product: int
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A connected probe.
-
-    Attributes:
-        kind: its kind in board files: ``st-link``.
-        serial: serial number, empty if it cannot be read.
-        usb_path: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
-        address: device number on the bus; a new one after every replug.
-        description: its product string.
-        virtual: True if its manufacturer string is that of our virtual boards.
-        problem: why it cannot be used, with a remedy; empty if it can.
-    """
-
-    kind: str
-    vendor: int
-    product: int
-    serial: str
-    usb_path: str
-    bus: int
-    address: int
-    description: str
-    virtual: bool
-    problem: str
-
-    @property
-    def spoken(self) -> str:
-        """Name in messages."""
-        serial = self.serial or "without a readable serial number"
-        return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
-
-    def check(self) -> None:
-        """Raise ProbeError if it has been unplugged, even if it is back."""
-        number = _source().address(self.usb_path)
-        if number != self.address:
-            event = "was unplugged and plugged in again" if number else "is gone from USB"
-            raise ProbeError(
-                f"the probe {self.serial} at USB {self.usb_path} {event}",
-                "check its cable and the hub, then run this again",
-            )
+__all__ = ["Detection", "Probe", "ProbeId", "Source", "detect", "serial_ports"]
 
 
 @dataclass(frozen=True)
@@ -96,8 +48,6 @@ def detect(known: Sequence[ProbeId]) -> Detection:
 
 
 def _source() -> Source:
-    from utvm.probe.usb import libusb, sysfs  # They import this module's records.
-
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 

@@ -16,7 +16,8 @@ import usb.core
 import usb.util
 
 from utvm.probe.udev import ACCESS_HINT
-from utvm.probe.usb import Probe, sysfs
+from utvm.probe.usb import sysfs
+from utvm.probe.usb.probe import Probe
 from utvm.virtual.usb import MAKER
 
 _ENGLISH = 0x0409
@@ -95,7 +96,7 @@ def _probe(device: Any, kind: str) -> Probe:
     vendor, product = int(device.idVendor), int(device.idProduct)
     location = _path_of(device), int(device.bus), int(device.address)
     description = name or f"{vendor:04x}:{product:04x}"
-    return Probe(kind, vendor, product, serial, *location, description, maker == MAKER, problem)
+    return Probe(kind, vendor, product, serial, *location, description, maker == MAKER, problem, address)
 
 
 def _read_string(device: Any, index: int) -> str:

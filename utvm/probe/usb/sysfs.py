@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from utvm.probe.udev import ACCESS_HINT
-from utvm.probe.usb import Probe
+from utvm.probe.usb.probe import Probe
 from utvm.virtual.usb import MAKER
 
 NODES = Path("/dev/bus/usb")
@@ -50,6 +50,7 @@ def _probe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
         _text(folder, "product") or f"{vendor:04x}:{product:04x}",
         _text(folder, "manufacturer") == MAKER,
         _problem_of(folder, NODES / f"{bus:03}" / f"{number:03}"),
+        address,
     )
 
 
