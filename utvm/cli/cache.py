@@ -28,7 +28,7 @@ _MB = 1_000_000
 
 @task(example="cache.size", page="docs/environment.md")
 def size(_: Context, json: JsonChoice) -> None:
-    """Print what is kept under the user's cache directory, by kind."""
+    """Print the size of the cache, by kind of entry."""
     check_json(json)
     found = list(cache.entries())
     table = Table("kind", "what", "entries", "MB", "oldest", box=None)
@@ -49,12 +49,12 @@ def size(_: Context, json: JsonChoice) -> None:
     example="cache.prune --older-than 7 --dry-run",
     page="docs/environment.md",
     help={
-        "older_than": "what was not used for so many days (default: 30)",
-        "dry_run": "remove nothing, only say what would be",
+        "older_than": "minimum age since last use, in days (default: 30)",
+        "dry_run": "only print what would be removed",
     },
 )
 def prune(_: Context, json: JsonChoice, older_than: int = 30, dry_run: bool = False) -> None:
-    """Remove what was not used for long; what a running command uses stays."""
+    """Remove old cache entries that no running command uses."""
     if older_than < 0:
         raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     check_json(json)

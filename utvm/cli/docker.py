@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _MB = 1_000_000
 
 _PROBE = {
-    "board": "with this board's probes, on this computer's USB; without this or --probe there is no USB in it",
-    "probe": "with the probe of this serial number",
+    "board": "pass the probes of this board to the container (default: no USB)",
+    "probe": "pass the probe of this serial number to the container",
 }
 
 
@@ -31,10 +31,10 @@ _PROBE = {
     example="docker.build --export-only",
     page="docs/environment.md",
     in_checkout=True,
-    help={"export_only": "leave the Docker engine alone: only write the image into build/environment"},
+    help={"export_only": "only write the image to build/environment; do not use the Docker engine"},
 )
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
-    """Make the environment's container image from the locks, as an OCI layout and in the Docker engine."""
+    """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_image

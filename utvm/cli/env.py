@@ -29,15 +29,15 @@ _MB = 1_000_000
     page="docs/environment.md",
     in_checkout=True,
     help={
-        "only": "debian or python: resolve that half, and leave the other as it is",
-        "update": "a locked package: change only it and what its newest version forces",
+        "only": "debian or python: resolve only this half",
+        "update": "update only this locked package, and those that its newest version requires",
         "verify": "change nothing: check locks and package files",
     },
 )
 def lock(
     _: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "", verify: bool = False
 ) -> None:
-    """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
+    """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
     from utvm.environment.locked import load_locked
     from utvm.environment.recipe import load_recipe
@@ -116,13 +116,13 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
     page="docs/environment.md",
     in_checkout=True,
     help={
-        "advisories": "a folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
-        "max_age": "days after which such data are too old (default: 7)",
-        "accepted": "what is known and lived with, with a reason and an end (default: provision/accepted.yaml)",
+        "advisories": "folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
+        "max_age": "maximum age of the data, in days (default: 7)",
+        "accepted": "accepted advisories, with reason and end (default: provision/accepted.yaml)",
     },
 )
 def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accepted: str = "") -> ExitCode:
-    """Hold every locked package against advisories at hand; exit code 1 if one applies. Uses no network."""
+    """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
     from utvm.environment.advisories.accepted import load
     from utvm.environment.advisories.audit import audit as held_against
     from utvm.environment.locked import load_locked
@@ -161,10 +161,10 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
     page="docs/environment.md",
     in_checkout=True,
     positional=["old", "new"],
-    help={"old": "a folder with the locks, or a Git revision", "new": "the same"},
+    help={"old": "folder with the locks, or Git revision", "new": "folder with the locks, or Git revision"},
 )
 def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
-    """Print what changed between two states of the locks, such as HEAD~1 and provision."""
+    """Print the differences between two states of the locks, such as HEAD~1 and provision."""
     from utvm.environment import difference
 
     check_json(json)
@@ -180,10 +180,10 @@ def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
     example="env.archive --output archive",
     page="docs/environment.md",
     in_checkout=True,
-    help={"output": "the folder; it may hold other environments already"},
+    help={"output": "folder to write; it may contain other environments"},
 )
 def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "build/archive") -> None:
-    """Save every package file, by its hash, into a folder that rebuilds with the network off."""
+    """Save every package file by its hash, to rebuild the environment without a network."""
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.python_lock import FOLDER
     from utvm.environment.store import Store

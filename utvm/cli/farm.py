@@ -8,12 +8,12 @@ from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
 
 _FARM = "HOST:PORT of the farm's coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
-_VIRTUAL = "virtual boards to offer, comma-separated; one that is named twice is two"
+_VIRTUAL = "virtual boards to offer, comma-separated; a name given twice offers two"
 _EXPORT = {
     "virtual": _VIRTUAL,
-    "name": "what the farm calls this host (default: its name)",
-    "address": "where others log in to this host by ssh (default: its name)",
-    "ssh_port": "at which port",
+    "name": "name of this host in the farm (default: its host name)",
+    "address": "SSH address of this host for others (default: its host name)",
+    "ssh_port": "SSH port of this host",
 }
 _PAGE = "docs/farm.md"
 
@@ -24,8 +24,8 @@ _PAGE = "docs/farm.md"
     in_checkout=True,
     help={
         **_EXPORT,
-        "port": "TCP port of 127.0.0.1 at which the coordinator listens",
-        "anyone": "let all users of this computer take boards: labgrid has no passwords (default: only your own)",
+        "port": "TCP port of 127.0.0.1 for the coordinator",
+        "anyone": "let all users of this computer take boards: labgrid has no passwords (default: only you)",
     },
 )
 def up(
@@ -99,10 +99,10 @@ def list_(_: Context, wanted: JsonChoice, farm: str = "", summary: bool = False,
     page=_PAGE,
     in_checkout=True,
     positional=["place"],
-    help={"place": "the board, as farm.list calls it", "why": "what others are told", "farm": _FARM},
+    help={"place": "board, by its name in farm.list", "why": "reason, shown to others", "farm": _FARM},
 )
 def quarantine(_: Context, place: str, why: str = "taken out by hand", farm: str = "") -> None:
-    """Take a board out: no run gets it until farm.heal has found it well."""
+    """Put a board into quarantine: no run gets it until it passes farm.heal."""
     from utvm.cli.farm_show import take_out
 
     take_out(place, why, farm)

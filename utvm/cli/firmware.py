@@ -19,8 +19,8 @@ from utvm.selection import BOARD, BoardSelection
     page="docs/standing-alone.md",
     help={
         "board": BOARD,
-        "input": "input to store in the image, as for model.run; without it, seeded random values",
-        "output": "the ELF file to write (default: the model's name and .elf); a .bin file comes beside it",
+        "input": "input to store in the image, as for model.run (default: seeded random values)",
+        "output": "ELF file to write (default: MODEL.elf); a .bin file is written beside it",
         "mlperf": "answer the MLPerf Tiny runner instead, for its task ic01, vww01, kws01 or ad01",
     },
 )
@@ -33,7 +33,7 @@ def build(
     output: str = "",
     mlperf: str = "",
 ) -> None:
-    """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
+    """Build stand-alone firmware that runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_writable, write_whole
     from utvm.cli.model_inputs import note_input, read_inputs
@@ -105,7 +105,7 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
     help={"board": BOARD, "in_ram": f"link it {IN_RAM}"},
 )
 def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
-    """Build a model's firmware and print flash and RAM by section, against what the board has."""
+    """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
     from utvm.cli.model_library import compile_named
     from utvm.cli.model_run import print_use

@@ -7,8 +7,8 @@ from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 from utvm.selection import FarmChoice
 
-_SINCE = "a date (2026-11-23), or a commit that was run (default: twelve hours before the newest run)"
-_ACCEPT = "take the newest figures for the limits of utvm.yaml: write them into utvm-baseline.yaml"
+_SINCE = "date (2026-11-23) or tested commit (default: twelve hours before the newest run)"
+_ACCEPT = "write the newest figures to utvm-baseline.yaml, as the baseline of the limits in utvm.yaml"
 _FLAKY = "list tests that passed and failed at one commit, on boards of one name and kind (default: last 30 days)"
 
 
@@ -46,10 +46,10 @@ def trend(_: Context, json: JsonChoice, what: str, board: str = "") -> None:
     example="history.import build/reports",
     page="docs/history.md",
     positional=["folder"],
-    help={"folder": "reports of runs and of nights are looked for in it, and in its folders"},
+    help={"folder": "folder that is searched for reports of runs and nightly runs"},
 )
 def import_(_: Context, folder: str) -> None:
-    """Add runs to the history by their reports; those that are in it stay as they are."""
+    """Add runs to the history from their reports; runs already in it stay unchanged."""
     from utvm.cli.history_files import import_reports
 
     import_reports(folder)
@@ -85,10 +85,10 @@ def export(
     example="history.bisect digits:instructions --board stm32f746",
     page="docs/history.md",
     positional=["what"],
-    help={"what": "a test, SUITE::TEST, or a figure, MODEL:FIGURE", "board": "on the board of this name"},
+    help={"what": "test SUITE::TEST, or figure MODEL:FIGURE", "board": "board name"},
 )
 def bisect(_: Context, what: str, where: FarmChoice, board: str = "") -> None:
-    """Have git find the commit since which a test fails or a figure is another, by running it at each."""
+    """Find the commit that broke a test or changed a figure, with git bisect."""
     from utvm.cli.history_bisect import bisect as find
 
     find(what, board, where)

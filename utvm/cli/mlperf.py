@@ -16,8 +16,8 @@ _PAGE = "docs/mlperf-tiny.md"
     help={
         "task": "task of the benchmark: ic01, vww01, kws01 or ad01",
         "mode": "performance (default) or accuracy",
-        "data": "folder with y_labels.csv and its files; without it, random values, for performance alone",
-        "samples": "only so many of them",
+        "data": "folder with y_labels.csv and its files (default: random values, for performance only)",
+        "samples": "number of samples (default: all)",
         "iterations": "measured runs of each window of performance (default: 10)",
     },
 )
@@ -33,7 +33,7 @@ def run(
     samples: int = 0,
     iterations: int = 10,
 ) -> None:
-    """Run a model on a board by MLPerf Tiny's serial protocol: performance or accuracy. No official result."""
+    """Run a model by MLPerf Tiny's serial protocol: performance or accuracy; not an official result."""
     from utvm.cli.mlperf_run import run_task
 
     run_task(asked, json, where, task, mode, data, samples, iterations)

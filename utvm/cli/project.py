@@ -25,11 +25,11 @@ _DIRECTORY = "the project's folder"
     page=_PAGE,
     help={
         "board": BOARD,
-        "input": "input to store in the application, as for model.run; without it, seeded random values",
+        "input": "input to store in the application, as for model.run (default: seeded random values)",
         "list_": "list the platforms, their options and what a build needs",
         "platform": "one that --list shows, or the path of a folder with a platform.yaml",
-        "option": "what the platform must be told: NAME=VALUE, with ; between several",
-        "output": "the folder to write; it is empty or does not exist",
+        "option": "settings of the platform: NAME=VALUE, separated by ;",
+        "output": "folder to write; must be empty or not exist",
     },
 )
 def create(
@@ -44,7 +44,7 @@ def create(
     output: str = "",
     list_: bool = False,
 ) -> None:
-    """Write an application around a model for another build system: it runs once and reports on the console."""
+    """Create an application for another build system that runs a model once and reports on the console."""
     from utvm import boards, project
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.cli.model_library import load_named
@@ -77,7 +77,7 @@ def create(
 
 @task(example="project.build app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
 def build(_: Context, directory: str, json: JsonChoice) -> None:
-    """Build a project by its platform's own commands, which run with your rights."""
+    """Build a project with its platform's own commands; they run as your user."""
     from utvm import project
     from utvm.cli.model_run import print_use
 
@@ -97,7 +97,7 @@ def build(_: Context, directory: str, json: JsonChoice) -> None:
     help={"directory": _DIRECTORY},
 )
 def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Build a project, run it on a board, read its console, and report: as hil does, in its own folder."""
+    """Build a project, run it on a board and write a report, as hil does."""
     from utvm import project
     from utvm.hil import suites
 

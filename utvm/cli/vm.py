@@ -29,7 +29,7 @@ _MB = 1_000_000
 
 @task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
-    """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
+    """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.box.box import BOX, CATALOGUE, box_name
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box
@@ -64,7 +64,7 @@ def box(_: Context, image: ImageChoice) -> None:
     help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
 )
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
-    """Put box, image, bill of materials, wheel and notes, signed, into a folder that any web server serves."""
+    """Write a signed release folder: box, image, bill of materials, wheel and notes."""
     from utvm.environment.build import tags
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
@@ -114,7 +114,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
 def test(
     _: Context, where: BoardSelection, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
 ) -> ExitCode:
-    """Test a box: a new machine of it, suites in that with a probe on its USB, and the machine is gone."""
+    """Test a box: create a machine, run suites in it with a probe on its USB, and remove it."""
     from utvm.cli.vm_test import test_box
 
     return test_box(box, where, SuiteChoice(suite), reports, usb)
@@ -125,12 +125,12 @@ def test(
     page="docs/vm.md",
     in_checkout=True,
     help={
-        "box": "path or URL of a box's catalogue, for a machine that is yet to be made (default: vm.box's)",
-        "fresh": "set the machine back to what it was when it was made; what is on its disk is lost",
+        "box": "path or URL of a box catalogue for a new machine (default: that of vm.box)",
+        "fresh": "restore the machine to its initial state; changes on its disk are lost",
     },
 )
 def up(_: Context, box: str = "", fresh: bool = False) -> None:
-    """Have the environment's virtual machine running, with the checkout in it."""
+    """Start the environment's virtual machine, with the checkout in it."""
     begin = time.monotonic()
     with _telling("vm.up") as machine:
         machine.up(box, fresh)
@@ -177,13 +177,13 @@ def halt(_: Context, suspend: bool = False) -> None:
     page="docs/vm.md",
     in_checkout=True,
     help={
-        "save": "keep the machine as it is now, under this name",
-        "restore": "have it as it was then; what it is now is lost",
-        "delete": "forget that state",
+        "save": "save the machine's state under this name",
+        "restore": "restore this state; the current one is lost",
+        "delete": "delete this state",
     },
 )
 def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", delete: str = "") -> None:
-    """List the states of the virtual machine that are kept, or keep, restore or forget one."""
+    """List, save, restore or delete snapshots of the virtual machine."""
     from utvm.environment.machine.machine import READY
 
     if sum(map(bool, (save, restore, delete))) > 1:
@@ -206,7 +206,7 @@ def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", de
 
 @task(example="vm.status", page="docs/vm.md", in_checkout=True)
 def status(_: Context, json: JsonChoice) -> None:
-    """Print what the virtual machine does, what it is made of, and what is left over."""
+    """Print the state of the virtual machine, its box, and leftovers of earlier ones."""
     from utvm.environment.machine.vagrant import vagrant_home
 
     check_json(json)
@@ -254,7 +254,7 @@ def status(_: Context, json: JsonChoice) -> None:
 
 @task(example="vm.destroy", page="docs/vm.md", in_checkout=True)
 def destroy(_: Context) -> None:
-    """Remove the virtual machine with its disk, its snapshots and its network, whole or half made."""
+    """Remove the virtual machine with its disk, snapshots and network, even if incomplete."""
     with _telling("vm.destroy") as machine:
         removed = machine.destroy()
     for what in removed:

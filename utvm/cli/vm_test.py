@@ -28,7 +28,7 @@ def test_box(box: str, where: BoardSelection, suites: SuiteChoice, reports: Repo
         try:
             machine.destroy()  # what a test has left that was killed
             place = InMachine(say, machine, box)
-            return run_suites(where, suites, reports, PlaceChoice("vm", usb), place)
+            return run_suites(where, suites, reports, PlaceChoice("vm", usb=usb), place)
         finally:
             machine.destroy()
             OUT.print("the machine is gone")
