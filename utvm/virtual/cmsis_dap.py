@@ -122,8 +122,6 @@ class CmsisDap:
         except _UnsupportedCommand:
             return bytes([command[0], _ERROR])
 
-    # Probe, pins and wires
-
     def _read_info(self, command: _Command) -> bytes:
         info = self._info.get(command.byte(), b"")
         return bytes([len(info)]) + info
@@ -164,8 +162,6 @@ class CmsisDap:
         if len(data) + _RESPONSE_HEAD > PACKET_BYTES:
             raise _UnsupportedCommand
         return bytes([_OK]) + data
-
-    # Transfers
 
     def _configure_transfers(self, command: _Command) -> bytes:
         _idle, _waits = command.byte(), command.half()  # the port is never busy

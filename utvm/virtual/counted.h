@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the model of a core shares with what is done before each of its instructions; counted.py has it, too. */
+/* The state of a core that C and Python share; jtag/core.py mirrors it. */
 #ifndef UTVM_COUNTED_H
 #define UTVM_COUNTED_H
 
@@ -7,9 +7,9 @@
 #include <string.h>
 
 enum { MEMORIES = 16, TRIGGERS = 8 };
-enum { LOAD = 1, STORE = 2, EXECUTE = 4, BUT = 8 /* anything but that */ };
-/* Those from READ_COUNTER on are an architecture's own. */
-enum reason { NONE, ASKED, TRIGGER, SLEEP, BREAK, READ_COUNTER, ECALL, PASS = READ_COUNTER, UNALIGNED };
+enum { LOAD = 1, STORE = 2, EXECUTE = 4, BUT = 8 /* any other address */ };
+/* From READ_COUNTER on, they depend on the architecture. */
+enum reason { NONE, REQUEST, TRIGGER, SLEEP, BREAK, READ_COUNTER, ECALL, PASS = READ_COUNTER, UNALIGNED };
 
 typedef struct {
   const uint8_t *bytes;
@@ -29,9 +29,9 @@ typedef struct {
   trigger_t triggers[TRIGGERS];
   uint64_t count, deadline, begun, width; /* of a register, in bits */
   volatile uint32_t stop;
-  uint32_t reason, masks_matter, triggered; /* accesses that some trigger matches */
-  uint64_t target; /* what the instruction that is refused reaches for */
-  uint64_t block_end; /* of instructions that are counted already and nothing stops in */
+  uint32_t reason, masks_matter, triggered; /* accesses that any trigger matches */
+  uint64_t target; /* data address of a refused instruction */
+  uint64_t block_end; /* of instructions that are already counted and not interrupted */
 } core_t;
 
 static inline uint32_t fetch(const core_t *core, uint64_t address) {

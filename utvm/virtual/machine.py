@@ -161,8 +161,6 @@ class BoardModel(CoreThread):
                 raise ConfigError(f"{self.spec.name}: constants at {address:#x} need a region of kind rom there")
             memory.bytes[address - memory.start : address - memory.start + 4] = value.to_bytes(4, "little")
 
-    # In the core's thread
-
     def _may_run(self) -> bool:
         return not self._in_reset
 

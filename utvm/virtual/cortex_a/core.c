@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done before every instruction of an Armv7-A core: it is counted, and the core stops where it is told.
+ * Called before every instruction of an Armv7-A core: counts it, and stops the core where requested.
  *
- * Unicorn passes over instructions of an IT block whose condition fails, and cannot be stopped inside: the whole block
- * is counted with its IT, and nothing stops in it.
+ * Unicorn skips instructions of an IT block whose condition fails, and cannot be stopped inside a block: the whole
+ * block is counted with its IT, and never stopped.
  *
- * Opcodes: ARM DDI 0406C, chapters A5 and A6; what must be aligned: A3.2.1.
+ * Opcodes: ARM DDI 0406C, chapters A5 and A6; alignment: A3.2.1.
  */
 #include "counted.h"
 
@@ -32,7 +32,7 @@ static int is_triggered(const core_t *core, uint64_t address) {
   return 0;
 }
 
-/* Bytes of so many Thumb instructions. */
+/* Size in bytes of a number of Thumb instructions. */
 static uint32_t span(const core_t *core, uint64_t address, uint32_t instructions) {
   uint32_t bytes = 0;
   while (instructions--) bytes += (fetch(core, address + bytes) >> 11 & 0x1Fu) >= 0x1Du ? 4 : 2;
@@ -43,7 +43,7 @@ static enum reason examine_thumb(core_t *core, uint32_t op, uint64_t address) {
   op &= 0xFFFFu;
   if ((op & 0xFF00u) == 0xBE00u) return BREAK;
   if (op == 0xBF30u) return SLEEP;
-  if (op == 0xBF20u) return PASS; /* WFE: there is nobody to wait for */
+  if (op == 0xBF20u) return PASS; /* WFE: there is no other core to wait for */
   if (core->masks_matter && (op & 0xFFE8u) == 0xB660u) core->stop = 1; /* CPS */
   if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) {
     uint32_t inside = 4;
@@ -85,7 +85,7 @@ static enum reason examine_arm(void *engine, core_t *core, uint32_t op) {
     reason = SLEEP;
   else if (rest == 0x0320F002u)
     reason = PASS;
-  /* MSR; a result into PC that brings the status back; LDM that does. */
+  /* MSR; data processing or LDM that writes PC and restores the status. */
   if (core->masks_matter && ((op & 0x0DB0F000u) == 0x0120F000u || (op & 0x0C10F000u) == 0x0010F000u ||
                              (op & 0x0E508000u) == 0x08508000u))
     core->stop = 1;
@@ -102,7 +102,7 @@ void utvm_before_instruction(void *engine, uint64_t address, uint32_t size, void
   }
   core->block_end = 0;
   if (core->count >= core->deadline || core->stop) {
-    reason = ASKED;
+    reason = REQUEST;
   } else if (core->triggered && is_triggered(core, address)) {
     reason = TRIGGER;
   } else {

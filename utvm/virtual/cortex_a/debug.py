@@ -142,8 +142,6 @@ class DebugUnit:
                 triggers.append((start, BUT if control & _MISMATCH else EXECUTE))
         self._core.set_triggers(triggers if self._control & _HALTING else [])
 
-    # Instructions issued by a debugger
-
     def _execute(self, op: int) -> None:
         """Execute an instruction in Debug state, unless an earlier one has failed."""
         if not self._cpu.halted or not self._control & _EXECUTES or self._sticky:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.bus import Bus, BusError, Device, PlainRegisters
 from utvm.virtual.cortex_a.cpu import CortexA9
 from utvm.virtual.cortex_a.debug import DebugUnit
 from utvm.virtual.dap import (
@@ -196,31 +196,24 @@ _IDENTITY = 0x530
 _STABLE_AND_LOCKED = 0x3F
 
 
-class SystemControl(Device):
+class SystemControl(PlainRegisters):
     """SLCR of the Zynq (UG585, B.28): registers that store their value unless locked. PLLs lock at once.
 
     PSS_IDCODE has no part and a revision that does not exist: by it, a port detects that its timer counts
     instructions. In QEMU it is 0.
     """
 
-    size = 0x1000
-
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Lock all registers; map the on-chip memory as for the boot ROM."""
-        self._words = {_LOCKED: 1, _OCM: 0x18, _PLL_STATUS: _STABLE_AND_LOCKED, _IDENTITY: 15 << 28}
-
-    def load(self, offset: int) -> int:
-        return self._words.get(offset, 0)
+        # Locked; the on-chip memory is mapped as for the boot ROM.
+        words = {_LOCKED: 1, _OCM: 0x18, _PLL_STATUS: _STABLE_AND_LOCKED, _IDENTITY: 15 << 28}
+        super().__init__(words, (_LOCKED, _PLL_STATUS, _IDENTITY), size=0x1000)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         if offset in _KEYS:
             if value & 0xFFFF == _KEYS[offset]:
-                self._words[_LOCKED] = int(offset == _LOCK)
-        elif not self._words[_LOCKED] and offset not in (_LOCKED, _PLL_STATUS, _IDENTITY):
-            self._words[offset] = self._words.get(offset, 0) & ~lanes | value
+                self.values[_LOCKED] = int(offset == _LOCK)
+        elif not self.values[_LOCKED]:
+            super().store(offset, value, lanes)
 
 
 _CFG_IN, _JPROGRAM = 0x05, 0x0B

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done before every instruction of a virtual core: count it, and stop where the model asked to stop.
+ * Called before every instruction of a virtual core: counts it, and stops the core where requested.
  *
- * Unicorn calls utvm_before_instruction() through its code hook. It has to be C: the same in Python costs a
- * hundred times as much. Unicorn's own functions come as pointers, so nothing is linked.
+ * Unicorn calls utvm_before_instruction() through its code hook. It is C because Python
+ * is a hundred times slower. Unicorn's functions are passed as pointers, so nothing is linked.
  *
- * Unicorn passes over instructions of an IT block whose condition fails without calling the hook. They take a
- * cycle and are instructions like others, so they are counted as soon as the next instruction shows up. Nor can
- * Unicorn be stopped inside an IT block. What asks to stop there is answered after the block; a breakpoint there
- * stops before the block; a fault there is undone when the block has ended.
+ * Unicorn skips instructions of an IT block whose condition fails without calling the hook. They are counted at the
+ * next instruction. Unicorn cannot be stopped inside an IT block either: a stop requested there happens after the
+ * block, a breakpoint there stops before the block, and a fault there is undone at the end of the block.
  *
  * Instructions that need care (sleep, division, floating point, accesses that must be aligned, changes of the
  * interrupt masks) are found by decoding each address once. utvm_on_translation() forgets what was decoded when
@@ -22,7 +21,7 @@
 
 enum stop {
   STOP_NONE,
-  STOP_ASKED,
+  STOP_REQUEST,
   STOP_BREAKPOINT,
   STOP_SLEEP,
   STOP_NO_COPROCESSOR,
@@ -31,7 +30,7 @@ enum stop {
   STOP_READ_CONTROL,
 };
 
-/* High nibble: what an instruction needs; low nibble: the register it concerns. */
+/* High nibble: the kind of an instruction; low nibble: its register. */
 enum kind {
   UNTOUCHED = 0x00, /* never translated */
   UNKNOWN = 0x01,   /* translated, not decoded yet */
@@ -65,7 +64,7 @@ typedef struct {
 } watchpoint_t;
 
 typedef struct {
-  /* given */
+  /* inputs */
   int32_t (*emulation_stop)(void *engine);
   int32_t (*register_read)(void *engine, int32_t id, void *value);
   uint32_t memory_count;
@@ -75,7 +74,7 @@ typedef struct {
   uint64_t deadline; /* stop when as many have begun */
   /* requests */
   volatile uint32_t stop; /* stop before the next instruction; any thread may set it */
-  uint32_t pass;          /* the address of one instruction whose special treatment is done, or 1 */
+  uint32_t pass;          /* address of an instruction that executes without a stop, or 1 */
   uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
   uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
   uint32_t event; /* the event register, set by SEV */
@@ -88,7 +87,7 @@ typedef struct {
   uint32_t reason;       /* enum stop */
   uint32_t begun;        /* address of the instruction begun last */
   uint32_t watch_hits;   /* one bit a watchpoint */
-  /* an instruction that is to be undone */
+  /* an instruction to undo */
   uint32_t undo;          /* whether there is one */
   uint32_t undo_reason;   /* enum stop, STOP_NONE if a device refused it */
   uint64_t undo_count;    /* count with it */
@@ -96,8 +95,8 @@ typedef struct {
   uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before it */
   uint32_t saved_float[33]; /* s0-s31, FPSCR before it */
   uint32_t data_address, data_size;
-  uint8_t data_bytes[8]; /* what was in memory before an unaligned store */
-  /* own: the IT block under way */
+  uint8_t data_bytes[8]; /* memory contents before an unaligned store */
+  /* private: the current IT block */
   uint32_t conditional;         /* 1 from IT until the first instruction after the block */
   uint32_t conditional_left;    /* instructions of it to come */
   uint32_t conditional_address; /* of the next of them */
@@ -185,7 +184,7 @@ static uint32_t conditional_count(uint32_t mask) {
   return (mask & 1u) ? 4 : (mask & 2u) ? 3 : (mask & 4u) ? 2 : (mask & 8u) ? 1 : 0;
 }
 
-/* Count the instructions between the last one seen and this one, as far as they belong to the same IT block. */
+/* Count the skipped instructions of the IT block before this instruction. */
 static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
   while (core->conditional_left && core->conditional_address < address) {
     core->conditional_address += length(halfword(core, core->conditional_address));
@@ -226,12 +225,12 @@ static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructi
   return 0;
 }
 
-/* Return why to stop before a special instruction, or STOP_NONE. */
+/* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN) kind = decode(core, address, size);
   if (kind == FLOAT && !core->float_enabled) return STOP_NO_COPROCESSOR;
   switch (kind & 0xF0u) {
-    case SLEEP: /* inside an IT block it is over at once, as the architecture allows */
+    case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
       return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
     case SEND_EVENT:
       core->event = 1;
@@ -250,7 +249,7 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
         return STOP_BREAKPOINT;
       }
       return STOP_NONE;
-    case SET_LIMIT: /* Unicorn keeps it, but does not show it: we need it where an exception is entered */
+    case SET_LIMIT: /* Unicorn has no way to read it; exception entry needs it */
       core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
       return STOP_NONE;
     case MASKS:
@@ -270,7 +269,7 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   }
 }
 
-/* Keep the registers as they were before the instruction begun last: a fault will undo it. The first one wins. */
+/* Save the registers from before the last instruction, which a fault undoes. The first fault counts. */
 void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   uint32_t state;
   if (core->undo) return;
@@ -292,7 +291,7 @@ static void begin(core_t *core, uint32_t address) {
   core->begun = address;
 }
 
-/* Whether an instruction of this kind needs no look. */
+/* Whether an instruction of this kind needs no check. */
 static int is_plain(const core_t *core, uint8_t kind) { return (uint8_t)(kind - PLAIN) <= core->float_enabled; }
 
 static int may_be_breakpoint(const core_t *core, uint32_t address) {
@@ -302,7 +301,7 @@ static int may_be_breakpoint(const core_t *core, uint32_t address) {
 static __attribute__((noinline)) void before_conditional(
     void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind);
 
-/* An instruction that is not known to be harmless. */
+/* An instruction that needs checks. */
 static __attribute__((noinline)) void before_special(
     void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   enum stop reason = STOP_NONE;
@@ -311,7 +310,7 @@ static __attribute__((noinline)) void before_special(
     return;
   }
   if (core->count >= core->deadline || core->stop) {
-    reason = STOP_ASKED;
+    reason = STOP_REQUEST;
   } else if (may_be_breakpoint(core, address) && is_breakpoint(core, address)) {
     reason = STOP_BREAKPOINT;
   } else if (!is_plain(core, kind)) {
@@ -363,7 +362,7 @@ void utvm_on_translation(void *engine, const translation_t *now, const translati
     *kind_of(core, (uint32_t)now->address + offset) = UNKNOWN;
 }
 
-/* Forget what is known about code that is about to be replaced. Returns whether any of it was translated. */
+/* Forget decoded instructions in changed memory. Returns whether any of it was translated. */
 int32_t utvm_forget(core_t *core, uint32_t start, uint32_t bytes) {
   int32_t known = 0;
   for (uint32_t offset = 0; offset < bytes; offset += 2) {
@@ -377,7 +376,7 @@ int32_t utvm_forget(core_t *core, uint32_t start, uint32_t bytes) {
   return known;
 }
 
-/* Called before data is read or written, only while something is watched. */
+/* Called before data is read or written, only while a data check is on. */
 void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size, int64_t value, void *data) {
   core_t *const core = data;
   const uint32_t first = (uint32_t)address_64;

@@ -140,8 +140,6 @@ class Handlers:
         self._scb.hard_fault_status |= status
         return faults.HARD_FAULT
 
-    # Entry
-
     def _push(self) -> int:
         core = self._core
         control = core.read_control()
@@ -192,8 +190,6 @@ class Handlers:
         core.write_pc(target)
         self._exceptions.begin(exception)
         self.entered.append(exception)
-
-    # Return
 
     def _check_return(self, current: int, exc_return: int) -> int:
         """UsageFault bit of an illegal return, or 0."""

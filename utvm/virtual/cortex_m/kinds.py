@@ -11,7 +11,7 @@ from typing import Literal
 
 from unicorn import arm_const
 
-from utvm.virtual.bus import Device
+from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.cortex_m.counter import WATCH_READ, WATCH_WRITE
 from utvm.virtual.dap import FurtherPort, PortIds
 from utvm.virtual.spec import CoreName
@@ -24,19 +24,11 @@ Words = Mapping[int, int]
 """Words of a constant page of 4 KiB, by offset."""
 
 
-class ConstantPage(Device):
+class ConstantPage(PlainRegisters):
     """A page of constant words; writes are ignored."""
 
-    size = 0x1000
-
     def __init__(self, words: Words) -> None:
-        self._words = words
-
-    def load(self, offset: int) -> int:
-        return self._words.get(offset, 0)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        pass
+        super().__init__(words, range(0x1000), size=0x1000)
 
 
 def _component(part: int, component_class: int = _GENERIC, upper: int = 0xB0) -> dict[int, int]:

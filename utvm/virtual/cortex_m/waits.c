@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model of how long a core waits for flash: instructions and data come through a cache each, and what neither
- * has costs the same number of cycles. Nothing else is modelled: no pipeline, no contention on buses, no prefetch.
+ * A model of the wait states of a flash: there is a cache for instructions and one for data, and each miss takes the
+ * same number of cycles. Pipeline, bus contention and prefetch are not modelled.
  *
  * Unicorn calls utvm_on_fetch() before each instruction in flash and utvm_on_flash_read() for data there.
  */
@@ -11,12 +11,12 @@ enum { LINES = 512 };
 
 typedef struct {
   uint32_t sets, ways;
-  uint32_t last;         /* the line that was used last, plus one */
-  uint32_t lines[LINES]; /* plus one; those of a set side by side, the one used last first */
+  uint32_t last;         /* line used last, plus one */
+  uint32_t lines[LINES]; /* plus one; a set is contiguous, most recently used first */
 } cache_t;
 
 typedef struct {
-  uint64_t waited; /* cycles, since the board has power */
+  uint64_t waited; /* cycles since power-on */
   uint32_t cycles, line_bytes;
   cache_t instructions, data;
 } waits_t;

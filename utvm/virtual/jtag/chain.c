@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A chain of test access ports behind remote_bitbang: a character sets the pins or asks for TDO. Registers are
- * captured and updated by Python; the bits between are shifted here, and the client is served here: it waits for an
- * answer at the end of each scan.
+ * A chain of test access ports behind remote_bitbang: a character sets the pins or requests TDO. Python captures and
+ * updates registers. Shifting and the connection are C, since a client waits for a reply at the end of each scan.
  *
  * States: IEEE 1149.1-2013, figure 6-1. Characters: OpenOCD's doc/manual/jtag/drivers/remote_bitbang.txt.
  */
@@ -14,7 +13,7 @@
 #include <sys/socket.h>
 
 enum { TAPS = 4, INSTRUCTIONS = 64, CHUNK = 4096 };
-/* In place of a length: what is shifted in is handed on 64 bits at a time; and the instruction itself is. */
+/* Special lengths: STREAM passes on 64 bits at a time; EVENT passes on the instruction itself. */
 enum { STREAM = 255, EVENT = 254 };
 enum state {
   TEST_LOGIC_RESET, RUN_TEST_IDLE,
@@ -22,7 +21,7 @@ enum state {
   SELECT_IR, CAPTURE_IR, SHIFT_IR, EXIT1_IR, PAUSE_IR, EXIT2_IR, UPDATE_IR
 };
 
-/* Where a state goes with TMS low, and with TMS high. */
+/* Next state with TMS low, and with TMS high. */
 static const uint8_t next_state[16][2] = {
   [TEST_LOGIC_RESET] = {RUN_TEST_IDLE, TEST_LOGIC_RESET},
   [RUN_TEST_IDLE] = {RUN_TEST_IDLE, SELECT_DR},
@@ -49,7 +48,7 @@ typedef struct {
   uint8_t lengths[INSTRUCTIONS]; /* bits of the register behind each instruction, at most 64; 0: a bypass */
 } tap_t;
 
-/* chain.py has it field by field. The first TAP is the one at TDO. */
+/* Mirrored in chain.py. The first TAP is the one at TDO. */
 typedef struct {
   uint64_t (*capture)(uint32_t tap, uint32_t instruction);
   void (*update)(uint32_t tap, uint32_t instruction, uint64_t value);
@@ -120,7 +119,7 @@ static void rise(chain_t *chain, uint32_t tms, uint64_t bit) {
   go(chain, next_state[chain->state][tms]);
 }
 
-/* Take characters; write one answer for each that asks. Returns how many. */
+/* Execute characters; write a reply for each request of TDO. Returns the number of replies. */
 static size_t take(chain_t *chain, const char *input, size_t length, char *answers) {
   size_t answered = 0;
   for (size_t i = 0; i < length; i++) {
@@ -128,7 +127,7 @@ static size_t take(chain_t *chain, const char *input, size_t length, char *answe
     if (c >= '0' && c <= '7') {
       const uint32_t pins = (uint32_t)(c - '0'), clock = pins >> 2;
       if (clock && !chain->clock) rise(chain, pins >> 1 & 1u, pins & 1u);
-      /* TDO changes when the clock falls. */
+      /* TDO changes at the falling edge. */
       if (!clock && chain->clock) chain->tdo = (uint32_t)(chain->tap[0].shifted & 1u);
       chain->clock = clock;
     } else if (c == 'R') {

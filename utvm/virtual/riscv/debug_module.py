@@ -151,8 +151,6 @@ class DebugModule:
             self._hart.resume()
         self._resume_ack = True
 
-    # Abstract commands
-
     def _command(self, command: int) -> int:
         """Execute an abstract command; return cmderr."""
         if command >> 24 or command & _POSTEXEC:
@@ -225,8 +223,6 @@ class DebugModule:
                 for control, address in self._triggers
             ]
         )
-
-    # System bus access
 
     def _fetch_bus_data(self) -> None:
         size = 1 << (self._sbcs >> 17 & 7)

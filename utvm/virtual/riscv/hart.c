@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done before every instruction of a RISC-V hart: it is counted, and the hart stops where it is told. All that
- * needs more than Unicorn does has one opcode (SYSTEM) or is C.EBREAK, so that instructions are looked at in memory.
+ * Called before every instruction of a RISC-V hart: counts it, and stops the hart where requested. All instructions
+ * that need more than Unicorn have one opcode (SYSTEM) or are C.EBREAK, so they are decoded from memory.
  *
  * Numbers and encodings: RISC-V Instruction Set Manual, Volume I, 20191213, chapters 16 and 24; Volume II, 20211203,
  * chapter 2.
@@ -49,7 +49,7 @@ static int decode_compressed(const core_t *hart, uint32_t op, uint32_t *base, ui
   return 1;
 }
 
-/* What an instruction reads or writes in memory; no accesses where it does neither. */
+/* The memory access of an instruction; accesses is 0 if there is none. */
 static access_t decode(void *engine, const core_t *hart, uint32_t op) {
   access_t access = {0, 0, 0};
   uint32_t base = bits(op, 19, 15), offset = 0;
@@ -80,7 +80,7 @@ static access_t decode(void *engine, const core_t *hart, uint32_t op) {
   return access;
 }
 
-/* The address that the instruction begun last reads or writes, where its registers are as they were before it. */
+/* The data address of the last instruction; its registers must still have their values from before it. */
 uint64_t utvm_data_address(void *engine, core_t *hart) {
   return decode(engine, hart, fetch(hart, hart->begun)).address;
 }
@@ -105,10 +105,10 @@ static enum reason examine(core_t *hart, uint32_t op) {
     if (hart->masks_matter) hart->stop = 1; /* MRET */
     return NONE;
   }
-  /* cycle, time, instret, mcycle, minstret and their upper halves. Writing to those that are read-only is a fault. */
+  /* cycle, time, instret, mcycle, minstret and their upper halves. A write to a read-only one faults. */
   if ((half >= 0xC00u && half <= 0xC02u) || half == 0xB00u || half == 0xB02u)
     return (csr >> 10) == 3 && (bits(op, 13, 12) == 1 || bits(op, 19, 15)) ? NONE : READ_COUNTER;
-  /* mstatus, mie, mip: an interrupt may be let in. */
+  /* mstatus, mie, mip: an interrupt may be unmasked. */
   if (hart->masks_matter && (csr == 0x300u || csr == 0x304u || csr == 0x344u)) hart->stop = 1;
   return NONE;
 }
@@ -118,7 +118,7 @@ void utvm_before_instruction(void *engine, uint64_t address, uint32_t size, void
   enum reason reason = NONE;
   (void)size;
   if (hart->count >= hart->deadline || hart->stop) {
-    reason = ASKED;
+    reason = REQUEST;
   } else {
     const uint32_t op = fetch(hart, address);
     if (hart->triggered && is_triggered(engine, hart, address, op)) {

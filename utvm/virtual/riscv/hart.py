@@ -66,8 +66,6 @@ class RiscvCore(CountedCore):
         super().__init__(uc, Path(__file__).with_name("hart.c"), bus, self.xlen)
         self._c.utvm_data_address.restype = ctypes.c_uint64
 
-    # Faults
-
     def take_exception(self, number: int) -> None:
         if not self._faulted:
             self.fault = (number, 0)
@@ -91,8 +89,6 @@ class RiscvCore(CountedCore):
         self.state.count -= 1
         if cause == ILLEGAL:
             self.fault = (cause, self._instruction())
-
-    # Registers
 
     @property
     def pc(self) -> int:
@@ -218,8 +214,6 @@ class Hart(CoreRunner):
         self._sleeping = False
         self.core.reset(self._start)
 
-    # Debug
-
     def halt(self, cause: int) -> None:
         """Enter Debug Mode."""
         if not self.halted:
@@ -271,8 +265,6 @@ class Hart(CoreRunner):
         value = self.core.read_csr(number)
         assert value is not None
         return value
-
-    # Interrupts
 
     def wakeup_interrupts(self) -> int:
         pending = self.pending()

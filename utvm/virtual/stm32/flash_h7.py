@@ -78,9 +78,8 @@ class H7FlashController(Device):
         self._fixed: Mapping[int, int] = {**_OPTIONS, **_BOOT, _OPTSR_CUR: options, _OPTSR_PRG: options}
         self._changed = changed
         self._set_line = set_line
-        size, count = memory.region.sectors[0], len(memory.region.sectors)
-        sectors = [(number * size, (number + 1) * size) for number in range(count)]
-        half = count // 2
+        size, half = memory.region.sectors[0], len(memory.region.sectors) // 2
+        sectors = [(number * size, (number + 1) * size) for number in range(2 * half)]
         self._banks = (_Bank(0, sectors[:half]), _Bank(half * size, sectors[half:]))
         self.reset()
 

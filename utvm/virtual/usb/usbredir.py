@@ -275,7 +275,9 @@ class UsbHost:
             PacketKind.BULK_PACKET: self._bulk,
             # No device here has endpoints for these.
             PacketKind.ISO_PACKET: lambda packet: None,
-            PacketKind.INTERRUPT_PACKET: self._refuse_interrupt,
+            PacketKind.INTERRUPT_PACKET: lambda packet: self._reply(
+                packet, PacketKind.INTERRUPT_PACKET, packet.fields[0], RequestStatus.INVALID, 0
+            ),
         }
 
     def run(self) -> None:
@@ -357,9 +359,6 @@ class UsbHost:
 
     def _refuse_iso(self, packet: Packet) -> None:
         self._reply(packet, PacketKind.ISO_STREAM_STATUS, RequestStatus.INVALID, packet.fields[0])
-
-    def _refuse_interrupt(self, packet: Packet) -> None:
-        self._reply(packet, PacketKind.INTERRUPT_PACKET, packet.fields[0], RequestStatus.INVALID, 0)
 
     def _interrupt_receiving(self, packet: Packet) -> None:
         address = packet.fields[0]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The accelerator as its driver sees it: memory that is mapped, and three stages that wait for each other. */
+/* The accelerator as its driver sees it: mapped memory, and three stages that wait for each other. */
 #include "vta_device.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "simulator.h"
 
 #define WINDOWS 64u
-/* Buffers begin at multiples of what is larger than any element, with as much that belongs to nobody between. */
+/* Buffers are aligned to more than any element, and separated by an unmapped gap of that size. */
 #define ALIGNMENT 65536u
 #define LONGEST_RUN 65536u
 
@@ -25,12 +25,12 @@ static vta_event events[LONGEST_RUN];
 static uint32_t event_count;
 static uint32_t first_stage;
 
-/* The instructions of each stage in their order, and how far it came. */
+/* The instructions of each stage in order, and its progress. */
 static uint32_t waiting[VTA_STAGES][LONGEST_RUN];
 static uint32_t lengths[VTA_STAGES], done[VTA_STAGES];
 static uint64_t clocks[VTA_STAGES];
 
-/* Tokens between neighbours: when each was handed on. */
+/* Tokens between adjacent stages, with their times. */
 typedef struct {
     uint64_t when[LONGEST_RUN];
     uint32_t taken, given;
@@ -64,7 +64,7 @@ uint32_t vta_device_map(const void *data, size_t bytes) {
     }
     windows[window_count].address = address;
     windows[window_count].bytes = bytes;
-    /* Only a store writes there, to what was mapped for it. */
+    /* Only STORE writes there, to buffers mapped for it. */
     windows[window_count].data = (uint8_t *)(uintptr_t)data;
     window_count++;
     return (uint32_t)address;
@@ -106,7 +106,7 @@ static int fault_at(vta_fault *fault, const vta_instruction *instructions, uint3
     return -1;
 }
 
-/* Returns whether a stage has the tokens of an instruction; takes them and moves *start to when they were there. */
+/* Takes the tokens of an instruction and advances *start to their times. Returns 0 if one is missing. */
 static int take_tokens(const vta_instruction *instruction, vta_stage stage, uint64_t *start) {
     tokens *from[2] = {NULL, NULL};
     if (vta_get(instruction, VTA_FINISH_POP_PREV) != 0u) {
@@ -142,7 +142,7 @@ static void give_tokens(const vta_instruction *instruction, vta_stage stage) {
     }
 }
 
-/* Runs instructions of one stage for as long as there are tokens; returns -1 after a fault, else how many were run. */
+/* Runs instructions of a stage while it has tokens. Returns their number, or -1 after a fault. */
 static int advance(const vta_instruction *instructions, vta_stage stage, vta_fault *fault) {
     int ran = 0;
     while (done[stage] < lengths[stage]) {
@@ -171,7 +171,7 @@ static int advance(const vta_instruction *instructions, vta_stage stage, vta_fau
     return ran;
 }
 
-/* Gives each stage its instructions. */
+/* Assigns the instructions to their stages. */
 static int sort_out(const vta_instruction *instructions, uint32_t count, vta_fault *fault) {
     memset(lengths, 0, sizeof lengths);
     memset(done, 0, sizeof done);
@@ -206,8 +206,8 @@ static uint32_t first_left(uint32_t count) {
     return first;
 }
 
-/* Looks that FINISH, the last instruction, is the only one, and that it waits for what is stored: hardware says that it
- * is done as soon as FINISH is. */
+/* Checks that FINISH is the last instruction and the only FINISH, and that it waits for the stores: the hardware reports
+ * the end of a run at FINISH. */
 static int check_end(const vta_instruction *instructions, uint32_t count, vta_fault *fault) {
     for (uint32_t i = 0; i < count; i++) {
         if ((vta_get(&instructions[i], VTA_FIELD_OPCODE) == VTA_OPCODE_FINISH) != (i == count - 1u)) {
@@ -223,7 +223,7 @@ static int check_end(const vta_instruction *instructions, uint32_t count, vta_fa
     return 0;
 }
 
-/* Looks that each token that was handed on was taken: the next run would find it. */
+/* Checks that no token is left for the next run. */
 static int check_tokens(const vta_instruction *instructions, uint32_t count, vta_fault *fault) {
     for (uint32_t from = 0; from < VTA_STAGES; from++) {
         for (uint32_t to = 0; to < VTA_STAGES; to++) {

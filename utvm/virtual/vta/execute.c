@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each instruction does to memory, and how long it takes in the model.
+/* The effect of each instruction on memory, and its modelled cycles.
  *
- * Where the hardware does something else than TVM's own simulator did, the instruction is refused: results that are
- * right only here help nobody. */
+ * An instruction is refused if the hardware and TVM's own simulator differ in its effect. */
 #include <string.h>
 
 #include "simulator.h"
 
 #define VECTOR (VTA_BATCH * VTA_BLOCK)
 
-/* The model of time. A stage has a DMA port of its own; a transfer waits for memory once, then moves so many bytes a
- * cycle. GEMM does a block a cycle; the ALU reads and writes accumulators through one port, a row in two cycles. */
+/* The model of time. A stage has a DMA port of its own; a transfer waits for memory once, then moves a fixed number of
+ * bytes per cycle. GEMM does a block a cycle; the ALU reads and writes accumulators through one port, a row in two cycles. */
 #define DMA_LATENCY 16u
 #define DMA_BYTES_A_CYCLE 8u
 #define PIPELINE 4u
 #define ALU_CYCLES 2u
 
-/* Turns of an operation at most: at 100 MHz, hardware would not answer for seconds. */
+/* Maximum iterations of an operation: at 100 MHz these take seconds. */
 #define MOST_TURNS (UINT64_C(1) << 28)
 
 static uint32_t uop[VTA_UOP_DEPTH];
 static int8_t inp[VTA_INP_DEPTH][VECTOR];
 static int8_t wgt[VTA_WGT_DEPTH][VTA_BLOCK * VTA_BLOCK];
 static int32_t acc[VTA_ACC_DEPTH][VECTOR];
-/* Whether STORE would find an accumulator: it reads a copy that only GEMM and ALU write. */
+/* Whether STORE may read an accumulator: it reads a copy that only GEMM and ALU write. */
 static uint8_t computed[VTA_ACC_DEPTH];
 
 static vta_outcome refused(const char *rule, int64_t value, int64_t limit) {
@@ -70,7 +69,7 @@ static vta_outcome load(const vta_instruction *instruction, vta_statistics *coun
     const uint64_t width = (uint64_t)left + row + right, tile = width * ((uint64_t)above + rows + below);
     memory to;
     if (row == 0u) {
-        return took(1); /* Only hands tokens on. */
+        return took(1); /* only passes tokens */
     }
     if (find_memory(number, counted, &to) != 0) {
         return refused("LOAD fills UOP, WGT, INP, ACC or ACC_8BIT", number, 0);
@@ -183,7 +182,7 @@ static uint32_t index_of(uint32_t word, uint32_t which) {
                          : vta_get(&bits, VTA_UOP_WGT_IDX);
 }
 
-/* Looks once that no index of all loops leaves its memory, so that the loops themselves need not look. */
+/* Checks once that all indices of the loops are within their memories. */
 static const char *outside(const loops *all, const uint32_t depth[3], int64_t *value, int64_t *limit) {
     static const char *const rule[3] = {"the destination of an operation leaves ACC, at element",
                                         "the source of an operation leaves its memory, at element",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A software model of VTA: what Python reads of it, and what its files share. It stands behind vta_device.h. */
+/* A software model of VTA behind vta_device.h: its interface for Python and among its files. */
 #ifndef VTA_SIMULATOR_H
 #define VTA_SIMULATOR_H
 
@@ -21,30 +21,30 @@ typedef struct {
     uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
     uint64_t cycles;      /* from the first instruction to the last */
     uint64_t busy[VTA_STAGES];
-    uint64_t tokens; /* that stages handed on */
+    uint64_t tokens; /* passed between stages */
 } vta_statistics;
 
-/* What one instruction of the last run did when, in modelled cycles. */
+/* An instruction of the last run; times are modelled cycles. */
 typedef struct {
-    uint64_t ready; /* its stage was done with the one before */
-    uint64_t start; /* it had its tokens */
+    uint64_t ready; /* end of the stage's previous instruction */
+    uint64_t start; /* its tokens were available */
     uint64_t end;
     vta_instruction instruction;
 } vta_event;
 
-/* Returns the statistics; they stay where they are. */
+/* Returns the statistics, at a constant address. */
 vta_statistics *vta_sim_statistics(void);
 
-/* Has the stages looked after in another order: 0, 1 or 2 is the one that goes first. No result may depend on it. */
+/* Sets the stage that runs first (0, 1 or 2). Results must not depend on it. */
 void vta_sim_first_stage(uint32_t stage);
 
-/* Returns what the last run did, in the order of its instructions, and how many there were. */
+/* Returns the instructions of the last run, in order, and their number. */
 const vta_event *vta_sim_events(uint32_t *count);
 
 /* Returns where bytes of DRAM are in this process, or NULL if they are in no memory. */
 typedef void *vta_reach(uint64_t address, size_t bytes);
 
-/* Has DRAM be that of a board, which is reached through this; the mapped buffers of this process where it is NULL. */
+/* Uses a board's DRAM through a function; NULL: the mapped buffers of this process. */
 void vta_sim_dram_is(vta_reach *reach);
 
 /* Returns where DRAM for a memory on the chip is in this process, or NULL if not all of these bytes are in one buffer.
@@ -52,15 +52,15 @@ void vta_sim_dram_is(vta_reach *reach);
  * from: in bytes, behind where the memory's elements are counted from. */
 void *vta_sim_dram(uint32_t memory, uint64_t from, size_t bytes);
 
-/* What executing an instruction came to. */
+/* Result of an instruction. */
 typedef struct {
     uint64_t cycles;
-    const char *rule; /* that was broken, or NULL */
+    const char *rule; /* that the instruction breaks, or NULL */
     int64_t value;
     int64_t limit;
 } vta_outcome;
 
-/* Executes an instruction whose turn it is, all but FINISH, and counts it. */
+/* Executes and counts an instruction other than FINISH. */
 vta_outcome vta_sim_execute(const vta_instruction *instruction, vta_statistics *counted);
 
 #endif
