@@ -19,8 +19,7 @@ from utvm.compiler import Library
 from utvm.drivers import attach
 from utvm.errors import BoardError, ProbeError
 from utvm.probe import choice
-from utvm.probe.usb import sysfs
-from utvm.probe.usb import Detection, Probe
+from utvm.probe.usb import Detection, Probe, sysfs
 from utvm.probe.virtual import start_virtual
 from utvm.session import HostDriven
 

@@ -10,8 +10,7 @@ from tests.probe.fake_libusb import Bus, Port
 from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.hung import HangingStLink
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.usb import libusb, sysfs
-from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.probe.usb import Probe, ProbeId, detect, libusb, sysfs
 from utvm.probe.vitals import Vitals, examine, make_ready
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.cmsis_dap import CmsisDapProbe

@@ -19,7 +19,7 @@ from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import executor_for
 from utvm.session.rpc_board import RpcBoard, start_rpc
-from utvm.session.served import ServedBoard
+from utvm.session.served import ModuleBoard
 
 
 def asked_of(where: BoardSelection) -> DriverOptions:
@@ -132,7 +132,7 @@ def served(
     transport: str,
     *,
     only_own: bool,
-) -> Iterator[ServedBoard]:
+) -> Iterator[ModuleBoard]:
     """As :func:`opened`, for clients who may upload modules.
 
     Args:
@@ -140,6 +140,6 @@ def served(
     """
     with (
         _programmed(where, asked, logs, log, transport) as (connection, image),
-        ServedBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+        ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from utvm.base.storage.lock import shared_directory
 from utvm.environment.container import Extra
-from utvm.probe.usb.sysfs import NODES
 from utvm.probe.usb import Probe, serial_ports
+from utvm.probe.usb.sysfs import NODES
 
 _USB_MAJOR = 189  # Linux, Documentation/admin-guide/devices.txt
 

@@ -15,8 +15,7 @@ import usb.backend.libusb1
 
 from utvm.errors import UtvmError
 from utvm.probe import vitals
-from utvm.probe.usb import libusb, sysfs
-from utvm.probe.usb import Probe, ProbeId
+from utvm.probe.usb import Probe, ProbeId, libusb, sysfs
 from utvm.probe.usb import detect as detect_probes
 
 KNOWN = [ProbeId("st-link", 0x0483, 0x374B), ProbeId("cmsis-dap", 0x0D28, 0x0204)]
@@ -32,7 +31,7 @@ def both() -> Any:
     """Ask both sources for the devices, and for the numbers of what is plugged in where they are."""
     answers = []
     for source in (sysfs, libusb):
-        found = source.devices(NUMBERS)
+        found = source.devices(NUMBERS, Probe)
         answers.append([list(map(asdict, found)), [source.address(each.usb_path) for each in found]])
     return answers
 
@@ -46,7 +45,7 @@ def as_nobody() -> Any:
     """Ask libusb, as somebody who may open nothing."""
     os.seteuid(NOBODY)
     try:
-        return list(map(asdict, libusb.devices(NUMBERS)))
+        return list(map(asdict, libusb.devices(NUMBERS, Probe)))
     finally:
         os.seteuid(0)
 

@@ -5,13 +5,16 @@
 ``libusb`` is for systems without that list: macOS, Windows, BSD, a container without /sys.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from serial.tools import list_ports
 
 from utvm.errors import ProbeError
+from utvm.probe.usb import libusb, sysfs
+
+_ProbeT = TypeVar("_ProbeT")
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,8 @@ class Source(Protocol):
     def unavailable_reason(self) -> str:
         """Why this source cannot be used here, or an empty string."""
 
-    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
-        """Devices with one of these vendors and products."""
+    def devices(self, kinds: Mapping[tuple[int, int], str], create: Callable[..., _ProbeT]) -> list[_ProbeT]:
+        """Devices with one of these vendors and products, as records made by ``create``."""
 
     def address(self, usb_path: str) -> int:
         """Device number at a path; 0 if nothing is connected there."""
@@ -92,12 +95,10 @@ def detect(known: Sequence[ProbeId]) -> Detection:
     if reason := source.unavailable_reason():
         return Detection((), f"this machine has no USB ({reason})")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    return Detection(tuple(source.devices(kinds)), "")
+    return Detection(tuple(source.devices(kinds, Probe)), "")
 
 
 def _source() -> Source:
-    from utvm.probe.usb import libusb, sysfs  # They import this module's records.
-
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 
