@@ -25,7 +25,7 @@ from utvm.session import HostDriven
 
 # A real probe is locked for all of the machine: other checkouts' tests have another.
 SERIAL = f"066A{os.getpid():08X}"
-NUCLEO = Probe("st-link", 0x0483, 0x374B, SERIAL, "1-2.1", 1, 5, "STM32 STLink", False, "", sysfs.address)
+NUCLEO = Probe("st-link", 0x0483, 0x374B, SERIAL, "1-2.1", 1, 5, "STM32 STLink", False, "")
 
 
 Plug = Callable[..., None]

@@ -129,7 +129,7 @@ def test_a_text_that_is_not_said(firmware, flash):
 
 def test_a_core_that_locks_up(firmware, flash):
     app = flash(firmware.elf("build/app-stm32f746.elf"))
-    app.bench.gdb.write_register("pc", 0xE0000000)  # nothing runs there, and there is no vector for that fault
+    app.connection.gdb.write_register("pc", 0xE0000000)  # no code there, and no vector for that fault
     app.run_to("handle_event", timeout=0.5)
 
 def test_a_name_that_it_has_not(firmware, flash):

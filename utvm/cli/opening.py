@@ -18,7 +18,7 @@ from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import executor_for
 from utvm.session.rpc_board import RpcBoard, start_rpc
-from utvm.session.served import BoardServer
+from utvm.session.served import ModuleBoard
 
 
 def find(where: BoardSelection) -> ReachableBoard:
@@ -116,7 +116,7 @@ def served(
     transport: str,
     *,
     only_own: bool,
-) -> Iterator[BoardServer]:
+) -> Iterator[ModuleBoard]:
     """As :func:`opened`, for clients who may upload modules.
 
     Args:
@@ -124,6 +124,6 @@ def served(
     """
     with (
         _programmed(where, asked, logs, log, transport) as (connection, image),
-        BoardServer(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+        ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready

@@ -228,7 +228,7 @@ def _reset(probe: Probe) -> None:
 
 @contextlib.contextmanager
 def _open(probe: Probe) -> Iterator[Any]:
-    device = libusb.find(probe)
+    device = libusb.find(probe.bus, probe.address, probe.vendor, probe.product)
     if device is None:
         raise UnreachableProbe(f"libusb does not see the {probe.spoken}")
     try:

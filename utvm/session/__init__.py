@@ -3,7 +3,7 @@
 
 :class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
 run to the end marker, and reads outputs and the cycle counter back. :class:`utvm.session.rpc.RpcSession` asks the
-board over a pipe of bytes. Both are a :class:`Session`. :class:`StandingAlone` starts a firmware that needs no
+board over a pipe of bytes. Both are a :class:`Session`. :class:`StandaloneRunner` starts a firmware that needs no
 host, and listens to its console.
 """
 

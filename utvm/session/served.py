@@ -108,7 +108,7 @@ _FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
 _PIECE = 1024  # Bytes of a tensor in one packet.
 
 
-class BoardServer:
+class ModuleBoard:
     """A board, and the image that is on it. Entering puts the first one there.
 
     Args:
@@ -131,7 +131,7 @@ class BoardServer:
         self._image: Firmware | None = None
         self.board: RpcBoard
 
-    def __enter__(self) -> "BoardServer":
+    def __enter__(self) -> "ModuleBoard":
         self._program(self._base)
         return self
 
@@ -242,7 +242,7 @@ class ServedLink:
         inner: the board's own.
     """
 
-    def __init__(self, served: BoardServer, inner: Link) -> None:
+    def __init__(self, served: ModuleBoard, inner: Link) -> None:
         self._served = served
         self._inner = inner
         self._files = UploadedFiles()

@@ -31,7 +31,7 @@ def both() -> Any:
     """Ask both sources for the devices, and for the numbers of what is plugged in where they are."""
     answers = []
     for source in (sysfs, libusb):
-        found = source.devices(NUMBERS)
+        found = source.devices(NUMBERS, Probe)
         answers.append([list(map(asdict, found)), [source.address(each.usb_path) for each in found]])
     return answers
 
@@ -45,7 +45,7 @@ def as_nobody() -> Any:
     """Ask libusb, as somebody who may open nothing."""
     os.seteuid(NOBODY)
     try:
-        return list(map(asdict, libusb.devices(NUMBERS)))
+        return list(map(asdict, libusb.devices(NUMBERS, Probe)))
     finally:
         os.seteuid(0)
 

@@ -5,16 +5,67 @@
 ``libusb`` is for systems without that list: macOS, Windows, BSD, a container without /sys.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from serial.tools import list_ports
 
+from utvm.errors import ProbeError
 from utvm.probe.usb import libusb, sysfs
-from utvm.probe.usb.probe import Probe, ProbeId
 
-__all__ = ["Detection", "Probe", "ProbeId", "Source", "detect", "serial_ports"]
+_ProbeT = TypeVar("_ProbeT")
+
+
+@dataclass(frozen=True)
+class ProbeId:
+    """USB vendor and product of a kind of probe."""
+
+    kind: str
+    vendor: int
+    product: int
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A connected probe.
+
+    Attributes:
+        kind: its kind in board files: ``st-link``.
+        serial: serial number, empty if it cannot be read.
+        usb_path: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
+        address: device number on the bus; a new one after every replug.
+        description: its product string.
+        virtual: True if its manufacturer string is that of our virtual boards.
+        problem: why it cannot be used, with a remedy; empty if it can.
+    """
+
+    kind: str
+    vendor: int
+    product: int
+    serial: str
+    usb_path: str
+    bus: int
+    address: int
+    description: str
+    virtual: bool
+    problem: str
+
+    @property
+    def spoken(self) -> str:
+        """Name in messages."""
+        serial = self.serial or "without a readable serial number"
+        return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
+
+    def check(self) -> None:
+        """Raise ProbeError if it has been unplugged, even if it is back."""
+        number = _source().address(self.usb_path)
+        if number != self.address:
+            event = "was unplugged and plugged in again" if number else "is gone from USB"
+            raise ProbeError(
+                f"the probe {self.serial} at USB {self.usb_path} {event}",
+                "check its cable and the hub, then run this again",
+            )
 
 
 @dataclass(frozen=True)
@@ -31,8 +82,8 @@ class Source(Protocol):
     def unavailable_reason(self) -> str:
         """Why this source cannot be used here, or an empty string."""
 
-    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
-        """Devices with one of these vendors and products."""
+    def devices(self, kinds: Mapping[tuple[int, int], str], create: Callable[..., _ProbeT]) -> list[_ProbeT]:
+        """Devices with one of these vendors and products, as records made by ``create``."""
 
     def address(self, usb_path: str) -> int:
         """Device number at a path; 0 if nothing is connected there."""
@@ -44,7 +95,7 @@ def detect(known: Sequence[ProbeId]) -> Detection:
     if reason := source.unavailable_reason():
         return Detection((), f"this machine has no USB ({reason})")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    return Detection(tuple(source.devices(kinds)), "")
+    return Detection(tuple(source.devices(kinds, Probe)), "")
 
 
 def _source() -> Source:

@@ -7,8 +7,8 @@ Debian's libusb asks udev, and finds nothing without udev and /sys. A device is 
 
 import errno
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import usb.backend.libusb1
 import usb.control
@@ -17,11 +17,12 @@ import usb.util
 
 from utvm.probe.udev import ACCESS_HINT
 from utvm.probe.usb import sysfs
-from utvm.probe.usb.probe import Probe
 from utvm.virtual.usb import MAKER
 
 _ENGLISH = 0x0409
 _STRINGS = ("iManufacturer", "iProduct", "iSerialNumber")  # USB 2.0, table 9-8
+
+ProbeT = TypeVar("ProbeT")
 
 
 def unavailable_reason() -> str:
@@ -31,14 +32,10 @@ def unavailable_reason() -> str:
     return "" if _backend() is not None else "libusb cannot start"
 
 
-def devices(kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
-    """Devices with one of these vendors and products."""
-    probes = [
-        _probe(device, kinds[device.idVendor, device.idProduct])
-        for device in _devices()
-        if (device.idVendor, device.idProduct) in kinds
-    ]
-    return sorted(probes, key=lambda probe: probe.usb_path)
+def devices(kinds: Mapping[tuple[int, int], str], create: Callable[..., ProbeT]) -> list[ProbeT]:
+    """Devices with one of these vendors and products, as records made by ``create``."""
+    matches = sorted((dev for dev in _devices() if (dev.idVendor, dev.idProduct) in kinds), key=_path_of)
+    return [_probe(create, device, kinds[device.idVendor, device.idProduct]) for device in matches]
 
 
 def address(usb_path: str) -> int:
@@ -46,9 +43,9 @@ def address(usb_path: str) -> int:
     return next((int(device.address) for device in _devices() if _path_of(device) == usb_path), 0)
 
 
-def find(probe: Probe) -> Any | None:
-    """The pyusb device of a probe, or None."""
-    wanted = (probe.bus, probe.address, probe.vendor, probe.product)
+def find(bus: int, number: int, vendor: int, product: int) -> Any | None:
+    """The pyusb device at an address, or None."""
+    wanted = (bus, number, vendor, product)
     return next(
         (
             device
@@ -85,7 +82,7 @@ def _path_of(device: Any) -> str:
     return f"{device.bus}-{'.'.join(map(str, ports))}" if ports else f"{device.bus}:{device.address}"
 
 
-def _probe(device: Any, kind: str) -> Probe:
+def _probe(create: Callable[..., ProbeT], device: Any, kind: str) -> ProbeT:
     maker, name, serial, problem = "", "", "", ""
     try:
         maker, name, serial = (_read_string(device, getattr(device, field)) for field in _STRINGS)
@@ -96,7 +93,7 @@ def _probe(device: Any, kind: str) -> Probe:
     vendor, product = int(device.idVendor), int(device.idProduct)
     location = _path_of(device), int(device.bus), int(device.address)
     description = name or f"{vendor:04x}:{product:04x}"
-    return Probe(kind, vendor, product, serial, *location, description, maker == MAKER, problem, address)
+    return create(kind, vendor, product, serial, *location, description, maker == MAKER, problem)
 
 
 def _read_string(device: Any, index: int) -> str:

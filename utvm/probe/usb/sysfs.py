@@ -2,11 +2,11 @@
 """USB devices in Linux's sysfs. No device is opened."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from utvm.probe.udev import ACCESS_HINT
-from utvm.probe.usb.probe import Probe
 from utvm.virtual.usb import MAKER
 
 NODES = Path("/dev/bus/usb")
@@ -16,20 +16,22 @@ DEVICES = Path("/sys/bus/usb/devices")
 # Offsets of string indices in a device descriptor; index 0 is no string (USB 2.0, table 9-8)
 _STRINGS = {"manufacturer": 14, "serial": 16}
 
+ProbeT = TypeVar("ProbeT")
+
 
 def unavailable_reason() -> str:
     """Why sysfs cannot be used here, or an empty string."""
     return next((f"{folder} is missing" for folder in (DEVICES, NODES) if not folder.is_dir()), "")
 
 
-def devices(kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
-    """Devices with one of these vendors and products."""
+def devices(kinds: Mapping[tuple[int, int], str], create: Callable[..., ProbeT]) -> list[ProbeT]:
+    """Devices with one of these vendors and products, as records made by ``create``."""
     # Interfaces of devices are listed too, without these numbers.
     candidates = (
         (folder, (_number(folder, "idVendor", 16), _number(folder, "idProduct", 16)))
         for folder in sorted(DEVICES.iterdir())
     )
-    return [_probe(folder, kinds[ids], *ids) for folder, ids in candidates if ids in kinds]
+    return [_probe(create, folder, kinds[ids], *ids) for folder, ids in candidates if ids in kinds]
 
 
 def address(usb_path: str) -> int:
@@ -37,9 +39,9 @@ def address(usb_path: str) -> int:
     return _number(DEVICES / usb_path, "devnum")
 
 
-def _probe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
+def _probe(create: Callable[..., ProbeT], folder: Path, kind: str, vendor: int, product: int) -> ProbeT:
     bus, number = _number(folder, "busnum"), address(folder.name)
-    return Probe(
+    return create(
         kind,
         vendor,
         product,
@@ -50,7 +52,6 @@ def _probe(folder: Path, kind: str, vendor: int, product: int) -> Probe:
         _text(folder, "product") or f"{vendor:04x}:{product:04x}",
         _text(folder, "manufacturer") == MAKER,
         _problem_of(folder, NODES / f"{bus:03}" / f"{number:03}"),
-        address,
     )
 
 
