@@ -67,7 +67,7 @@ def main() -> int:
     return int(code)
 
 
-def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
+def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
     own = read(reports / result["report"])

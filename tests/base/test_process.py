@@ -97,7 +97,7 @@ def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(
 ) -> None:
     caplog.set_level("DEBUG", "utvm.base.process.service.helper")
     code = "import time; print('ready 1'); time.sleep(60)"
-    with _service(tmp_path, code, says="utvm.base.process.service.helper") as service:
+    with _service(tmp_path, code, log_branch="utvm.base.process.service.helper") as service:
         assert "ready 1" in caplog.messages
         (tmp_path / "log").unlink()
         (tmp_path / "log").mkdir()

@@ -35,9 +35,9 @@ def _service(tmp_path: Path, code: str, *, restless: bool = False, stdin: str | 
         log=tmp_path / "log",
         health="ready",
         error=ProbeError,
-        restless=restless,
+        always_busy=restless,
         stdin=stdin,
-        disturbed=stdin is not None,
+        poke_stdin=stdin is not None,
         start_timeout=_FOR_EVER,
     )
 
@@ -86,7 +86,7 @@ def test_a_restless_one_hangs_where_it_does_nothing_and_another_does_not(tmp_pat
         _service(tmp_path, "print('ready'); time.sleep(1000)") as calm,
         _service(tmp_path / "a", "print('ready'); time.sleep(1000)", restless=True) as restless,
     ):
-        assert "it hung: it did nothing" in _dies(restless)
+        assert "it hung: it used no processor time" in _dies(restless)
         calm.check()
 
 
@@ -100,7 +100,7 @@ def test_one_that_rests_hangs_where_it_is_disturbed_and_does_nothing(tmp_path: P
         _service(tmp_path / "a", "print('ready'); time.sleep(1000)", stdin="") as hanging,
         Qemu(_emulated(), log=tmp_path / "b" / "log") as waiting_for_its_debugger,
     ):
-        assert "it hung: it did nothing" in _dies(hanging)
+        assert "it hung: it used no processor time" in _dies(hanging)
         time.sleep(3)
         well.check()
         waiting_for_its_debugger.check()
@@ -129,7 +129,7 @@ def test_a_qemu_that_is_locked_dead_is_noticed(tmp_path: Path) -> None:
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as tracer:
             assert tracer.stdout
             assert tracer.stdout.readline() == "stopped\n"
-            assert "QEMU ended unexpectedly (it hung: it did nothing" in _dies(qemu)
+            assert "QEMU ended unexpectedly (it hung: it used no processor time" in _dies(qemu)
 
 
 def _emulated() -> Emulator:

@@ -138,11 +138,11 @@ class Display:
 def last_line(report: RunReport) -> str:
     """Verdict in one line: board, counts and exit code."""
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
-    said = ", ".join(counts) or "no tests"
+    summary = ", ".join(counts) or "no tests"
     if report.trouble:
-        said += "; " + first_line(report.trouble)
+        summary += "; " + first_line(report.trouble)
     return (
-        f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {said}; "
+        f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {summary}; "
         f"exit code {int(report.verdict.exit_code)}"
     )
 
@@ -177,15 +177,17 @@ def _suites(report: RunReport) -> Table:
         suites.setdefault(case.suite, []).append(case)
     table = Table("suite", title=f"Suites on a {report.board.spoken}", title_justify="left")
     # There is not room for all of them on every terminal.
-    told = [each for each in Outcome if report.count(each) or each in (Outcome.PASSED, Outcome.FAILED)]
-    for outcome in told:
+    columns = [
+        outcome for outcome in Outcome if report.count(outcome) or outcome in (Outcome.PASSED, Outcome.FAILED)
+    ]
+    for outcome in columns:
         table.add_column(outcome.value, justify="right")
     table.add_column("time", justify="right")
     for suite, cases in suites.items():
-        counts = [sum(case.outcome is outcome for case in cases) for outcome in told]
+        counts = [sum(case.outcome is outcome for case in cases) for outcome in columns]
         cells = [
             f"[{_STYLES[outcome]}]{count}[/]" if count else "[dim]0[/]"
-            for outcome, count in zip(told, counts, strict=True)
+            for outcome, count in zip(columns, counts, strict=True)
         ]
         table.add_row(escape(suite), *cells, f"{sum(case.duration_s for case in cases):.1f} s")
     return table
@@ -197,8 +199,8 @@ def _models(report: RunReport) -> Table:
     for figure in figures:
         table.add_column(figure.title, justify="right")
     for model in report.models:
-        said = (figure.format(model.figures.get(figure.name)) for figure in figures)
-        table.add_row(escape(model.name), escape(model.executor), *said)
+        cells = (figure.format(model.figures.get(figure.name)) for figure in figures)
+        table.add_row(escape(model.name), escape(model.executor), *cells)
     return table
 
 

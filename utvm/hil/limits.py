@@ -30,7 +30,7 @@ class Baseline(Record):
 
 
 def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
-    """Return a test for each limit that is relative, of the models that have run on a board.
+    """Check the relative limits of the models that have run on a board: one test per limit.
 
     Args:
         commit: which has run, for the one that crossed a limit.
@@ -40,8 +40,8 @@ def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: st
         if content is None or folder is None:
             return []
         known = _read_baseline(folder / BASELINE).get(board.spoken, {})
-        asked = {name: limits.relative() for name, limits in content.models.items()}
-        return list(_limit_cases(board, models, asked, known, commit))
+        limits = {name: model.relative() for name, model in content.models.items()}
+        return list(_limit_cases(board, models, limits, known, commit))
     except ConfigError as error:
         return [CaseResult(f"{PROJECT_FILE}::limits", Outcome.ERROR, 0.0, str(error))]
 
@@ -53,15 +53,15 @@ def _read_baseline(path: Path) -> Figures:
 def _limit_cases(
     board: BoardIdentity,
     models: Sequence[ModelResult],
-    asked: Mapping[str, Mapping[str, str]],
+    limits: Mapping[str, Mapping[str, str]],
     known: Mapping[str, Mapping[str, int]],
     commit: str | None,
 ) -> Iterator[CaseResult]:
     for model in dict.fromkeys(model.name for model in models):
-        for name, limit in asked.get(model, {}).items():
+        for name, limit in limits.get(model, {}).items():
             figure = RELATIVE[name]
-            found = [each.figures.get(figure) for each in models if each.name == model]
-            values = [value for value in found if value is not None]
+            figures = [result.figures.get(figure) for result in models if result.name == model]
+            values = [value for value in figures if value is not None]
             if not values:
                 continue
             node = f"{PROJECT_FILE}::{model}:{name}"
@@ -74,9 +74,9 @@ def _limit_cases(
             if max(values) <= most:
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
-            said = f"{name} is {max(values):,} on {board.spoken}, and at most {most:,.0f} is asked"
+            excess = f"{name} is {max(values):,} on {board.spoken}, and at most {most:,.0f} is asked"
             where = _crossing_commit(board, model, figure, most, commit)
-            yield CaseResult(node, Outcome.FAILED, 0.0, f"{said}, {limit} of {was:,}{where}")
+            yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {was:,}{where}")
 
 
 def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:

@@ -194,18 +194,18 @@ class ProjectModel:
 
     def broken(self, result: ModelResult) -> list[str]:
         """Messages about the limits that a result exceeds."""
-        said = []
+        messages = []
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:
-            said.append(
+            messages.append(
                 f"accuracy is {figures.get('accuracy', 'not known')}, and at least {limits.accuracy} is asked"
             )
         for name, figure in RELATIVE.items():
-            taken, most = figures.get(figure), getattr(limits, name)
-            if isinstance(most, int) and taken is not None and taken > most:
+            value, most = figures.get(figure), getattr(limits, name)
+            if isinstance(most, int) and value is not None and value > most:
                 unit = " bytes" if figure.endswith("bytes") else ""
-                said.append(f"{name} is {taken}{unit}, and at most {most} is asked")
-        return [f"{self.name}: {each}" for each in said]
+                messages.append(f"{name} is {value}{unit}, and at most {most} is asked")
+        return [f"{self.name}: {message}" for message in messages]
 
 
 def load_project() -> ProjectFile | None:

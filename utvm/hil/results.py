@@ -245,7 +245,9 @@ class RunReport:
                 }
                 for model in self.models
             ],
-            "statistics": [{"name": each.name, "values": dict(each.values)} for each in self.statistics],
+            "statistics": [
+                {"name": counters.name, "values": dict(counters.values)} for counters in self.statistics
+            ],
             "verdict": self.verdict.value,
             "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),

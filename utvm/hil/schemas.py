@@ -155,10 +155,10 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
         "models": [_counted({"id": None, "image_sha256": None, **model}) for model in content["models"]],
         "statistics": [
             {
-                "name": each["name"],
-                "values": {unit if name == "cycles" else name: value for name, value in each["values"].items()},
+                "name": entry["name"],
+                "values": {unit if name == "cycles" else name: value for name, value in entry["values"].items()},
             }
-            for each in content.get("statistics", ())
+            for entry in content.get("statistics", ())
         ],
         "trouble": content.get("trouble", ""),
     }

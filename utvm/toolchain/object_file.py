@@ -125,15 +125,17 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
         table = elf.get_section_by_name(".symtab")
         places = {}
         for name, data in contents.items():
-            called = table.get_symbol_by_name(name) if table else None  # an object without any symbol has no table
-            found = [each for each in called or () if each["st_size"] == len(data)]
-            section = elf.get_section(found[0]["st_shndx"]) if len(found) == 1 else None
+            symbols = (
+                table.get_symbol_by_name(name) if table else None
+            )  # an object without any symbol has no table
+            matches = [symbol for symbol in symbols or () if symbol["st_size"] == len(data)]
+            section = elf.get_section(matches[0]["st_shndx"]) if len(matches) == 1 else None
             if section is None or section["sh_type"] != "SHT_PROGBITS":
                 raise ToolchainError(
                     f"the compiler has made no constant {name} of {len(data)} bytes",
                     "which compiler is it? please report it",
                 )
-            places[name] = section["sh_offset"] + found[0]["st_value"]
+            places[name] = section["sh_offset"] + matches[0]["st_value"]
         for name, place in places.items():
             file.seek(place)
             file.write(contents[name])

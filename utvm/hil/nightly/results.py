@@ -189,20 +189,20 @@ class TestOfNight:
     @property
     def spoken(self) -> str:
         """Outcomes with numbers of boards; boards without a pass are named."""
-        said = []
+        parts = []
         for outcome in _WORST_FIRST:
             where = self.boards.get(outcome, ())
             if where and outcome is Outcome.PASSED:
-                said.append(f"passed on {len(where)}")
+                parts.append(f"passed on {len(where)}")
             elif where:
-                said.append(f"{outcome.value} on {', '.join(where)}")
-        return "; ".join(said)
+                parts.append(f"{outcome.value} on {', '.join(where)}")
+        return "; ".join(parts)
 
 
 def tests_of(results: Sequence[BoardResult]) -> list[TestOfNight]:
     """Collect the tests of all boards' reports, in order of their first appearance."""
-    found: dict[str, dict[Outcome, list[str]]] = {}
+    outcomes: dict[str, dict[Outcome, list[str]]] = {}
     for result in results:
         for test in result.content["tests"] if result.content else ():
-            found.setdefault(test["id"], {}).setdefault(Outcome(test["outcome"]), []).append(result.label)
-    return [TestOfNight(name, boards) for name, boards in found.items()]
+            outcomes.setdefault(test["id"], {}).setdefault(Outcome(test["outcome"]), []).append(result.label)
+    return [TestOfNight(name, boards) for name, boards in outcomes.items()]
