@@ -33,7 +33,7 @@ class Part:
     """One function of several that do an operator together, on the CPU or on the accelerator.
 
     Attributes:
-        operator: an :class:`utvm.compiler.integer.records.Operator`, of one output.
+        operator: an :class:`utvm.compiler.kernels.records.Operator`, of one output.
         reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
             the results of earlier parts.
     """

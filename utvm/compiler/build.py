@@ -16,8 +16,7 @@ from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
-from utvm.compiler.integer import Integerized, integerize
-from utvm.compiler.integer.kernel import KERNEL, OPERATOR, THRIFTY
+from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
@@ -28,6 +27,7 @@ from utvm.compiler.memory.thrift import Saving, save
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.notes import note
+from utvm.compiler.quantised import Integerized, integerize
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of
 from utvm.compiler.schedule.lower import lower
@@ -83,8 +83,8 @@ def _built(
     """Compile a module, and what its operators run."""
     with tvm_errors(origin, "compile the model"):
         if storage:
-            storage.check(least_bytes(imported.module, storage.size_bytes))
-        integerized = integerize(imported.module, target, assistant)
+            storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
+        integerized = integerize(imported.module, target, assistant, imported.layers)
         graph = _extracted(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
@@ -99,7 +99,7 @@ def graph_of(model: Model, target: Target) -> Graph:
     """
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        return _extracted(integerize(imported.module, target), imported, target)
+        return _extracted(integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from utvm.compiler.int8_operator import int8_operators
+from utvm.compiler.kernels import kernels
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
@@ -111,7 +111,7 @@ def _check_operators(graph: TfliteGraph) -> None:
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
         # To ask takes seconds, for TVM is imported: only where the answer counts.
-        registered = {name for operator in int8_operators() for name in operator.tflite}
+        registered = {name for kernel in kernels() for name in (*kernel.tflite, *kernel.real)}
         unknown = [operator for operator in unknown if operator.name not in registered]
     if unknown:
         raise CompileError(

@@ -11,7 +11,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.integer.kernel import KERNEL, OVERLAP
+from utvm.compiler.kernels.functions import KERNEL, OVERLAP
 from utvm.compiler.schedule.nests import Axis, Group, groups, read_nest
 from utvm.compiler.schedule.sharing import distances
 from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, choose

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
-from utvm.compiler.integer.kernel import KERNEL, LAYER, OPERATOR
+from utvm.compiler.kernels.functions import KERNEL, LAYER, OPERATOR
 from utvm.compiler.schedule.loops import MACS, SCHEDULED, has_blocks, macs_of
 from utvm.compiler.schedule.tile_choice import ROWS
 from utvm.compiler.target import Target

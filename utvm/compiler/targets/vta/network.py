@@ -12,9 +12,10 @@ import numpy as np
 from tvm import s_tir, te, tirx
 
 from utvm.compiler.accelerator import INCLUDE, Offer, Part, Refused
-from utvm.compiler.integer.kernel import constant, described
-from utvm.compiler.integer.operators.convolution import channels_of, narrowed
-from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.kernels.arithmetic import number
+from utvm.compiler.kernels.convolution import channels_of, narrowed
+from utvm.compiler.kernels.functions import described
+from utvm.compiler.kernels.records import Convolution, Operator
 from utvm.compiler.targets.vta import layout
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower
@@ -124,9 +125,9 @@ class _Divided:
         def result(n: Any, y: Any, x: Any, o: Any) -> Any:
             place = (0, te.indexdiv(o, block), y, x)
             low = [planes(*place, plane, 0, te.indexmod(o, block)) for plane in range(4)]
-            total = low[3].astype("int32") << constant(24)
+            total = low[3].astype("int32") << number(24)
             for plane in range(3):
-                total = total | low[plane].astype("uint8").astype("int32") << constant(8 * plane)
+                total = total | low[plane].astype("uint8").astype("int32") << number(8 * plane)
             return narrowed(record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
         output = te.compute((1, height, width, outputs), result, "output")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorFlow Lite's fixed-point arithmetic in TIRx expressions.
+
+Rescaling calls a helper of C, ``requantize``; :mod:`utvm.compiler.host` has the same for TVM's LLVM backend.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import tirx
+
+from utvm.compiler.kernels.fixed_point import quantize_multiplier
+from utvm.compiler.kernels.records import Rescale
+from utvm.compiler.tvm_types import element_type
+
+
+def number(value: int, dtype: str = "int32") -> Any:
+    """A constant."""
+    return tirx.IntImm(dtype, int(value))
+
+
+def clamped(value: Any, low: int, high: int, dtype: str = "int8") -> Any:
+    """An integer expression limited to a range, in the narrower type of a result."""
+    kind = element_type(value)
+    return tirx.max(tirx.min(value, number(high, kind)), number(low, kind)).astype(dtype)
+
+
+def rescaled(value: Any, factor: Rescale | float) -> Any:
+    """An int32 expression times a factor that is known while compiling, rounded twice, as gemmlowp does."""
+    if isinstance(factor, Rescale):
+        multiplier, shift = int(factor.multipliers[0]), int(factor.shifts[0])
+    else:
+        multiplier, shift = quantize_multiplier(factor)
+    return rescaled_by(value, number(multiplier), number(shift))
+
+
+def rescaled_by(value: Any, multiplier: Any, shift: Any) -> Any:
+    """An int32 expression times ``multiplier / 2**31 * 2**shift``, rounded twice; both are int32 expressions."""
+    return tirx.call_pure_extern("int32", "requantize", value, multiplier, shift)
+
+
+def rescaled_wide(value: Any, multiplier: Any, total: Any) -> Any:
+    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32.
+
+    Args:
+        multiplier, total: int64 expressions; see :func:`narrow_multiplier`.
+    """
+    one = number(1, "int64")
+    rounded = value * multiplier + tirx.shift_left(one, total - one)
+    return tirx.shift_right(rounded, total).astype("int32")
+
+
+def narrow_multiplier(real: float) -> tuple[int, int]:
+    """A real number as TensorFlow Lite multiplies sums of 64 bits by it: 15 bits, and how far to shift."""
+    multiplier, shift = quantize_multiplier(real)
+    return min((multiplier + (1 << 15)) >> 16, 0x7FFF), 15 - shift
+
+
+def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
+    """An operand's element for a place of the result, which may have more or longer axes."""
+    own = list(at)[len(at) - len(tensor.shape) :]
+    return tensor[
+        tuple(number(0) if int(extent) == 1 else place for place, extent in zip(own, tensor.shape, strict=True))
+    ]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fusions of integer nodes. None changes a bit of the result."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from utvm.compiler.kernels.addition import Addition
+from utvm.compiler.kernels.nodes import Native, Node, Value, needed
+from utvm.compiler.kernels.records import Convolution, Residual
+from utvm.compiler.notes import note
+
+
+def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    """Let convolutions do what is done before and after them.
+
+    - Zeros that are padded before a convolution become its padding.
+    - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
+
+    Args:
+        results: what must still be computed.
+    """
+    return _residuals(needed(_paddings(nodes), results), results)
+
+
+def _paddings(nodes: Sequence[Node]) -> list[Node]:
+    makers = {id(node.output): node for node in nodes}
+    fused: list[Node] = []
+    for node in nodes:
+        work = node.work
+        before = makers.get(id(node.inputs[0])) if node.inputs else None
+        if isinstance(work, Convolution) and before is not None and len(node.inputs[0].shape) == 4:
+            widths = _padded(before, work.input_zero)
+            if widths is not None:
+                top, left, bottom, right = widths
+                _, height, width, channels = before.inputs[0].shape
+                padding = (
+                    work.padding[0] + top,
+                    work.padding[1] + left,
+                    work.padding[2] + bottom,
+                    work.padding[3] + right,
+                )
+                work = replace(work, input_shape=(height, width, channels), padding=padding)
+                note("fused", f"the padding {before.output.name} into the convolution {node.output.name}")
+                fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
+                continue
+        fused.append(node)
+    return fused
+
+
+def _padded(node: Node, zero: int) -> tuple[int, int, int, int] | None:
+    """Return how far a node pads an image with zeros: top, left, bottom, right; None if it does more or less."""
+    if not isinstance(node.work, Native) or node.work.operator != "relax.nn.pad":
+        return None
+    attributes = node.work.call.attrs
+    widths = [int(width) for width in attributes.pad_width]
+    if (
+        str(attributes.pad_mode) != "constant"
+        or float(attributes.pad_value) != zero
+        or any(widths[:2] + widths[6:])
+    ):
+        return None
+    _, _, top, bottom, left, right, _, _ = widths
+    return top, left, bottom, right
+
+
+def _residuals(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    uses = Counter(id(value) for node in nodes for value in node.inputs)
+    uses.update(id(value) for value in results)
+    makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}
+    fused = list(nodes)
+    gone: set[int] = set()
+    for number, node in enumerate(nodes):
+        work = node.work
+        if (
+            not isinstance(work, Addition)
+            or work.subtract
+            or work.dtype != "int8"
+            or work.shapes[0] != work.shapes[1]
+        ):
+            continue
+        candidates = []
+        for side, value in enumerate(node.inputs):
+            made = makers.get(id(value))
+            if made is not None and isinstance(made[1].work, Convolution) and uses[id(value)] == 1:
+                candidates.append((made[0], side, made[1]))
+        if not candidates:
+            continue
+        # The convolution that comes last: the other operand is there by then.
+        place, side, convolution = max(candidates, key=lambda item: item[0])
+        record = convolution.work
+        other = node.inputs[1 - side]
+        if not isinstance(record, Convolution) or record.residual is not None or len(other.shape) != 4:
+            continue
+        if id(other) in makers and makers[id(other)][0] > place:
+            continue
+        residual = Residual(
+            work.zeros[side],
+            work.zeros[1 - side],
+            work.factors[side],
+            work.factors[1 - side],
+            work.output,
+            work.output_zero,
+            work.low,
+            work.high,
+        )
+        note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
+        fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
+        makers[id(node.output)] = (place, fused[place])
+        gone.add(number)
+    return [node for number, node in enumerate(fused) if number not in gone]
