@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from convolutions import Functions, Int8
 
-from utvm.compiler.integer.records import Convolution
+from utvm.compiler.kernels.records import Convolution
 from utvm.process import run
 
 _FLAGS = ["-O2", "-std=gnu99", "-Wall", "-Wextra", "-Werror"]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick: a model run on this computer by TVM's LLVM backend."""
+"""The yardstick: a model run on this computer by TVM's LLVM backend.
+
+TensorFlow Lite's integers are computed as such, in the form of each kernel that needs no helper in C; ONNX's quantised
+operators in float.
+"""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -13,7 +17,10 @@ from tvm import relax, tirx
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
+from utvm.compiler.kernels.arithmetic import number
+from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
+from utvm.compiler.quantised import integerize
 from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_errors import tvm_errors
 from utvm.compiler.tvm_types import element_type, tensor_of
@@ -52,7 +59,10 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         # The virtual machine takes the function that has the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
     with tvm_errors(origin, "build the model for this computer"):
-        module = _bounded_as_in_c(relax.transform.LegalizeOps(legalizations())(imported.module))
+        module = imported.module
+        if imported.layers:
+            module = integerize(module, None, layers=imported.layers).module
+        module = _as_in_c(relax.transform.LegalizeOps(legalizations())(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
@@ -74,20 +84,70 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
     return run
 
 
-def _bounded_as_in_c(module: Any) -> Any:
-    """Keep a first operand that is no number, as the C of libraries does; LLVM takes the second one then."""
+def _as_in_c(module: Any) -> Any:
+    """Compute what libraries' helpers in C do, which LLVM does not have or does otherwise."""
 
-    def kept(node: Any) -> Any:
+    def bounded(node: Any) -> Any:
+        # A first operand that is no number stays; LLVM takes the second one then.
         a, b = node.a, node.b
         if not element_type(node).startswith("float"):
             return node
         return tirx.Select(a <= b if isinstance(node, tirx.Max) else a >= b, b, a)
 
+    def expanded(node: Any) -> Any:
+        helper = _HELPERS.get(str(getattr(node.args[0], "value", ""))) if node.args else None
+        return node if helper is None else helper(*node.args[1:])
+
+    rules = [(tirx.Max, bounded), (tirx.Min, bounded), (tvm.ir.Call, expanded)]
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            body = tvm_ffi.structural_map(function.body, [(tirx.Max, kept), (tirx.Min, kept)], order="post")
+            body = tvm_ffi.structural_map(function.body, rules, order="post")
             module.update_func(variable, function.with_body(body))
     return module
+
+
+def _requantized(value: Any, multiplier: Any, shift: Any) -> Any:
+    zero, one = number(0, "int64"), number(1, "int64")
+    left, right = tirx.max(shift, number(0)), tirx.max(number(0) - shift, number(0)).astype("int64")
+    product = tirx.shift_left(value, left).astype("int64") * multiplier.astype("int64")
+    high = tirx.shift_right(product + number(1 << 30, "int64"), number(31, "int64"))
+    half = tirx.shift_right(tirx.shift_left(one, right), one)
+    negative = tirx.Select(tirx.all(high < zero, right > zero), one, zero)
+    return tirx.shift_right(high + half - negative, right).astype("int32")
+
+
+def _leading_zeros(value: Any) -> Any:
+    zeros = number(32)
+    for place in range(31):
+        zeros = zeros - tirx.Select(value >= number(1 << place), number(1), number(0))
+    return zeros
+
+
+def _softmax_scale(total: Any) -> Any:
+    """2**43 / total by gemmlowp's three steps of Newton's method, with as many fractional bits as fit 31 bits."""
+    steps: list[tuple[Any, Any]] = []
+
+    def named(value: Any) -> Any:
+        steps.append((tirx.Var(f"step{len(steps)}", "int64"), value))
+        return steps[-1][0]
+
+    def high(a: Any, b: Any) -> Any:
+        return tirx.shift_right(a * b + number(1 << 30, "int64"), number(31, "int64"))
+
+    zeros = _leading_zeros(total).astype("int64")
+    half = named(tirx.shift_right(tirx.shift_left(total.astype("int64"), zeros), number(1, "int64")))
+    guess, slope = (number(value, "int64") for value in NEWTON)
+    x = named(guess + high(half, slope))
+    for _ in range(3):
+        x = named(x + number(4, "int64") * high(x, number(1 << 29, "int64") - high(half, x)))
+    top = number(1 << 30, "int64")
+    result = tirx.Select(x >= top, number(2**31 - 1, "int64"), x * number(2, "int64")).astype("int32")
+    for variable, value in reversed(steps):
+        result = tirx.Let(variable, value, result)
+    return result
+
+
+_HELPERS = {"requantize": _requantized, "leading_zeros": _leading_zeros, "softmax_scale": _softmax_scale}
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:

@@ -21,9 +21,9 @@ def _parts(record: Any) -> Sequence[Part]:
     from tvm import te, tirx
 
     from utvm.compiler.accelerator import INCLUDE
-    from utvm.compiler.integer.kernel import described
-    from utvm.compiler.integer.operators.convolution import channels_of, narrowed
-    from utvm.compiler.integer.records import Operator
+    from utvm.compiler.kernels.convolution import channels_of, narrowed
+    from utvm.compiler.kernels.functions import described
+    from utvm.compiler.kernels.records import Operator
 
     outputs, _, _, inputs = record.weights.shape
     rows = record.input_shape[0] * record.input_shape[1]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from utvm.compiler.kernels import kernels
 from utvm.compiler.kernels.nodes import Native, Node, Value, tensor_type
@@ -94,16 +94,15 @@ class _Writer:
     def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
         parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs["utvm.operator"])
-        function = self._builder.add_func(
-            operator.function.with_attr("tirx.noalias", tirx.const(True, "bool")), name
-        )
+        function = operator.function.without_attr("global_symbol")  # The module names it.
+        variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [
             self._reshaped(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
         ]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
         kind = tensor_type(shape_of(output), dtype_of(output))
-        call = self._builder.emit(relax.call_tir(function, [*arguments, *constants], kind), self._name(result))
+        call = self._builder.emit(relax.call_tir(variable, [*arguments, *constants], kind), self._name(result))
         return self._reshaped(call, result.shape)
 
     def _reshaped(self, item: Any, shape: tuple[int, ...]) -> Any:
