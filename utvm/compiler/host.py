@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The yardstick: a model run on this computer by TVM's LLVM backend.
 
-TensorFlow Lite's integers are computed as such, in the form of each kernel that needs no helper in C; ONNX's quantised
+TensorFlow Lite's integers are computed as such, in the form of each kernel that needs no C; ONNX's quantised
 operators in float.
 """
 
@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
-from utvm.compiler.kernels.arithmetic import number
+from utvm.compiler.kernels.arithmetic import number, written_out
 from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
@@ -94,26 +94,12 @@ def _as_in_c(module: Any) -> Any:
             return node
         return tirx.Select(a <= b if isinstance(node, tirx.Max) else a >= b, b, a)
 
-    def expanded(node: Any) -> Any:
-        helper = _HELPERS.get(str(getattr(node.args[0], "value", ""))) if node.args else None
-        return node if helper is None else helper(*node.args[1:])
-
-    rules = [(tirx.Max, bounded), (tirx.Min, bounded), (tvm.ir.Call, expanded)]
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            body = tvm_ffi.structural_map(function.body, rules, order="post")
-            module.update_func(variable, function.with_body(body))
+            expanded = written_out(function, _HELPERS)
+            body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bounded), (tirx.Min, bounded)], order="post")
+            module.update_func(variable, expanded.with_body(body))
     return module
-
-
-def _requantized(value: Any, multiplier: Any, shift: Any) -> Any:
-    zero, one = number(0, "int64"), number(1, "int64")
-    left, right = tirx.max(shift, number(0)), tirx.max(number(0) - shift, number(0)).astype("int64")
-    product = tirx.shift_left(value, left).astype("int64") * multiplier.astype("int64")
-    high = tirx.shift_right(product + number(1 << 30, "int64"), number(31, "int64"))
-    half = tirx.shift_right(tirx.shift_left(one, right), one)
-    negative = tirx.Select(tirx.all(high < zero, right > zero), one, zero)
-    return tirx.shift_right(high + half - negative, right).astype("int32")
 
 
 def _leading_zeros(value: Any) -> Any:
@@ -147,7 +133,7 @@ def _softmax_scale(total: Any) -> Any:
     return result
 
 
-_HELPERS = {"requantize": _requantized, "leading_zeros": _leading_zeros, "softmax_scale": _softmax_scale}
+_HELPERS = {"leading_zeros": _leading_zeros, "softmax_scale": _softmax_scale}
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:

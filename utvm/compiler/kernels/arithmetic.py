@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow Lite's fixed-point arithmetic in TIRx expressions.
 
-Rescaling calls a helper of C, ``requantize``; :mod:`utvm.compiler.host` has the same for TVM's LLVM backend.
+Rescaling calls a helper of C, ``requantize``. :func:`written_out` has the same for TVM, which then simplifies it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import tirx
 
 from utvm.compiler.kernels.fixed_point import quantize_multiplier
@@ -62,3 +65,30 @@ def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
     return tensor[
         tuple(number(0) if int(extent) == 1 else place for place, extent in zip(own, tensor.shape, strict=True))
     ]
+
+
+def written_out(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:
+    """A function with expressions in place of calls of ``requantize``, and of further helpers of C."""
+    known = {"requantize": _requantized, **helpers}
+
+    def expanded(call: Any) -> Any:
+        helper = known.get(str(getattr(call.args[0], "value", ""))) if call.args else None
+        return call if helper is None else helper(*call.args[1:])
+
+    return function.with_body(tvm_ffi.structural_map(function.body, [(tvm.ir.Call, expanded)], order="post"))
+
+
+def _requantized(value: Any, multiplier: Any, shift: Any) -> Any:
+    constant = int(shift.value) if isinstance(shift, tirx.IntImm) else None
+    left = tirx.max(shift, number(0)) if constant is None else number(max(constant, 0))
+    shifted = value if constant is not None and constant <= 0 else tirx.shift_left(value, left)
+    product = shifted.astype("int64") * multiplier.astype("int64") + number(1 << 30, "int64")
+    high = tirx.shift_right(product, number(31, "int64"))
+    if constant is not None and constant >= 0:
+        return high.astype("int32")
+    # Halves away from zero: a half less is added to a negative number. Nothing is, where nothing is shifted out.
+    amount = tirx.max(number(0) - shift, number(0)) if constant is None else number(-constant)
+    right, zero, one = amount.astype("int64"), number(0, "int64"), number(1, "int64")
+    half = tirx.shift_right(tirx.shift_left(one, right), one)
+    negative = tirx.Select(tirx.all(high < zero, right > zero), one, zero)
+    return tirx.shift_right(high + half - negative, right).astype("int32")

@@ -9,7 +9,7 @@ from tvm import relax, s_tir, te
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels.arithmetic import broadcast
+from utvm.compiler.kernels.arithmetic import broadcast, written_out
 from utvm.compiler.kernels.records import Operator
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
@@ -140,7 +140,7 @@ def added(
     if any(stage.op.name == _ACCUMULATOR for stage in output.op.input_tensors):
         function = with_sum_in_place(function)
     else:
-        function = _with_local_stages(function)
+        function = _with_local_stages(written_out(function))
         if in_place:
             overlap = [0 if _alike(tensor, output) else None for tensor in tensors]
         if in_place and None not in overlap:
@@ -184,7 +184,7 @@ def looped(
     outputs = te.extern(
         [shape for shape, _ in kinds], tensors, statements, dtype=[dtype for _, dtype in kinds], name="output"
     )
-    function = te.create_prim_func([*tensors, *outputs[: len(results)]])
+    function = written_out(te.create_prim_func([*tensors, *outputs[: len(results)]]))
     function = described(function, operator, [None] * len(tensors), macs)
     return called(builder, function, operator, expressions, len(results))
 

@@ -67,7 +67,8 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
 
 def _tflite(use: Use, operands: list[Any]) -> Any:
     square = use.operator.name == "SQUARE"
-    if not use.is_all("int8", "uint8", "int16", operands=len(operands)):
+    dtypes = ("int8", "uint8") if square else ("int8", "uint8", "int16")
+    if not use.is_all(*dtypes, operands=len(operands)):
         return None
     goal = use.goal(0 if square else use.options(tflite.MulOptions).FusedActivationFunction())
 

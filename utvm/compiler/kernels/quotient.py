@@ -47,7 +47,11 @@ def _divide(use: Use, operands: list[Any]) -> Any:
             return number(31) - used
 
         room = te.compute(shape, free, "room")
-        quotient = te.compute(shape, lambda *at: rescaled_by(value[at], inverse[size[at]], room[at]), "quotient")
+
+        def divided(*at: Any) -> Any:
+            return rescaled_by(tirx.shift_left(value[at], room[at]), inverse[size[at]], number(0))
+
+        quotient = te.compute(shape, divided, "quotient")
         # That has the room and the reciprocal's point too much.
         total = te.compute(shape, lambda *at: number(shift + 1) - length[size[at]] - room[at], "total")
 

@@ -52,20 +52,22 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
     bounds, dtype, zero = limits(activation, use.result), use.result.dtype, zero_of(use.result)
     kind = "int64" if wide else "int32"
     if wide:
-        factors = np.array([narrow_multiplier(float(real)) for real in reals], np.int64).T
-        scaling: tuple[Array, ...] = (factors[0].astype(np.int32), factors[1].astype(np.int32))
+        factors = np.array([narrow_multiplier(float(real)) for real in reals], np.int64).T.astype(np.int32)
+        scaling = (factors[0], factors[1])
     else:
         rescale = fixed_point.rescale(reals)
         scaling = (rescale.multipliers, rescale.shifts)
-    tables = scaling if bias is None else (*scaling, bias.astype(kind))
+    single = len(reals) == 1
+    tables = (*(() if single else scaling), *(() if bias is None else (bias.astype(kind),)))
 
     def apply(total: Any, read: Sequence[Any], channel: Any, _: Any) -> Any:
         if bias is not None:
             total = total + read[-1][channel]
+        factor = [number(table[0]) if single else read[place][channel] for place, table in enumerate(scaling)]
         if wide:
-            value = rescaled_wide(total, read[0][channel].astype("int64"), read[1][channel].astype("int64"))
+            value = rescaled_wide(total, *(part.astype("int64") for part in factor))
         else:
-            value = rescaled_by(total, read[0][channel], read[1][channel])
+            value = rescaled_by(total, *factor)
         return clamped(value + zero, *bounds, dtype)
 
     data_zero = zero_of(use.input(2 if use.operator.name == "TRANSPOSE_CONV" else 0))
