@@ -3,7 +3,7 @@
 
 Each place that makes an error of the project's tree is one entry: its message and hint, with ``…`` where something
 is filled in, and the cause that the function's docstring gives below ``Raises``, or that of the nearest function
-of its module that calls it.
+of its module that calls it, or else the docstring of the error's class.
 """
 
 import ast
@@ -113,7 +113,7 @@ class _Errors:
             if cause := _cause(self._raises.get(each, ""), name):
                 return cause
             asked += [caller for caller in self._callers.get(each, ()) if caller not in asked]
-        return ""
+        return (getattr(errors, name, None).__doc__ or "").partition("\n")[0]
 
     def _text(self, node: ast.expr) -> str:
         """Return what an expression says, as far as it is known before it runs."""

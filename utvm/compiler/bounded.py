@@ -59,13 +59,6 @@ def bounded(
         origin: what messages call the model.
         doing: what is being done, as in "what had to {doing} crashed".
         heard: receives each line that the process has said; the log has them, too.
-
-    Raises:
-        CompileError: it takes too long, or the process was ended by a signal, as one that crashes is.
-        ProvisionError: a signal stopped the process, and it did not go on.
-        UtvmError: as the work raised it; its type, message and hint are kept.
-        OSError, MemoryError: as the work raised it.
-        RuntimeError: it raised something else; the message is its traceback.
     """
     # What is buffered here would be written twice.
     sys.stdout.flush()
@@ -110,7 +103,6 @@ def bounded(
 
 
 def _note(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
-    """Write into the log what the process has said, its beginning where that is long; close the file."""
     with os.fdopen(said, "rb") as file:
         file.seek(0)
         for line in file.read(_MOST_SAID).decode(errors="replace").splitlines():
@@ -120,7 +112,6 @@ def _note(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
 
 
 def _ended(origin: str, doing: str, code: int) -> CompileError:
-    """Return the error for a process that brought no answer."""
     if code == -signal.SIGXCPU:
         return CompileError(
             f"{origin}: to {doing} takes more than {CPU_SECONDS} s", "the model is too large for any board"
@@ -192,12 +183,10 @@ def _answer(work: Callable[[], object]) -> _Answer:
 
 
 def _limit(which: int, value: int) -> None:
-    """Lower a limit; one that is lower already stays."""
     soft, hard = resource.getrlimit(which)
     lowest = min((each for each in (soft, hard, value) if each != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
 
 
 def _addresses() -> int:
-    """Return the bytes of addresses that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

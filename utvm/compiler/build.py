@@ -92,22 +92,14 @@ def _built(
 
 
 def graph_of(model: Model, target: Target) -> Graph:
-    """Return the graph of a model as a target computes it, for who looks for something better.
-
-    Raises:
-        CompileError: the model cannot be compiled.
-    """
+    """The graph of a model as a target computes it, for who looks for something better."""
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
         return _extracted(integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
-    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs.
-
-    Raises:
-        CompileError: no C can be made of it.
-    """
+    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs."""
     unchanged = Imported(None, (), ())
     return _called_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
 
@@ -174,7 +166,6 @@ def _called_graph(
 
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
-    """Return a library with what its operators run."""
     files = [each.sources for each in (library, *parts)]
     own, *others = [each for each in files if isinstance(each, CFiles)]
     return replace(
@@ -229,7 +220,6 @@ def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
 
 
 def _forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
-    """Lower functions, then those of which there are forms that need less memory, and so on."""
     forms: list[dict[str, Any]] = []
     while functions or not forms:
         forms.append({name: with_overlaps(body) for name, body in _lowered(functions, target).items()})
@@ -247,8 +237,6 @@ def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
 
 
 def _scaled(graph: Graph, imported: Imported) -> Graph:
-    """Return the graph with what its integers stand for, where that is known, and what the first run finds."""
-
     def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors
@@ -263,7 +251,6 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
 
 
 def _kind(function: str, body: Any, lowered: Any) -> Kind:
-    """Return what a TIRx function computes, as its maker says, or as it is called, and by what."""
     attributes = dict(body.attrs.items()) if body.attrs else {}
     return Kind(
         str(attributes.get(OPERATOR, function)),
@@ -273,7 +260,6 @@ def _kind(function: str, body: Any, lowered: Any) -> Kind:
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
-    """Return for each function what it reads and writes."""
     written = {step.function: len(step.writes) for step in graph.steps if step.function}
     arguments = {}
     for function, body in functions.items():

@@ -23,7 +23,7 @@ _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 
 def is_large(array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is left out of brief files."""
+    """Whether an array is left out of brief files."""
     return array.nbytes >= _LEAST_BYTES
 
 
@@ -54,11 +54,11 @@ class CFiles(Mapping[str, str]):
         return len(self.brief)
 
     def large_in(self, file: str) -> dict[str, bytes]:
-        """Return the bytes of the large arrays of a file, by their C names."""
+        """The bytes of the large arrays of a file, by their C names."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
     def joined(self, others: "Iterable[CFiles]") -> "CFiles":
-        """Return these files and others', of other names."""
+        """These files and others', of other names."""
         files = [self, *others]
         return CFiles(
             {name: text for each in files for name, text in each.brief.items()},
@@ -75,11 +75,7 @@ class CFiles(Mapping[str, str]):
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    """Return what :meth:`CFiles.packed` gave.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is something else.
-    """
+    """Return what :meth:`CFiles.packed` gave."""
     arrays = {
         name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
     }

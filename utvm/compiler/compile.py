@@ -96,13 +96,11 @@ def _keep(directory: Path, notes: Sequence[str]) -> None:
 
 
 def _tell(entry: Path) -> None:
-    """Say what became of a library's operators, which was noted when it was made."""
     for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
         _NOTES.debug("%s", line)
 
 
 def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
-    """Return what a library depends on of an accelerator."""
     if assistant is None:
         return ()
     return (
@@ -113,7 +111,6 @@ def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
 
 
 def _tools() -> list[str]:
-    """Return what else shapes a library: this package's source and the packages it uses."""
     return [
         tree_digest(Path(__file__).parent),
         tree_digest(runtime.PORTABLE),

@@ -29,7 +29,7 @@ Arrays = list[npt.NDArray[Any]]
 
 
 def host_target() -> Any:
-    """Return the TVM target of this computer.
+    """The TVM target of this computer.
 
     Products and sums are rounded one by one, as in a library compiled with ``-ffp-contract=off``: on x86-64 the
     baseline CPU is chosen, which has no instruction that does both at once.
@@ -137,7 +137,6 @@ _HELPERS = {"leading_zeros": _leading_zeros, "softmax_scale": _softmax_scale}
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:
-    """Return an operator that runs graphs."""
     given = len(control.graphs[1].input_names)
 
     def run(*tensors: Any) -> None:

@@ -38,12 +38,12 @@ MAX_TENSOR_BYTES = 1 << 26
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one element."""
+    """The bytes of one element."""
     return _ITEM_BYTES[dtype]
 
 
 def dlpack_code(dtype: str) -> int:
-    """Return DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
+    """DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
     return {"int": 0, "uint": 1, "float": 2, "bool": 6}[dtype.rstrip("0123456789")]
 
 

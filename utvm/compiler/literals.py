@@ -30,7 +30,7 @@ _PLAIN = ("int8", "uint8", "int16", "uint16")
 
 
 def rows(array: npt.NDArray[Any]) -> str:
-    """Return the elements of an array as C has them between braces, some in a line."""
+    """The elements of an array as C has them between braces, some in a line."""
     dtype = str(array.dtype)
     values = array.ravel().tolist()
     # Most weights are of these types, and there are millions of them.
@@ -39,7 +39,7 @@ def rows(array: npt.NDArray[Any]) -> str:
 
 
 def literal(value: float | int, dtype: str) -> str:
-    """Return a C99 expression for a number of the given element type.
+    """A C99 expression for a number of the given element type.
 
     Floats have the fewest digits that C rounds back to the same bits (at most 9 for ``float``, 17 for
     ``double``). What has no literal is spelled with a macro of ``<stdint.h>`` or ``<math.h>``.

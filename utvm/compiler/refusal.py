@@ -41,9 +41,6 @@ def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
     Args:
         origin: what messages call the model; empty where somebody else puts that in front.
         hint: what the user can do about any of them.
-
-    Raises:
-        CompileError: there are reasons.
     """
     told = list(dict.fromkeys(each if len(each) <= _LONGEST else f"{each[:_LONGEST]}..." for each in reasons))
     if not told:

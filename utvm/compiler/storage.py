@@ -21,11 +21,7 @@ class Storage:
     hint: str
 
     def check(self, need: int) -> None:
-        """Check bytes that must be stored there.
-
-        Raises:
-            DoesNotFitError: they are more than there are.
-        """
+        """Check bytes that must be stored there."""
         if need > self.size_bytes:
             raise DoesNotFitError(
                 f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "

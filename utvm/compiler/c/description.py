@@ -58,9 +58,6 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
 
     Args:
         arguments: operator function to its arguments: what it reads, what it writes, its workspace if it has one.
-
-    Raises:
-        CompileError: there are more tensors or steps than 16 bits can number.
     """
     operators = {function: number for number, function in enumerate(arguments)}
     regions = {region: number for number, region in enumerate(plan.region_bytes)}

@@ -28,13 +28,13 @@ _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)
 
 
 def is_dsp_helper(name: str) -> bool:
-    """Return whether a helper is one of these."""
+    """Whether a helper is one of these."""
     match = _NAME.fullmatch(name)
     return match is not None and (match[3] is not None or len(_numbers(match[2])) == _NUMBERS[match[1]])
 
 
 def dsp_helper(name: str) -> str:
-    """Return the C text of a helper by its name."""
+    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     return _MAKERS[match[1] or match[3]](name, *_numbers(match[2] or match[4]))
@@ -64,7 +64,6 @@ static inline void {name}({parameters})
 
 
 def _assembly(name: str, parameters: str, state: list[str], lines: list[str], portable: str) -> str:
-    """Return a function of which the compiler keeps r0 to r3 and r12 free; the others are put back."""
     whole = ["push {r4-r11, lr}", *lines, "pop {r4-r11, lr}"]
     return _PORTABLE.format(
         name=name,
@@ -251,7 +250,6 @@ def _plane(
 
 
 def _moved(distance: int) -> list[str]:
-    """Return what adds a distance between rows, which may be negative, to r0."""
     operation = "addw" if distance >= 0 else "subw"
     return [f"{operation} r0, r0, #{abs(distance)}"] if distance else []
 

@@ -215,7 +215,6 @@ def _parameter_types(operator: CFunction) -> tuple[str, ...]:
 
 
 def _executor_files(name: str) -> dict[str, str]:
-    """Return the graph executor as a part of one library: all its global names begin with the library's."""
     files = {}
     for suffix in ("h", "c"):
         text = (runtime.PORTABLE / f"graph_executor.{suffix}").read_text(encoding="utf-8")
@@ -285,7 +284,6 @@ def _state(name: str, number: int, graph: Graph) -> _State:
 
 
 def _one_byte(content: bytes) -> int | None:
-    """Return what all bytes are; None where they differ."""
     return content[0] if len(set(content)) == 1 else None
 
 

@@ -66,7 +66,7 @@ class Text:
     is_data: bool = False
 
     def at_least(self, precedence: int) -> str:
-        """Return the text, in parentheses unless it binds at least this tightly."""
+        """The text, in parentheses unless it binds at least this tightly."""
         return self.text if self.precedence >= precedence else f"({self.text})"
 
 
@@ -91,11 +91,7 @@ class ExpressionPrinter:
         self.data_variables: set[str] = set()
 
     def print(self, node: Any) -> Text:
-        """Print one expression.
-
-        Raises:
-            CompileError: the expression is of a kind that has no C form here.
-        """
+        """Print one expression."""
         kind = type(node).__name__
         if kind in _HELPERS:
             return self._helper(_HELPERS[kind], node.a, node.b)
@@ -274,7 +270,6 @@ class ExpressionPrinter:
 
 
 def _known_by_type(kind: str, node: Any) -> bool | None:
-    """Return what a comparison with an end of the element type's range always gives; gcc warns of it."""
     dtype = element_type(node.a)
     if kind not in ("LT", "LE", "GT", "GE") or not dtype.startswith(("int", "uint")):
         return None

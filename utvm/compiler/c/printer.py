@@ -63,9 +63,6 @@ def print_function(name: str, function: Any) -> CFunction:
     Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
     write it. Where its attribute ``utvm.overlap`` says that the output may lie over an input, the two are not
     ``restrict``. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
-
-    Raises:
-        CompileError: it holds something that has no C form here.
     """
     return _FunctionPrinter(function).print(name)
 
@@ -79,7 +76,6 @@ class _Names:
         self._claimed: list[str] = []
 
     def of(self, thing: Any) -> str:
-        """Return the name of a variable or buffer. The function keeps it alive, so its hash stays its own."""
         key = hash(thing)
         if key not in self._given:
             text = str(thing.name)
@@ -89,15 +85,12 @@ class _Names:
         return self._given[key]
 
     def alias(self, thing: Any, name: str) -> None:
-        """Let a buffer go by the name of the one whose memory it shares."""
         self._given[hash(thing)] = name
 
     def mark(self) -> int:
-        """Begin a C block; hand the result to :meth:`release_since` where it ends."""
         return len(self._claimed)
 
     def release_since(self, mark: int) -> None:
-        """End a C block: its names may be used again."""
         while len(self._claimed) > mark:
             self._scope.release(self._claimed.pop())
 
@@ -152,7 +145,6 @@ class _FunctionPrinter:
         )
 
     def _sharing(self) -> list[bool]:
-        """Return for each parameter whether the output may lie over it; for the output, whether over any."""
         attributes = self._function.attrs
         distances = [int(each) for each in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
         sharing = [distance >= 0 for distance in distances]
@@ -239,11 +231,6 @@ class _FunctionPrinter:
             self._line(f"{ignored}{self._expressions.print(node.value).text};")
 
     def _print_DeclBuffer(self, node: Any) -> None:
-        """Give a name to memory that has one already.
-
-        Raises:
-            CompileError: TVM sees memory of an operator as elements of another type.
-        """
         (owner,) = node.data.args
         name = self._names.of(owner)
         if element_type(node.buffer) != self._dtypes[name]:

@@ -17,12 +17,7 @@ from utvm.errors import CompileError
 
 
 def import_model(model: Model) -> Imported:
-    """Turn a model into a Relax module.
-
-    Raises:
-        CompileError: TVM does not support an operator of the model, or a tensor in it has no fixed shape, no
-            elements, an element type that C lacks, or an absurd size.
-    """
+    """Turn a model into a Relax module."""
     with tvm_errors(model.origin, "read the model"):
         imported = _FRONTENDS[model.format](model)
         _check(imported, model.origin)

@@ -30,11 +30,7 @@ CONVERTERS = {**QUANTISED, **SCANS}
 
 
 def import_onnx(model: Model) -> Imported:
-    """Turn an ONNX model into a Relax module.
-
-    Raises:
-        CompileError: operators are not supported, or used in a way that is not; all of them are named.
-    """
+    """Turn an ONNX model into a Relax module."""
     proto = onnx.load_from_string(model.content)
     read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
@@ -54,7 +50,6 @@ def import_onnx(model: Model) -> Imported:
 
 
 def _refuse(origin: str, reasons: Sequence[str]) -> None:
-    """Raise an error that names all reasons, if there are any."""
     unknown = [reason.removesuffix(f": {NOT_SUPPORTED}") for reason in reasons if reason.endswith(NOT_SUPPORTED)]
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
@@ -99,7 +94,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return self._stand_in(node)
 
     def _named(self, result: Any, node: onnx.NodeProto) -> Any:
-        """Call what a node makes as the model calls it: memory plans and profiles show that name."""
         if isinstance(result, tvm.ir.GenericConst) and node.op_type != "Constant":
             note("folded", f"{place(node)} is a constant")
         if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):
@@ -107,7 +101,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.emit(result, identifier(node.output[0], "tensor"))
 
     def _stand_in(self, node: onnx.NodeProto) -> Any:
-        """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""
         results = []
         for name in node.output:
             kind = self._types.get(name)
@@ -120,7 +113,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
-    """Describe how a node uses its operator."""
     kinds = [_kind(each) for each in inputs]
     settings = [f"{each.name}={_short(each)}" for each in node.attribute if each.name != OPSET_ATTRIBUTE]
     return f"{node.op_type}({', '.join([*kinds, *settings])})"
@@ -139,7 +131,7 @@ def _short(attribute: onnx.AttributeProto) -> str:
 
 
 def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.TypeProto]) -> str:
-    """Return how what was made of a node differs from what ONNX says it is; empty where it does not."""
+    """How what was made of a node differs from what ONNX says it is; empty where it does not."""
     kinds = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
     for number, name in enumerate(node.output):
         stated = types.get(name)

@@ -22,11 +22,7 @@ Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
 def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert QuantizeLinear.
-
-    Raises:
-        CompileError: its element type is said by an attribute alone.
-    """
+    """Convert QuantizeLinear."""
     data, scale, zero = _padded(inputs, 3)
     _refuse_blocks(attributes)
     if attributes.get("output_dtype", 0) and zero is None:
@@ -98,7 +94,6 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def _padded(inputs: Sequence[Any], count: int) -> list[Any]:
-    """Return the inputs, None for those that are left out."""
     return [*inputs, *([None] * count)][:count]
 
 
@@ -111,7 +106,6 @@ def _matmul(builder: Any, inputs: list[Any]) -> Any:
 
 
 def _centred(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
-    """Return int32 values less their zero point; where there are several, they are given a shape that spreads."""
     wide = relax.op.astype(data, "int32")
     if zero is None:
         return wide
@@ -136,11 +130,6 @@ def _dequantize(data: Any, scale: Any, zero: Any, axis: int) -> Any:
 
 
 def _parameters(scale: Any, zero: Any) -> tuple[Any, Any]:
-    """Return a scale and a zero point in the one form that all frontends give: scalars, where one is enough.
-
-    Raises:
-        CompileError: the file's scale is 0, negative or no number.
-    """
     scales = _value(scale).astype(np.float32)
     if not np.all(np.isfinite(scales)) or not np.all(scales > 0):
         raise CompileError("a scale is not a positive number")

@@ -11,7 +11,7 @@ from utvm.compiler.library import Scaling
 
 
 def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
-    """Return the scaling of each input that becomes real numbers in but one way; None of others."""
+    """The scaling of each input that becomes real numbers in but one way; None of others."""
     constants = _constants(graph)
 
     def scaling(name: str) -> Scaling | None:
@@ -26,7 +26,7 @@ def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scalin
 
 
 def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
-    """Return the scaling of each output that is made of real numbers, None of others."""
+    """The scaling of each output that is made of real numbers, None of others."""
     constants = _constants(graph)
     made = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
     return tuple(map(made.get, names))
@@ -40,7 +40,6 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Scaling | None:
-    """Return the one scaling of all that a node takes or gives, where it has one that is known."""
     tensors = [constants.get(name) for name in node.input[1:3] if name]
     numbers = [numpy_helper.to_array(each).item() for each in tensors if each and math.prod(each.dims) == 1]
     if not numbers or len(numbers) < len(tensors):

@@ -28,11 +28,6 @@ def best(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any
 
 
 def _number(value: Any, what: str) -> int:
-    """Return a number that is known while compiling.
-
-    Raises:
-        CompileError: it is computed when the model runs.
-    """
     if not hasattr(value, "value"):
         raise CompileError(f"{what} must be constant: a library's shapes and loops are fixed")
     return int(value.value.numpy().reshape(-1)[0])

@@ -58,11 +58,7 @@ _COUNTS = {"int32", "int64"}
 
 
 def import_tflite(model: Model) -> Imported:
-    """Turn a TensorFlow Lite model into a Relax module.
-
-    Raises:
-        CompileError: an operator is used in a way that is not supported.
-    """
+    """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
     return _imported(graph, graph.graphs, model.content)
 
@@ -92,7 +88,6 @@ def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: b
 
 
 def _control_name(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """The name of an operator that calls graphs: no two of a file have the same."""
     return f"{operator.name.lower()}_{graph.number}_{operator.outputs[0]}"
 
 
@@ -108,7 +103,6 @@ def _name(graph: TfliteGraph, number: int, kind: str, count: int) -> str:
 
 
 def _short(name: str) -> str:
-    """An identifier from a tensor's name, which may list all the layers that became one operator."""
     return identifier(identifier(name.partition(";")[0], "tensor")[-40:], "tensor")
 
 
@@ -134,11 +128,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Do nothing: it is known before TVM is asked."""
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators, and hold each result against what the file declares.
-
-        Raises:
-            CompileError: operators are used in ways that are not supported; all of them are named.
-        """
+        """Convert all operators, and hold each result against what the file declares."""
         graph = self.subgraph.record
         reasons: list[str] = []
         hints: list[str] = []
@@ -178,15 +168,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.exp_tab.set_expr(f"tensor_{number}", self._bind(bound, name))
 
     def get_op_code_str(self, op: OperatorView) -> str:
-        """Return an operator's name."""
         return op.record.name
 
     def get_tensors(self, tensors_idx_list: Any) -> list[TensorWrapper]:
-        """Return the importer's own records of tensors."""
         return [self._wrap(int(number)) for number in tensors_idx_list]
 
     def get_expr(self, input_tensor_idx: int) -> Any:
-        """Return what a tensor is computed by; a constant is one here, whether an operator expects it or not."""
         number = int(input_tensor_idx)
         tensor = self.subgraph.record.tensors[number]
         if not self.has_expr(number):
@@ -200,14 +187,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(self.dequantize(expression, self._wrap(number, quantised=True)))
 
     def dequantize(self, expr: Any, tensor: TensorWrapper) -> Any:
-        """Return the real numbers that a quantised tensor stands for."""
         if isinstance(expr, ir.GenericConst) and tensor.tensor.record.dtype == "int64":
             # The bias of a layer with int16 activations: Relax has no dequantisation of int64.
             return relax.const(_array(tensor.tensor.record, real=True), "float32")
         return super().dequantize(expr, tensor)
 
     def quantize(self, expr: Any, tensor_to_quantize: TensorWrapper) -> Any:
-        """The integers of real numbers, halves away from zero."""
         record = tensor_to_quantize.tensor.record
         if record.dtype not in ("int8", "uint8") or record.quantisation.scales.size != 1:
             return super().quantize(expr, tensor_to_quantize)
@@ -217,11 +202,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
     ) -> Any:
-        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite.
-
-        Raises:
-            CompileError: TensorFlow Lite Micro has no such activation in integers either.
-        """
+        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
         if fused_activation_fn == tflite.ActivationFunctionType.NONE:
             return expr
         limits = np.iinfo(dtype)
@@ -234,11 +215,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.clip(expr, min=float(low), max=float(high))
 
     def convert_fully_connected(self, op: OperatorView) -> Any:
-        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights.
-
-        Raises:
-            CompileError: the input cannot be divided into rows of as many numbers: the file is damaged.
-        """
+        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
         data, weights = op.record.inputs[:2]
         tensors = self.subgraph.record.tensors
         depth = tensors[weights].shape[-1]
@@ -271,7 +248,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.quantize(out, result) if result.qnn_params else out
 
     def convert_split_v(self, op: OperatorView) -> Any:
-        """Convert SPLIT_V by its results' shapes, as the kernel does: one of the sizes may be -1."""
         axis = int(self.get_tensor_value(self._wrap(op.record.inputs[2])))
         sizes = [self.subgraph.record.tensors[number].shape[axis] for number in op.record.outputs]
         places = [int(place) for place in np.cumsum(sizes)[:-1]]
@@ -286,7 +262,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return super()._convert_reduce(reduced, op)
 
     def convert_square(self, op: OperatorView) -> Any:
-        """Convert SQUARE as the kernel computes it, which knows no power; nor do integers."""
         data = self.get_expr(op.record.inputs[0])
         return relax.op.multiply(data, data)
 
@@ -328,7 +303,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return make(*(self.get_expr(number) for number in op.record.inputs))
 
     def _wrap(self, number: int, *, quantised: bool | None = None) -> TensorWrapper:
-        """Return the importer's own record of a tensor; where all is real, without its quantisation."""
         if number < 0:
             return TensorWrapper(number, 0, 0)
         tensor = self.subgraph.record.tensors[number]
@@ -358,7 +332,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         )
 
     def _reshape_as_declared(self, op: OperatorView) -> Any:
-        """Give a tensor the shape that its result is declared to have; the shape operand may hold a -1."""
         shape = self.subgraph.record.tensors[op.record.outputs[0]].shape
         return relax.op.reshape(self.get_expr(op.record.inputs[0]), relax.ShapeExpr(list(shape)))
 
@@ -368,11 +341,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(expression, name_hint=name)
 
     def _as_declared(self, expression: Any, tensor: TfliteTensor, where: str) -> Any:
-        """Return an expression of the shape and element type that the file declares for it.
-
-        Raises:
-            CompileError: the file is damaged, or says of an operator what the operator does not do.
-        """
         kind = expression.ty
         shape = tuple(int(extent) for extent in kind.shape)
         dtype = str(getattr(kind.dtype, "dtype", kind.dtype))
@@ -388,13 +356,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
 
 def _quantisation(tensor: TfliteTensor) -> Any:
-    """Return a tensor's quantisation if it means anything: a scale of 0 is written for shapes and axes."""
     known = tensor.quantisation
     return known if known is not None and tensor.dtype != "float32" and known.scales.all() else None
 
 
 def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
-    """Return a constant's elements, or the real numbers that they stand for."""
     data = np.zeros(0, np.uint8) if tensor.data is None else tensor.data
     array = np.frombuffer(data.tobytes(), tensor.dtype).reshape(tensor.shape)
     known = _quantisation(tensor)
@@ -411,16 +377,10 @@ def _constant(tensor: TfliteTensor | None) -> npt.NDArray[Any] | None:
 
 
 def _round(value: np.float32) -> int:
-    """Return the nearest integer; of two, the one further from zero."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), value))
 
 
 def _options(op: OperatorView, table: Any) -> Any:
-    """Return an operator's options, read as the schema's table.
-
-    Raises:
-        CompileError: the file is damaged, or was written without them.
-    """
     options = table()
     place_of = op.BuiltinOptions()
     if place_of is None:

@@ -29,7 +29,7 @@ _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.ze
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, Layer] = MappingProxyType({})) -> int:
-    """Return a lower bound of what any library of a model stores; the exact one is known late.
+    """A lower bound of what any library of a model stores; the exact one is known late.
 
     Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
     is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
@@ -79,7 +79,6 @@ def _needed(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
 
 
 def _varies(expression: Any, bound: dict[int, Any]) -> bool:
-    """Return whether a tensor depends on the elements of an input."""
     waiting, seen = _variables(expression), set()
     while waiting:
         key = hash(waiting.pop())
@@ -94,7 +93,6 @@ def _varies(expression: Any, bound: dict[int, Any]) -> bool:
 
 
 def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[Any], int]]:
-    """Return a constant and the narrowest size of its elements on the way here; nothing if it is none."""
     narrowest = 8
     while not isinstance(expression, tvm.ir.GenericConst):
         value = bound.get(hash(expression), expression)
@@ -109,7 +107,6 @@ def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[
 
 
 def _likeness(array: npt.NDArray[Any]) -> bytes:
-    """Return the same for arrays that have the same elements in any order, or all of them moved by one number."""
     ordered = np.sort(array, axis=None)
     moved = ordered.astype(np.int64) - int(ordered[0]) if ordered.dtype.kind in "iu" else ordered
     return moved.astype(np.float64).tobytes()

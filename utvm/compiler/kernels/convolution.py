@@ -43,9 +43,6 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
     Args:
         bias: the expression that is added to the convolution, or None.
-
-    Raises:
-        Unfit: it has no integer form here.
     """
     real, weights = _operands(reader, call)
     attributes = call.attrs
@@ -81,11 +78,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
 
 def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.matmul`` by constant weights.
-
-    Raises:
-        Unfit: it has no integer form here.
-    """
+    """Add the node of a ``relax.matmul`` by constant weights."""
     real, weights = _operands(reader, call)
     if weights.numbers.ndim != 2:
         raise Unfit("products with weights of more than two dimensions are not supported in integers")
@@ -241,11 +234,7 @@ def _tflite_convolution(use: Use) -> Convolution | None:
 
 
 def _tflite_dense(use: Use) -> Convolution | None:
-    """The record of a FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights.
-
-    Raises:
-        CompileError: the input cannot be divided into such rows: the file is damaged.
-    """
+    """The record of a FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
     data, array = use.input(0), _tflite_weights(use, 0)
     if array is None or array.ndim != 2 or zero_of(use.input(1)):
         return None
@@ -283,11 +272,7 @@ def _scales_of(use: Use) -> npt.NDArray[np.float32]:
 
 
 def _tflite_bias(use: Use, outputs: int) -> Int32:
-    """The bias of a layer.
-
-    Raises:
-        CompileError: it is no 32-bit number for each output channel: the file is damaged.
-    """
+    """The bias of a layer."""
     bias = use.constant(2) if use.has(2) else np.zeros(outputs, np.int32)
     if (
         bias.shape != (outputs,)

@@ -52,11 +52,7 @@ def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]
 
 
 def curve(use: Use, operands: list[Any]) -> Any:
-    """Add a LOGISTIC or TANH of int16.
-
-    Raises:
-        CompileError: the reference kernel takes nothing else; a converter writes it so.
-    """
+    """Add a LOGISTIC or TANH of int16."""
     if use.dtype() != "int16" or use.result.dtype != "int16":
         return None
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result) or zero_of(use.input(0)):

@@ -37,7 +37,7 @@ _EXPONENTIALS = (
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Return a real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two.
+    """A real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two.
 
     Returns:
         Multiplier and shift: real is nearly ``multiplier / 2**31 * 2**shift``; both 0 for what is too small.
@@ -56,7 +56,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def rescale(reals: Sequence[float] | npt.NDArray[np.float64]) -> Rescale:
-    """Return real factors in fixed point."""
+    """Real factors in fixed point."""
     pairs = [quantize_multiplier(float(real)) for real in reals]
     return Rescale(
         np.array([multiplier for multiplier, _ in pairs], np.int32),
@@ -65,37 +65,37 @@ def rescale(reals: Sequence[float] | npt.NDArray[np.float64]) -> Rescale:
 
 
 def multiply_high(a: int, b: int, bits: int = 32) -> int:
-    """Return ``a * b / 2**(bits - 1)``, to the nearest, halves up; saturating."""
+    """``a * b / 2**(bits - 1)``, to the nearest, halves up; saturating."""
     return min((a * b + (1 << (bits - 2))) >> (bits - 1), (1 << (bits - 1)) - 1)
 
 
 def divide_by_power(value: int, exponent: int) -> int:
-    """Return ``value / 2**exponent``, to the nearest, halves away from zero."""
+    """``value / 2**exponent``, to the nearest, halves away from zero."""
     mask = (1 << exponent) - 1
     threshold = (mask >> 1) + (1 if value < 0 else 0)
     return (value >> exponent) + (1 if value & mask > threshold else 0)
 
 
 def requantize(value: int, multiplier: int, shift: int) -> int:
-    """Return ``value * multiplier / 2**31 * 2**shift``, rounded twice, as the C helper of this name does."""
+    """``value * multiplier / 2**31 * 2**shift``, rounded twice, as the C helper of this name does."""
     return divide_by_power(multiply_high(value << max(shift, 0), multiplier), max(-shift, 0))
 
 
 def input_radius(integer_bits: int, left_shift: int, total_bits: int = 31) -> int:
-    """Return the largest difference that a shift to the left keeps within ``integer_bits``."""
+    """The largest difference that a shift to the left keeps within ``integer_bits``."""
     largest = ((1 << integer_bits) - 1) * (1 << (total_bits - integer_bits))
     return math.floor(largest / 2.0**left_shift)
 
 
 def quantized_limit(real: float, scale: float, zero: int) -> int:
-    """Return the int8 number of a real limit of an activation, in single precision, halves away from zero."""
+    """The int8 number of a real limit of an activation, in single precision, halves away from zero."""
     quotient = float(np.float32(real) / np.float32(scale))
     nearest = math.floor(abs(quotient) + 0.5)
     return max(-128, min(127, zero + (nearest if quotient >= 0 else -nearest)))
 
 
 def exp_of_negative(value: int, integer_bits: int) -> int:
-    """Return e to a fixed-point number in (-32, 0].
+    """E to a fixed-point number in (-32, 0].
 
     Args:
         value: has ``31 - integer_bits`` fractional bits.
@@ -117,12 +117,12 @@ def exp_of_negative(value: int, integer_bits: int) -> int:
 
 
 def reciprocal_of_one_plus(value: int) -> int:
-    """Return ``1 / (1 + value)`` for a number in [0, 1]; both with 31 fractional bits."""
+    """``1 / (1 + value)`` for a number in [0, 1]; both with 31 fractional bits."""
     return _saturated(_newton(value) << 1)
 
 
 def logistic(value: int) -> int:
-    """Return the logistic function of a number with 27 fractional bits, with 31 of them."""
+    """The logistic function of a number with 27 fractional bits, with 31 of them."""
     if value == 0:
         return 2**30
     positive = reciprocal_of_one_plus(exp_of_negative(-abs(value), 4))
@@ -130,7 +130,7 @@ def logistic(value: int) -> int:
 
 
 def tanh(value: int) -> int:
-    """Return the hyperbolic tangent of a number with 27 fractional bits, with 31 of them."""
+    """The hyperbolic tangent of a number with 27 fractional bits, with 31 of them."""
     if value == 0:
         return 0
     # tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): twice the number is the same bits, read with one bit less.
@@ -139,7 +139,7 @@ def tanh(value: int) -> int:
 
 
 def table_of(function: Callable[[int], int]) -> npt.NDArray[np.int8]:
-    """Return a function of one int8 number as 256 results, clamped to int8, that of -128 first."""
+    """A function of one int8 number as 256 results, clamped to int8, that of -128 first."""
     return np.array([max(-128, min(127, function(value))) for value in range(-128, 128)], np.int8)
 
 
@@ -148,7 +148,6 @@ def _saturated(value: int) -> int:
 
 
 def _exp_of_small(value: int) -> int:
-    """Return e to a number in [-1/4, 0), by Taylor's series around -1/8; 31 fractional bits."""
     x = value + 2**28
     square = multiply_high(x, x)
     cube = multiply_high(square, x)
@@ -158,7 +157,6 @@ def _exp_of_small(value: int) -> int:
 
 
 def _newton(value: int) -> int:
-    """Return ``2 / (1 + value)`` with 29 fractional bits."""
     half = (value + ONE + 1) // 2  # Of the denominator, rounded up.
     x = NEWTON[0] + multiply_high(half, NEWTON[1])
     for _ in range(3):
@@ -168,7 +166,7 @@ def _newton(value: int) -> int:
 
 
 def inverse_root(value: int) -> tuple[int, int]:
-    """Return 1 / sqrt(value) of a whole number as TensorFlow Lite's kernels do: 31-bit fraction, power of two.
+    """1 / sqrt(value) of a whole number as TensorFlow Lite's kernels do: 31-bit fraction, power of two.
 
     Five steps of Newton's method, ``x * (3 - value * x**2) / 2``, in numbers of three whole bits.
     """

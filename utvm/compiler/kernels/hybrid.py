@@ -36,7 +36,7 @@ class Quantised:
 
 
 def is_hybrid(use: Use) -> bool:
-    """Return whether real numbers are multiplied by weights of 8 bits."""
+    """Whether real numbers are multiplied by weights of 8 bits."""
     return use.dtype(0) == "float32" and use.dtype(1) == "int8" and use.result.dtype == "float32"
 
 
@@ -71,7 +71,7 @@ def _symmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> tuple[
 
 
 def symmetric_size(low: Any, high: Any) -> Any:
-    """Return the size of the largest number."""
+    """The size of the largest number."""
     return tirx.max(_real(0.0) - low, high)
 
 
@@ -81,7 +81,7 @@ def symmetric_scale(size: Any) -> Any:
 
 
 def symmetric_inverse(size: Any) -> Any:
-    """Return by what numbers are multiplied, of which the largest has a size."""
+    """By what numbers are multiplied, of which the largest has a size."""
     return tirx.Select(size == _real(0.0), _real(0.0), _real(127.0) / size)
 
 
@@ -99,7 +99,6 @@ def _asymmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> list[
 
 
 def _ends(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the ends of the range, which holds zero, in double precision."""
     return tirx.min(low.astype(_WIDE), _real(0.0, _WIDE)), tirx.max(high.astype(_WIDE), _real(0.0, _WIDE))
 
 
@@ -110,7 +109,7 @@ def asymmetric_step(low: Any, high: Any) -> Any:
 
 
 def asymmetric_zero(low: Any, high: Any, step: Any) -> Any:
-    """Return the int32 zero point of numbers between two."""
+    """The int32 zero point of numbers between two."""
     least, most = _ends(low, high)
     below, above = least / step, most / step
     # Of the two ends, that which is told with the smaller error says where zero is.
@@ -126,17 +125,13 @@ def _real(value: float, dtype: str = "float32") -> Any:
 
 
 def integer(real: Any, least: int) -> Any:
-    """Return a float32 rounded to int8, halves away from zero."""
+    """A float32 rounded to int8, halves away from zero."""
     whole = tirx.call_pure_extern("float32", "roundf", real)
     return tirx.max(tirx.min(whole, _real(127.0)), _real(float(least))).astype("int8")
 
 
 def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
-    """Return the scales of an operand's weights: one, or one for each channel.
-
-    Raises:
-        CompileError: they have none, or a zero point.
-    """
+    """The scales of an operand's weights: one, or one for each channel."""
     known = use.input(place).quantisation
     if known is None or np.any(known.zero_points != 0) or not np.all(known.scales > 0):
         raise CompileError(
@@ -146,11 +141,7 @@ def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
 
 
 def one_scale(use: Use, place: int) -> float:
-    """Return the one scale of an operand's weights.
-
-    Raises:
-        CompileError: they have several, none, or a zero point.
-    """
+    """The one scale of an operand's weights."""
     scales = hybrid_scales(use, place)
     if scales.size != 1:
         raise CompileError(f"its operand {place} has several scales, which is not supported beside real numbers")

@@ -59,16 +59,11 @@ class _Sizes:
     time_major: bool
 
     def place(self, batch: Any, step: Any) -> Any:
-        """Return which of all steps one of a batch is."""
         return step * self.batches + batch if self.time_major else batch * self.steps + step
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16.
-
-    Raises:
-        CompileError: it has what the reference kernel does not do, or the file is damaged.
-    """
+    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16."""
     check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
@@ -172,11 +167,9 @@ class _Cell:
     tables: tuple[Any, ...] = ()
 
     def scratch(self, units: int) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Return what it needs while it runs, beside what every cell needs."""
         return {}
 
     def begun(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
-        """Write what a step begins with; return what recurrent weights multiply: a buffer, and where in it."""
         return hidden, first
 
 
@@ -212,11 +205,7 @@ class _HybridCell(_FloatCell):
     name, sum_type = "hybrid", "int32"
 
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
-        """Quantise the input, which is known before the first step.
-
-        Raises:
-            CompileError: weights have several scales, or a zero point.
-        """
+        """Quantise the input, which is known before the first step."""
         super().__init__(clip)
         self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
         self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
@@ -277,11 +266,7 @@ class _IntegerCell(_Cell):
     gate_type = "int16"
 
     def __init__(self, use: Use, clip: float) -> None:
-        """Read what the file says of an LSTM of integers.
-
-        Raises:
-            CompileError: the reference kernel does not do it; a converter writes it otherwise.
-        """
+        """Read what the file says of an LSTM of integers."""
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
         self.name = data.dtype
@@ -305,11 +290,6 @@ class _IntegerCell(_Cell):
 
     @staticmethod
     def _real(data: TfliteTensor, weights: TfliteTensor) -> float:
-        """Return the factor of a product.
-
-        Raises:
-            CompileError: the reference kernel takes symmetric weights only; a converter writes them so.
-        """
         if zero_of(weights) != 0:
             raise CompileError(f"the weights {weights.name!r} have a zero point")
         # The product of the scales is one of single precision.
@@ -333,7 +313,6 @@ class _IntegerCell(_Cell):
         return rescaled_wide(total, number(multiplier, "int64"), number(shift, "int64"))
 
     def curve(self, value: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
-        """Return the curve of an int32 expression with 12 fractional bits."""
         return self._curve(value * number(3), logistic, tables, own)
 
     def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:

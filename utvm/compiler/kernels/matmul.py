@@ -20,11 +20,7 @@ _SUMS = {"int8": "int32", "uint8": "int32", "int16": "int64", "float32": "float3
 
 
 def _product(use: Use, operands: list[Any]) -> Any:
-    """Add a BATCH_MATMUL, whose batches may be broadcast.
-
-    Raises:
-        CompileError: the shapes do not belong together: the file is damaged.
-    """
+    """Add a BATCH_MATMUL, whose batches may be broadcast."""
     left, right, result = use.input(0), use.input(1), use.result
     hybrid = is_hybrid(use)
     kind = _SUMS.get(result.dtype)
@@ -74,7 +70,6 @@ def _product(use: Use, operands: list[Any]) -> Any:
 
 
 def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
-    """Return which of all rows of an operand, which may be broadcast, a place of the result is made of."""
     row = number(0)
     for extent, place in zip(shape[:-1], at[len(at) - len(shape) : -1], strict=True):
         row = row * extent + (number(0) if extent == 1 else place)
@@ -82,11 +77,6 @@ def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
 
 
 def _matched(left: Sequence[int], right: Sequence[int], result: Sequence[int], *, turned_right: bool) -> int:
-    """Return how many products a sum of a matrix product has.
-
-    Raises:
-        CompileError: the shapes do not belong together.
-    """
     if min(len(left), len(right)) < 2:
         raise CompileError(f"the shapes {tuple(left)} and {tuple(right)} are no matrices")
     columns, depth = right[-2:] if turned_right else right[:-3:-1]

@@ -21,7 +21,6 @@ _CUMSUM_SHIFT = 20  # Bits behind the terms of a running sum in 8 bits; sums wra
 
 
 def _element(tensor: Any, *indices: Any) -> Any:
-    """The element at some indices."""
     return tensor[indices]
 
 
@@ -43,11 +42,7 @@ def _gathered(use: Use, operand: Any, places: dict[int, Array]) -> Any:
 
 
 def _mirror(use: Use, operands: list[Any]) -> Any:
-    """Add a MIRROR_PAD.
-
-    Raises:
-        CompileError: a mirror shows no more than there is.
-    """
+    """Add a MIRROR_PAD."""
     pads = np.asarray(use.constant(1)).reshape(-1, 2)
     skipped = 1 if use.options(tflite.MirrorPadOptions).Mode() == tflite.MirrorPadMode.REFLECT else 0
     places = {}
@@ -81,7 +76,6 @@ def _nearest(use: Use, operands: list[Any]) -> Any:
 
 
 def _between(extent: int, wanted: int, corners: bool, half: bool) -> tuple[Array, Array, Array]:
-    """Return for each place of a result two places of the image, and how far it is from the first, of 1024."""
     if corners and wanted > 1:
         scale = ((1 << 10) * (extent - 1) + (wanted - 1) // 2) // (wanted - 1)
     else:
@@ -175,12 +169,6 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
 
 
 def _spatial(use: Use) -> tuple[list[int], Array]:
-    """Return the blocks and the pads or crops of the dimensions behind the batch.
-
-    Raises:
-        CompileError: the file is damaged: there is a block and a pair of edges for each dimension behind the
-            batch.
-    """
     blocks = [int(each) for each in np.ravel(use.constant(1))]
     edges = np.asarray(use.constant(2)).reshape(-1, 2)
     if len(edges) != len(blocks) or len(blocks) > len(use.input(0).shape) - 1:
@@ -248,11 +236,7 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
 
 def _gather_nd(use: Use, operands: list[Any]) -> Any:
-    """Add a GATHER_ND.
-
-    Raises:
-        CompileError: indices are int32 or int64.
-    """
+    """Add a GATHER_ND."""
     places = use.input(1)
     depth, outer = places.shape[-1], len(places.shape) - 1
     if places.dtype not in ("int32", "int64"):
@@ -269,11 +253,7 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
 
 def _lookup(use: Use, operands: list[Any]) -> Any:
-    """Add an EMBEDDING_LOOKUP: rows of a table, which may be integers where the result is float.
-
-    Raises:
-        CompileError: the reference kernel does not turn such a table into such a result.
-    """
+    """Add an EMBEDDING_LOOKUP: rows of a table, which may be integers where the result is float."""
     table = use.input(1)
     real = table.dtype != use.result.dtype
     if real and (table.dtype, use.result.dtype) != ("int8", "float32"):
@@ -314,11 +294,7 @@ def _update(use: Use, operands: list[Any]) -> Any:
 
 
 def _cumsum(use: Use, operands: list[Any]) -> Any:
-    """Add a CUMSUM of float32 or int8.
-
-    Raises:
-        CompileError: the reference kernel adds up float32, int32 and int8 only.
-    """
+    """Add a CUMSUM of float32 or int8."""
     data, result = use.input(0), use.result
     if data.dtype not in ("float32", "int8", "int32", "int64"):
         raise CompileError(f"elements of type {data.dtype} are not supported")

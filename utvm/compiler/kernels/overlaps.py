@@ -8,7 +8,7 @@ from utvm.compiler.library import HERE
 
 
 def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:
-    """Return how many bytes the output must begin before the input for the two to share memory.
+    """How many bytes the output must begin before the input for the two to share memory.
 
     Args:
         pixels: how many output pixels are made together, in rows: first what they read is read, all of it, then
@@ -36,7 +36,7 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
 
 
 def channelwise(record: Convolution, pixels: int) -> int:
-    """Return as :func:`distance` what holds for a depthwise convolution that makes one channel after the other.
+    """As :func:`distance` what holds for a depthwise convolution that makes one channel after the other.
 
     At the same place, a tile writes over a channel that it has read, and over no other one.
     """
@@ -47,7 +47,7 @@ def channelwise(record: Convolution, pixels: int) -> int:
 
 
 def overlap_of(reads: list[int]) -> int:
-    """Return the overlap of a function that writes its output in order.
+    """The overlap of a function that writes its output in order.
 
     Args:
         reads: for each output number, the lowest offset that it is made of.

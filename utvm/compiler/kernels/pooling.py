@@ -67,9 +67,6 @@ def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: st
     Args:
         view: the image.
         shape: of the result, as the model has it.
-
-    Raises:
-        Unfit: it has no integer form here.
     """
     attributes = call.attrs
     layout = str(attributes.layout)

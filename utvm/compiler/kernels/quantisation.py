@@ -32,7 +32,6 @@ class Rounding(Computation):
 
 
 def _rounded(real: Any, record: Rounding) -> Any:
-    """A float32 as an integer of the record's type: divided, rounded, and limited while it is a float."""
     limits = np.iinfo(record.target)
     steps = tirx.call_pure_extern("float32", record.rounding, real / tirx.FloatImm("float32", record.scale))
     low, high = (tirx.FloatImm("float32", float(limit - record.zero)) for limit in (limits.min, limits.max))

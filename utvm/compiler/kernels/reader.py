@@ -88,7 +88,6 @@ class Reader:
         self._call(view.base, variable)
 
     def _call(self, value: Value, variable: Any) -> None:
-        """Give a tensor the name of a variable, if TVM made up its own."""
         if MADE_UP.fullmatch(self.name_of(value)):
             self._names[id(value)] = str(variable.name)
 

@@ -114,7 +114,6 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 
 
 def _extreme(use: Use, operands: list[Any]) -> Any:
-    """The largest or smallest number, where its quantity stays."""
     if not use.is_all("int8", "uint8") or quantity(use.input(0)) != quantity(use.result):
         return None
     extreme = {"REDUCE_MAX": relax.op.max, "REDUCE_MIN": relax.op.min}[use.operator.name]
@@ -143,7 +142,6 @@ def _make(record: Reduction, _: Target | None) -> Operator:
 
 
 def _reads(record: Reduction) -> list[int]:
-    """The lowest offset that each output number is made of, in the order of writing."""
     offsets = np.arange(np.prod(record.shape, dtype=np.int64)).reshape(record.shape)
     first = tuple(slice(0, 1) if axis in record.axes else slice(None) for axis in range(len(record.shape)))
     return [int(offset) for offset in offsets[first].ravel()]

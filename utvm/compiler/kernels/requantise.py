@@ -39,11 +39,7 @@ def rounding(result: TfliteTensor, reason: str = "") -> Layer:
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:
-    """Bring integers to another scale; from 8 bits to 8 bits by a table.
-
-    Raises:
-        CompileError: the reference kernel does not do it.
-    """
+    """Bring integers to another scale; from 8 bits to 8 bits by a table."""
     kinds = (use.dtype(), use.result.dtype)
     if kinds == ("float32", "int32"):
         raise CompileError("from float32 to int32 is not supported")

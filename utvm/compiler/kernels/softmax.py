@@ -91,11 +91,6 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 
 
 def _check_widening(use: Use) -> None:
-    """Check a softmax from int8 to int16.
-
-    Raises:
-        CompileError: the reference kernel does not compute it.
-    """
     if use.dtype() != "int8":
         raise CompileError(f"from {use.dtype()} to int16 is not supported", _HINT)
     if abs(float(scale_of(use.result)) * 65536 - 1) > 1e-3 or zero_of(use.result) != -32768:
@@ -105,7 +100,6 @@ def _check_widening(use: Use) -> None:
 
 
 def _exponentials(scale: float) -> npt.NDArray[np.int32]:
-    """The table of exponentials for int8 numbers of a scale, softmax's beta included."""
     real = min(scale * 2 ** (31 - _INTEGER_BITS), 2**31 - 1.0)
     multiplier, shift = fixed_point.quantize_multiplier(real)
     count = min(fixed_point.input_radius(_INTEGER_BITS, shift), 255) + 1
@@ -132,7 +126,6 @@ def _make(record: Softmax, _: Target | None) -> Operator:
     largest = te.compute(rows, lambda *row: te.max(element(row, along[0]), axis=along[0]), "largest")
 
     def addend(row: tuple[Any, ...]) -> Any:
-        """An exponential with the bits that the sum has room for; halves go up."""
         value = exponential(row, along[1])
         bit = tirx.bitwise_and(tirx.shift_right(value, number(_SUM_BITS - 1)), number(1))
         return tirx.shift_right(value, number(_SUM_BITS)) + bit
@@ -253,7 +246,6 @@ def _lut(low: float, high: float, function: Any) -> npt.NDArray[np.int32]:
 
 
 def _looked_up(table: Any, value: Any) -> Any:
-    """A table's function of a number of 16 bits, which is between two entries."""
     index = number(256) + tirx.shift_right(value, number(7))
     index = tirx.max(tirx.min(index, number(_LUT - 1)), number(0))
     slope = table[index + number(1)] - table[index]
@@ -262,7 +254,6 @@ def _looked_up(table: Any, value: Any) -> Any:
 
 
 def _bits(value: Any) -> Any:
-    """How many bits a positive number of 31 bits has."""
     count = number(0)
     for place in range(31):
         count = count + tirx.Select(value >= number(1 << place), number(1), number(0))

@@ -57,7 +57,7 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
     else:
         rescale = fixed_point.rescale(reals)
         scaling = (rescale.multipliers, rescale.shifts)
-    single = len(reals) == 1
+    single = len(reals) == 1 and not wide
     tables = (*(() if single else scaling), *(() if bias is None else (bias.astype(kind),)))
 
     def apply(total: Any, read: Sequence[Any], channel: Any, _: Any) -> Any:
@@ -95,11 +95,7 @@ def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> 
 
 
 def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
-    """The factor from a sum to the result, per channel, in double precision.
-
-    Raises:
-        CompileError: the file has integers as weights, and does not say what they stand for.
-    """
+    """The factor from a sum to the result, per channel, in double precision."""
     if weights.quantisation is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
     if weights.dtype == "uint8":
@@ -110,22 +106,18 @@ def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor
 
 
 def _one_real(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
-    """The factor of weights with one scale, which is multiplied by the input's in single precision."""
     return np.full(channels, np.float64(scale_of(data) * scale_of(weights)) / np.float64(scale_of(result)))
 
 
 def _is_wide(data: TfliteTensor, bias: Array | None) -> bool:
-    """Whether products of numbers of 16 bits are summed in 64: the bias says so, or there is none."""
     return data.dtype == "int16" and (bias is None or bias.dtype == np.int64)
 
 
 def _is_ours(use: Use, data: int = 0, weights: int = 1) -> bool:
-    """Whether numbers of 16 bits are multiplied by weights of 8."""
     return use.dtype(data) == "int16" and use.dtype(weights) == "int8" and use.result.dtype == "int16"
 
 
 def _is_unsigned(use: Use) -> bool:
-    """Whether a layer is one of those of before 2020: uint8, and weights with a zero point."""
     return use.dtype(0) == use.dtype(1) == use.result.dtype == "uint8"
 
 
@@ -153,11 +145,7 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
 
 
 def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
-    """Add a convolution of real numbers by weights of 8 bits.
-
-    Raises:
-        CompileError: TensorFlow Lite's kernel does not do it.
-    """
+    """Add a convolution of real numbers by weights of 8 bits."""
     data, channels = use.input(0), use.input(1).shape[channel_axis]
     per_channel = hybrid_scales(use).size == channels
     if channel_axis == 3 and not per_channel:
@@ -227,11 +215,7 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, en
 
 
 def dense(use: Use, operands: list[Any]) -> Any:
-    """Add a FULLY_CONNECTED.
-
-    Raises:
-        CompileError: the file is damaged, or has integers as weights and does not say what they stand for.
-    """
+    """Add a FULLY_CONNECTED."""
     hybrid = is_hybrid(use)
     eight = use.dtype() == use.dtype(1) == use.result.dtype == "int8" and zero_of(use.input(1)) != 0
     if not (hybrid or eight or _is_ours(use) or _is_unsigned(use)):
@@ -281,11 +265,7 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type.
-
-    Raises:
-        CompileError: the reference kernel does not do these element types together.
-    """
+    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type."""
     weights, data, result = use.input(1), use.input(2), use.result
     options = use.options(tflite.TransposeConvOptions)
     strides = (options.StrideH(), options.StrideW())
@@ -350,11 +330,7 @@ def float_ending(bias: Array | None, activation: int) -> _Ending:
 
 
 def bounded_float(value: Any, activation: int) -> Any:
-    """Return a float expression limited as an activation says.
-
-    Raises:
-        CompileError: the activation is none of those that kernels know.
-    """
+    """A float expression limited as an activation says."""
     low, high = activation_bounds(activation)
     value = value if math.isinf(high) else tirx.min(value, tirx.FloatImm("float32", high))
     return value if math.isinf(low) else tirx.max(value, tirx.FloatImm("float32", low))

@@ -87,11 +87,7 @@ class _Svdf:
 
 
 def _svdf(use: Use, operands: list[Any]) -> Any:
-    """Add an SVDF in floats, by weights of 8 bits or not, or in 8 bits.
-
-    Raises:
-        CompileError: it has what the kernels do not do, or the file is damaged.
-    """
+    """Add an SVDF in floats, by weights of 8 bits or not, or in 8 bits."""
     check_states(use, (4,))
     kinds = (*(use.dtype(place) for place in (0, 1, 2, 4)), use.result.dtype)
     if kinds not in _KINDS:
@@ -114,11 +110,7 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
 
 
 def _read(use: Use, hybrid: bool) -> _Svdf:
-    """Read what the file says of an SVDF.
-
-    Raises:
-        CompileError: its shapes do not belong together.
-    """
+    """Read what the file says of an SVDF."""
     data, times, options = use.input(0), use.input(2), use.options(tflite.SVDFOptions)
     (filters, depth), memory, rank = use.input(1).shape, times.shape[1], options.Rank()
     if rank < 1 or filters % rank:
@@ -145,14 +137,12 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
 
 
 def _entered(use: Use, data: Any, rows: int, depth: int) -> Quantised:
-    """Return the input as the integers that weights of 8 bits multiply."""
     flat = use.builder.emit(relax.op.reshape(data, (rows, depth)))
     symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
     return quantised(use, flat, rows, depth, symmetric=symmetric)
 
 
 def _newest(use: Use, total: Any) -> Any:
-    """Return what a filter remembers of its sum."""
     scales = [scale_of(use.input(place)) for place in (0, 1, 4)]
     state = use.input(4)
     info = np.iinfo(state.dtype)

@@ -67,11 +67,7 @@ class Use:
         return self.outputs[0]
 
     def input(self, number: int) -> TfliteTensor:
-        """The record of an operand.
-
-        Raises:
-            CompileError: it is left out.
-        """
+        """The record of an operand."""
         tensor = self.inputs[number] if number < len(self.inputs) else None
         if tensor is None:
             raise CompileError(f"its operand {number} is missing")
@@ -86,11 +82,7 @@ class Use:
         return self.input(number).dtype
 
     def constant(self, number: int) -> Any:
-        """Elements of an operand that must be constant.
-
-        Raises:
-            CompileError: it is not constant.
-        """
+        """Elements of an operand that must be constant."""
         array = self.value(number)
         if array is None:
             raise CompileError(f"its operand {number} must be constant")
@@ -135,9 +127,6 @@ class Use:
 
         Args:
             shape: of the result, as the operands have it made.
-
-        Raises:
-            CompileError: the file is damaged: it declares another shape.
         """
         if math.prod(shape) != self.result.size:
             raise CompileError(
@@ -160,11 +149,7 @@ def quantity(tensor: TfliteTensor) -> Quantity | None:
 
 
 def known_quantity(tensor: TfliteTensor) -> Quantity:
-    """As :func:`quantity`, of a tensor that must have one.
-
-    Raises:
-        CompileError: it has none.
-    """
+    """As :func:`quantity`, of a tensor that must have one."""
     known = quantity(tensor)
     if known is None:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -179,11 +164,7 @@ def goal(tensor: TfliteTensor, activation: int = tflite.ActivationFunctionType.N
 
 
 def scale_of(tensor: TfliteTensor) -> np.float32:
-    """The one scale of a tensor.
-
-    Raises:
-        CompileError: it has none, or several.
-    """
+    """The one scale of a tensor."""
     known = tensor.quantisation
     if known is None or known.scales.size != 1 or not known.scales[0] > 0:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -196,22 +177,14 @@ def zero_of(tensor: TfliteTensor) -> int:
 
 
 def activation_bounds(activation: int) -> tuple[float, float]:
-    """The real numbers that an activation lets through.
-
-    Raises:
-        CompileError: kernels do not know the activation.
-    """
+    """The real numbers that an activation lets through."""
     if activation not in _ACTIVATIONS:
         raise CompileError(f"its activation, number {activation}, is not supported")
     return _ACTIVATIONS[activation]
 
 
 def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
-    """The integers that an activation lets through, rounded as TensorFlow Lite does.
-
-    Raises:
-        CompileError: kernels do not know the activation.
-    """
+    """The integers that an activation lets through, rounded as TensorFlow Lite does."""
     info = np.iinfo(tensor.dtype)
     low, high = (
         limit if math.isinf(bound) else int(np.clip(_steps(bound, tensor), info.min, info.max))
@@ -236,10 +209,6 @@ def padding_before(
 
 
 def check_states(use: Use, places: tuple[int, ...]) -> None:
-    """Refuse states that are no variables.
-
-    Raises:
-        CompileError: what it keeps between runs is no variable in the file.
-    """
+    """Refuse states that are no variables."""
     if len(use.outputs) != 1 + len(places):
         raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")

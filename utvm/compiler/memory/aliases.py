@@ -68,7 +68,6 @@ def settle(
 
 
 def _root(place: Location, joined: Mapping[int, Location]) -> Location:
-    """Return where a place really is: buffers that are parts of parts are followed to the whole."""
     while place.kind == "buffer" and place.number in joined:
         whole = joined[place.number]
         place = replace(whole, offset=whole.offset + place.offset)

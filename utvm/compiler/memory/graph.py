@@ -34,10 +34,6 @@ def extract(
         output_names: names of its results.
         state_names: names of what is kept between runs: the last parameters, and the last results.
         control: names of the packed functions that run other graphs.
-
-    Raises:
-        CompileError: an operator was not legalized, or a tensor has a dynamic shape, an element type without C
-            equivalent or an absurd size.
     """
     return _Reader(module, control).read(input_names, output_names, state_names)
 
@@ -149,7 +145,6 @@ class _Reader:
         return Location("buffer", len(self._buffers) - 1)
 
     def _value(self, node: Any) -> Any:
-        """Return the place of an expression, or a list of places for a tuple."""
         if isinstance(node, tvm.ir.GenericConst):
             return self._constant(node)
         if hash(node) in self._values:

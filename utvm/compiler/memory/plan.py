@@ -33,7 +33,7 @@ class Plan:
     lower_bound_bytes: int
 
     def placement(self, kind: str, number: int) -> Placement:
-        """Return where a tensor or a workspace is."""
+        """Where a tensor or a workspace is."""
         block = self.blocks[kind, number]
         return Placement(block.region, block.offset)
 
@@ -53,10 +53,6 @@ def plan_memory(
             begin before it for the two to share memory, or None if they must not.
         memory: regions and pins; by default one region, as large as it must be.
         alignment: what tensors begin at a multiple of, where they need no more.
-
-    Raises:
-        CompileError: a pinned tensor does not exist.
-        DoesNotFitError: the regions are too small.
     """
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
@@ -75,7 +71,7 @@ def plan_memory(
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
-    """Return size, lifetime and alignment of everything that needs memory.
+    """Size, lifetime and alignment of everything that needs memory.
 
     The caller writes inputs before the first step and reads outputs after the last.
     """
@@ -115,7 +111,6 @@ def _names(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, str]:
 
 
 def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
-    """Return how often steps read or write each block."""
     uses = {key: int(key[0] == "workspace") for key in spans}
     for step in graph.steps:
         for place in (*step.reads, *step.writes):
@@ -127,7 +122,7 @@ def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
 def _shared(
     graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
 ) -> dict[tuple[Key, Key], int]:
-    """Return which outputs may lie over which inputs, and how far before them they must begin.
+    """Which outputs may lie over which inputs, and how far before them they must begin.
 
     Only whole blocks share: the output's first bytes are written in this step and the input is not read later. An
     input that is read twice in the step needs what both uses need.
@@ -154,7 +149,6 @@ def _shared(
 
 
 def _parts(graph: Graph, key: Key) -> int:
-    """Return how many steps write a block."""
     return sum(_key(place) == key for step in graph.steps for place in step.writes)
 
 
@@ -198,7 +192,7 @@ class _Filler:
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
     def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
-        """Return region and offset of each block.
+        """Region and offset of each block.
 
         Each region in turn takes what is pinned to it, then everything that is left if that fits, otherwise what
         gains most. What the last region cannot take is an error.

@@ -22,9 +22,6 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
 
     Returns:
         The plan, which takes no more bytes than if all functions had their last forms, and the choice.
-
-    Raises:
-        DoesNotFitError: the regions are too small for that, too.
     """
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
@@ -52,7 +49,6 @@ def _bytes(plan: Plan) -> int:
 
 
 def _at_the_top(graph: Graph, plan: Plan, limit: int) -> set[str]:
-    """Return the functions that run while something lies above a limit."""
     above = [block for block in plan.blocks.values() if block.offset + block.size > limit]
     return {
         step.function

@@ -18,9 +18,6 @@ def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
     Args:
         files: path below the root to content.
         time: seconds since 1970 that every file carries.
-
-    Raises:
-        ConfigError: the archive cannot be written.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:

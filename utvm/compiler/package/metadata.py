@@ -117,7 +117,6 @@ def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
 
 
 def _storage(library: Library) -> list[dict[str, object]]:
-    """Return Model Library Format's list of storage of the graph executor, one entry for a block of the plan."""
     return [
         {"storage_id": number, "size_bytes": block.size}
         | ({"input_binding": block.tensor} if block.kind == "input" else {})

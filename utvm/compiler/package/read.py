@@ -17,14 +17,11 @@ _HINT = "model.package writes one"
 
 
 def read_package(name: str, files: Mapping[str, bytes]) -> Library:
-    """Return the library of a package, without what only its compiler knows: operators by themselves, weights.
+    """The library of a package, without what only its compiler knows: operators by themselves, weights.
 
     Args:
         name: what the archive is called in messages.
         files: path below the root to content, as :func:`write_package` wrote them.
-
-    Raises:
-        ConfigError: it is no package of this version, or a file in it is missing or was changed.
     """
     import jsonschema  # Slow to import, and few commands read packages.
 

@@ -51,14 +51,11 @@ class _Port:
 def texts(
     library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
-    """Return all text files of a package but the sources and ``metadata.json``: path to text.
+    """All text files of a package but the sources and ``metadata.json``: path to text.
 
     Args:
         example: inputs that the examples run on, in the library's order; zeros if there are none.
         stack: what a run takes of it, or None if nobody knows.
-
-    Raises:
-        ConfigError: an example does not fit its input.
     """
     environment = templates_of("utvm.compiler.package")
     files = {

@@ -53,10 +53,6 @@ def write_package(
 
     Returns:
         ``path``.
-
-    Raises:
-        ConfigError: the file cannot be written, ``SOURCE_DATE_EPOCH`` is not a number, or an example does not fit
-            its input.
     """
     content = package_files(
         library, model=model, terms=terms, example=example, relax=relax, misra=misra, stack=stack
@@ -110,10 +106,6 @@ def package_model(
         target: the CPU that kernels are chosen for; by default, any.
         executor: ahead of time, or driven by a graph description.
         memory: regions and pins; one region as large as it must be if there are none.
-
-    Raises:
-        ConfigError: as :func:`write_package`; or the model file cannot be read.
-        CompileError: the model cannot be compiled.
     """
     model = load(model_path, run_python=run_python, shapes=shapes)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
@@ -128,7 +120,6 @@ def package_model(
 
 
 def _time() -> int:
-    """Return the date that the environment asks for (reproducible-builds.org), or the epoch."""
     said = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not said.isdecimal():
         raise ConfigError(f"SOURCE_DATE_EPOCH is {said!r}", "give seconds since 1970")

@@ -49,7 +49,6 @@ def _paddings(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _padded(node: Node, zero: int) -> tuple[int, int, int, int] | None:
-    """Return how far a node pads an image with zeros: top, left, bottom, right; None if it does more or less."""
     if not isinstance(node.work, Native) or node.work.operator != "relax.nn.pad":
         return None
     attributes = node.work.call.attrs

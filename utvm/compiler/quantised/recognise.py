@@ -226,11 +226,7 @@ class Recogniser:
         self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
 
     def _quantized(self, expression: Any, target: Quantity, name: str) -> View:
-        """Add the nodes of a float expression and its quantisation.
-
-        Raises:
-            Unfit: there are none.
-        """
+        """Add the nodes of a float expression and its quantisation."""
         real = self._reader.real(expression)
         if real is not None:
             return lookup.requantized(self._reader, real, target, name)

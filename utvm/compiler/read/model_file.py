@@ -80,7 +80,6 @@ def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_pyt
 
 
 def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
-    """Refuse a program that was not asked for, or that is called something else."""
     if path.suffix != suffix:
         raise ConfigError(f"{path}: is {what}", f"if you trust it, call it NAME{suffix} and give --run-python")
     if not run_python:

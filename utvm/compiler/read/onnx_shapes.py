@@ -14,9 +14,6 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
     Args:
         shapes: by the names of inputs, with all their dimensions.
         origin: what messages call the model.
-
-    Raises:
-        ConfigError: there is no such input, or a size that the file says is another one.
     """
     graph = proto.graph
     inputs = {each.name: each for each in graph.input}

@@ -37,7 +37,7 @@ relax.get_pipeline("zero")(relax.transform.DecomposeOpsForInference()(module))
 
 
 def is_relax_json(content: bytes) -> bool:
-    """Return whether a file claims to be a Relax module as TVM's JSON."""
+    """Whether a file claims to be a Relax module as TVM's JSON."""
     return content.lstrip()[:1] == b"{" and b'"root_index"' in content
 
 

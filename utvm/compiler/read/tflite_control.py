@@ -14,17 +14,13 @@ _IDENTITY = "RESHAPE"
 
 
 def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
-    """Return the numbers of the graphs that an operator calls."""
+    """The numbers of the graphs that an operator calls."""
     options = operator.options
     return (options.integer(0, "<i"), options.integer(1, "<i")) if options else (0, 0)
 
 
 def called(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
-    """Return the numbers of the graphs that the first one calls, however indirectly, in order.
-
-    Raises:
-        CompileError: a graph that is called is none of the file, or calls itself.
-    """
+    """The numbers of the graphs that the first one calls, however indirectly, in order."""
     found: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
@@ -46,7 +42,7 @@ def called(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
 
 
 def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list[TfliteGraph]:
-    """Return the graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
+    """The graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
     done = list(graphs)
     # What is called comes first: a graph is taken over as it is then.
     for number in _inner_first(graphs, called(graphs, origin)):
@@ -71,7 +67,6 @@ def _inner_first(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> list[
 
 
 def _constant_if(graph: TfliteGraph) -> int | None:
-    """Return the place of the first operator whose condition is constant."""
     for place, operator in enumerate(graph.operators):
         if operator.name == "IF" and operator.inputs and 0 <= operator.inputs[0] < len(graph.tensors):
             data = graph.tensors[operator.inputs[0]].data
@@ -81,7 +76,7 @@ def _constant_if(graph: TfliteGraph) -> int | None:
 
 
 def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """Return a graph with the operators of the branch that an ``IF`` takes in its place."""
+    """A graph with the operators of the branch that an ``IF`` takes in its place."""
     operator = graph.operators[place]
     data = graph.tensors[operator.inputs[0]].data
     branch = graphs[graphs_of(operator)[0 if data is not None and data[0] else 1]]
@@ -118,7 +113,6 @@ def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], orig
 
 
 def _computing(graph: TfliteGraph) -> TfliteGraph:
-    """Return a graph that has an operator: one that only hands something on gets one for each result."""
     if graph.operators or not graph.outputs or not all(0 <= each < len(graph.tensors) for each in graph.outputs):
         return graph
     first = len(graph.tensors)
@@ -136,11 +130,7 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
 
 
 def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[TfliteGraph], origin: str) -> None:
-    """Check that an operator hands to graphs what they take, and takes what they give.
-
-    Raises:
-        CompileError: it does not.
-    """
+    """Check that an operator hands to graphs what they take, and takes what they give."""
     first, second = (graphs[number] for number in graphs_of(operator))
     given = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
     where = f"{origin}: {operator.name}"

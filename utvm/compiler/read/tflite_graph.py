@@ -32,12 +32,7 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
-    """Read a file.
-
-    Raises:
-        ConfigError: it is damaged, or only a part of a file.
-        CompileError: it holds something that has no place in the records.
-    """
+    """Read a file."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
@@ -60,7 +55,6 @@ def read(content: bytes, origin: str) -> TfliteGraph:
 
 
 def _with_whole_floats(graph: TfliteGraph) -> TfliteGraph:
-    """Return a graph in which weights that are stored as half floats are floats, as what reads them has them."""
     tensors, operators = list(graph.tensors), []
     for operator in graph.operators:
         numbers = (*operator.inputs, *operator.outputs)
@@ -120,7 +114,6 @@ def _tensor(table: Table, buffers: Sequence[npt.NDArray[np.uint8] | None], origi
 
 
 def _from_halves(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return numbers of 4 bits, of which each byte holds two, the first one low, as bytes of their own."""
     halves = np.stack([data << 4, data & 0xF0], axis=1).ravel()
     return (halves.view(np.int8) >> 4).view(np.uint8)
 

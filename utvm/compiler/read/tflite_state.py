@@ -25,13 +25,10 @@ _Name = tuple[str, str]
 
 
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """Return a file's first graph without what keeps something between runs.
+    """A file's first graph without what keeps something between runs.
 
     Args:
         graphs: all of the file; others than the first may only begin variables.
-
-    Raises:
-        CompileError: a variable or a state is used in a way that is not supported.
     """
     graph = graphs[0]
     stateful = any(each.name in (*_OPERATORS, *_VARIABLES) for each in graph.operators)
@@ -41,7 +38,7 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
 
 
 def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
-    """Return the numbers of the graphs that begin variables."""
+    """The numbers of the graphs that begin variables."""
     return {_begun_by(each) for each in graphs[0].operators if each.name == "CALL_ONCE"}
 
 
@@ -50,7 +47,6 @@ def _begun_by(operator: TfliteOperator) -> int:
 
 
 def _is_whole(graph: TfliteGraph) -> bool:
-    """Return whether operators name tensors of the file only: who checks the file says it better."""
     count = len(graph.tensors)
     return all(
         all(-1 <= number < count for number in each.inputs) and all(0 <= number < count for number in each.outputs)
@@ -109,7 +105,6 @@ class _Reader:
         )
 
     def _states(self) -> tuple[tuple[KeptTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
-        """Return what changes from run to run; and what does not, which is constant."""
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
             if variable.found < 0:
@@ -189,7 +184,6 @@ class _Reader:
             variable.initial = data
 
     def _kept(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
-        """Return an operator that reads tensors that are left; one with states makes the next ones, too."""
         inputs = tuple(self._final(number) for number in operator.inputs)
         made = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]
@@ -206,5 +200,4 @@ class _Reader:
         return replace(operator, inputs=inputs, outputs=tuple(made))
 
     def _final(self, number: int) -> int:
-        """Return the tensor that has the value of another one here."""
         return self._instead.get(number, number)

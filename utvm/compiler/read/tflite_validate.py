@@ -62,9 +62,6 @@ def check(graph: TfliteGraph, origin: str) -> None:
 
     Args:
         origin: what messages call the model.
-
-    Raises:
-        CompileError: it breaks the format's rules, or cannot become a library.
     """
     numbers = called((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)
@@ -86,7 +83,7 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """Return how messages call an operator: its name, and the tensor that it makes."""
+    """How messages call an operator: its name, and the tensor that it makes."""
     made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
     return f"{operator.name} (at {made})" if made else operator.name
 
@@ -130,7 +127,6 @@ def _check_hybrid(graph: TfliteGraph) -> None:
 
 
 def _is_hybrid(graph: TfliteGraph, operator: TfliteOperator) -> bool:
-    """Return whether an operator quantises its input while running, for weights that nothing here knows so."""
     layers = ("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SVDF")
     if operator.name not in (*layers, "UNIDIRECTIONAL_SEQUENCE_LSTM"):
         return False
@@ -276,7 +272,6 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
 
 
 def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:
-    """Return whether a tensor is made, however indirectly, from a result of the operator."""
     waiting, seen = [number], set()
     while waiting:
         current = waiting.pop()

@@ -80,7 +80,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
 
 
 def _know_quantisation(origin: str) -> None:
-    """Let PyTorch know the operators of PT2E quantisation."""
     try:
         import torchao.quantization.pt2e  # noqa: F401  # It registers them.
     except ImportError as error:
@@ -90,11 +89,7 @@ def _know_quantisation(origin: str) -> None:
 
 
 def check_archive(content: bytes, origin: str) -> None:
-    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked.
-
-    Raises:
-        ConfigError: it is damaged, something else, or too large.
-    """
+    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

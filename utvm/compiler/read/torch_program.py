@@ -55,11 +55,7 @@ _OWN = {
 
 
 def import_program(program: Any) -> Any:
-    """Turn a ``torch.export.ExportedProgram`` into a Relax module.
-
-    Raises:
-        CompileError: operators are not supported, or used in a way that is not; all of them are named.
-    """
+    """Turn a ``torch.export.ExportedProgram`` into a Relax module."""
     program = program.run_decompositions()
     importer = _Importer()
     try:
@@ -82,7 +78,6 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         self.reasons: list[str] = []
 
     def _check_unsupported_func_type(self, nodes: Iterable[Any]) -> None:
-        """Have every converter go on with a stand-in where it fails, and one for those that are missing."""
         for name in {node.target.__name__ for node in nodes if node.op == "call_function"}:
             self.convert_map[name] = self._noting(self.convert_map.get(name))
 
@@ -118,7 +113,6 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             self.reasons.append(f"{where}: of these shapes and element types is not supported")
 
     def _stand_in(self, made: Any) -> Any:
-        """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""
         stated = str(made.dtype).removeprefix("torch.")
         dtype = stated if stated in ELEMENT_TYPES else "float32"
         return self.block_builder.emit(relax.op.zeros([int(extent) for extent in made.shape], dtype))

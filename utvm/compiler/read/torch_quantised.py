@@ -26,11 +26,6 @@ def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
 
 
 def _dtype(node: Any, first: int) -> str:
-    """Return the element type of the integers; its whole range must be used where numbers are quantised.
-
-    Raises:
-        CompileError: it is none of 8 bits, or a part of one.
-    """
     low, high, kind = node.args[first : first + 3]
     dtype = str(kind).removeprefix("torch.")
     writes = str(node.target).startswith("quantized_decomposed.quantize")
@@ -70,11 +65,6 @@ def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
 
 
 def _stored(program: Any, node: Any) -> Any:
-    """Return what a program has stored under the name of one of its inputs.
-
-    Raises:
-        CompileError: it has stored nothing there: a scale is computed while the program runs.
-    """
     signature = program.graph_signature
     names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     name = names.get(node.name)

@@ -39,9 +39,6 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 
     Args:
         misra: what cppcheck found, if it was asked.
-
-    Raises:
-        ConfigError: the directory cannot be written.
     """
     json_path, html_path = (directory / name for name in FILES)
     try:
@@ -79,12 +76,12 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
 
 
 def total_macs(library: Library) -> int:
-    """Return the multiply-accumulates of one run, where they are known."""
+    """The multiply-accumulates of one run, where they are known."""
     return sum(call.macs for call in library.calls)
 
 
 def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
-    """Return the page: style and picture are in it, so that it can be mailed and kept."""
+    """The page: style and picture are in it, so that it can be mailed and kept."""
     return (
         _templates()
         .get_template("report.html.j2")
@@ -93,7 +90,7 @@ def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
 
 
 def plan_svg(library: Library) -> str:
-    """Return the picture of the memory plan as SVG elements, one a region, with their own style."""
+    """The picture of the memory plan as SVG elements, one a region, with their own style."""
     return _templates().get_template("plan.svg.j2").render(plots=plots(library), library=library)
 
 

@@ -88,7 +88,6 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
 
 
 def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
-    """Return the tensor's name, or else the step that writes it: as later ones that lie over it leave room."""
     if rectangle.height <= _LETTERS:
         return ""
     middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
@@ -108,7 +107,6 @@ def _moment(library: Library, step: int) -> str:
 
 
 def _pace(size: int) -> int:
-    """Return a round number of bytes that makes four to ten marks."""
     pace = 1
     while size > 10 * pace:
         pace *= 2

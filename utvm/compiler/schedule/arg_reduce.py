@@ -16,7 +16,7 @@ _INDEX = "int64"
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
     return {
         "relax.argmax": functools.partial(_legalize, "argmax", lambda one, other: one > other),
         "relax.argmin": functools.partial(_legalize, "argmin", lambda one, other: one < other),
@@ -32,7 +32,7 @@ def _legalize(name: str, better: Callable[[Any, Any], Any], builder: Any, call: 
 
 
 def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any, Any], Any]) -> Any:
-    """Return the index, along an axis or into all elements in row-major order, of the first of the best."""
+    """The index, along an axis or into all elements in row-major order, of the first of the best."""
     extents = [int(extent) for extent in source.shape]
     axes = list(range(len(extents))) if axis is None else [axis % len(extents)]
     kept = [number for number in range(len(extents)) if number not in axes]

@@ -17,7 +17,7 @@ from utvm.compiler.tvm_types import dtype_of, shape_of
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
     return {
         "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
         "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
@@ -88,7 +88,6 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 
 
 def _spread_over(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
-    """Return where a tensor has the element that is broadcast to a place."""
     rank = len(tensor.shape)
     return [
         0 if int(extent) == 1 else each

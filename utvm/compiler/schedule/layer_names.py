@@ -32,7 +32,6 @@ def _bindings(module: Any) -> list[Any]:
 
 
 def _names(module: Any) -> list[str]:
-    """Return what the model calls each result of the fused module; nothing where that keeps a name of its own."""
     copies, makes, does = _apart(module)
     fused = relax.transform.FuseOps()(copies)
     functions = {variable.name_hint: function for variable, function in fused.functions.items()}
@@ -46,7 +45,6 @@ def _names(module: Any) -> list[str]:
 
 
 def _last_named(body: Any, makes: Mapping[str, str]) -> str:
-    """Return what the model calls the result of a fused function, or the last before it that it calls at all."""
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
@@ -58,14 +56,13 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
 
 
 def _called(body: Any, does: Mapping[str, str]) -> list[str]:
-    """Return what the functions do that a fused one calls, in their order."""
     bindings = [binding for block in body.blocks for binding in block.bindings]
     called = (getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings)
     return [does[str(name)] for name in called if str(name) in does]
 
 
 def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
-    """Return a copy in which each call is of a function of its own, what each of these makes, and what it does."""
+    """A copy in which each call is of a function of its own, what each of these makes, and what it does."""
     main = module["main"]
     makes: dict[str, str] = {}
     does: dict[str, str] = {}

@@ -8,7 +8,7 @@ from utvm.compiler.schedule import arg_reduce, extremes, scans, scatter
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return operator to function, as ``LegalizeOps`` takes them."""
+    """Operator to function, as ``LegalizeOps`` takes them."""
     return {
         operator: rule
         for family in (arg_reduce, extremes, scans, scatter)

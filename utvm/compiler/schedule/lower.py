@@ -21,7 +21,6 @@ C_TARGET = tvm.target.Target({"kind": "c"})
 
 
 def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
-    """Let a function's own buffers share memory, except those that C helpers of an operator read and write."""
     if function.attrs and "utvm.operator" in function.attrs:
         return function
     return tirx.transform.StorageRewrite()(tvm.IRModule({"main": function}))["main"]
@@ -122,7 +121,6 @@ def _with_whole_tensors(function: Any) -> Any:
 
 
 def _arranged(function: Any, target: Target) -> Any:
-    """Schedule a function that does not come scheduled by its maker."""
     tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
     made = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)

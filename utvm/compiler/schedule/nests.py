@@ -62,7 +62,7 @@ class Group:
 
 
 def loads_of(node: Any) -> list[Any]:
-    """Return every load of a buffer's element in an expression or a statement."""
+    """Every load of a buffer's element in an expression or a statement."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(node, (ir.TensorLoad, loads.append), order="pre")
     return loads
@@ -125,7 +125,6 @@ def _nest(axes: tuple[Axis, ...], block: Any) -> LoopNest | None:
 
 
 def _is_here(load: Any, nest: LoopNest) -> bool:
-    """Return whether a load reads the very place that is assigned."""
     return len(load.indices) == len(nest.indices) and all(
         index.same_as(own) or extent == 1
         for index, own, extent in zip(load.indices, nest.indices, nest.shape, strict=True)
@@ -179,7 +178,7 @@ def _touches(statement: Any, buffer: Any) -> bool:
 
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
-    """Return whether a nest computes each element of those of a group at the same place, as a real number.
+    """Whether a nest computes each element of those of a group at the same place, as a real number.
 
     Of whole numbers that a name is given to, TVM's analyser looks for bounds, and fails where 32 bits hold none.
     """

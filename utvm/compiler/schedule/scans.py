@@ -19,7 +19,7 @@ _Combine = Callable[[Any, Any], Any]
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
     return {
         "relax.cumsum": functools.partial(_legalize_scan, "cumsum", lambda one, other: one + other, 0),
         "relax.cumprod": functools.partial(_legalize_scan, "cumprod", lambda one, other: one * other, 1),
@@ -78,7 +78,7 @@ def _legalize_best(builder: Any, call: Any) -> Any:
 
 
 def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[Any]:
-    """Return the best along an axis, in their order, and their indices; of equal ones, the first is better."""
+    """The best along an axis, in their order, and their indices; of equal ones, the first is better."""
     extents = [int(extent) for extent in source.shape]
     count = count if count > 0 else extents[axis]
     other = te.reduce_axis((0, extents[axis]), "other")

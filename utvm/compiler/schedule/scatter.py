@@ -14,7 +14,7 @@ from tvm import relax, te, tirx, topi
 
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
+    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
     return {
         "relax.scatter_nd": _legalize_by_rows,
         "relax.scatter_elements": _legalize_by_elements,
@@ -59,8 +59,6 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
 
 
 def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
-    """Return where in a tensor's memory its elements are that indices along an axis mean, or before it."""
-
     def place(*at: Any) -> Any:
         index = indices[at]
         beside = index + tirx.Select(index < 0, tirx.const(extents[axis], "int64"), tirx.const(0, "int64"))
@@ -95,7 +93,7 @@ def _known_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 
 
 def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
-    """Return indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
+    """Indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
 
     Args:
         extents: of the tensor that is written.
@@ -113,7 +111,6 @@ def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any]
 
 
 def _chosen(number: Any, extents: Sequence[int]) -> Any:
-    """Return the extent of a dimension whose number is an expression."""
     chosen = tirx.const(extents[-1], "int64")
     for place, extent in enumerate(extents[:-1]):
         chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)

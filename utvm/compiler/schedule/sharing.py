@@ -17,7 +17,7 @@ _MOST = 1 << 20  # Reads that are looked at.
 
 
 def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
-    """Return for each input how many bytes the output must begin before it for the two to share memory.
+    """For each input how many bytes the output must begin before it for the two to share memory.
 
     -1 where they must not, or where it is too much to find out.
 
@@ -58,7 +58,6 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
 
 
 def _order(axes: Sequence[Axis], tile: Tile, points: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return for each point the number of its tile."""
     order = np.zeros_like(points[0])
     for axis, size, point in zip(axes, tile.sizes, points, strict=True):
         order = order * -(-axis.extent // size) + point // size

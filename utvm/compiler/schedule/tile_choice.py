@@ -117,7 +117,6 @@ def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
 
 
 def _steps(extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Return how many steps of each axis may be written out: the innermost axes wholly, and a part of the next."""
     inner: tuple[int, ...] = ()
     for extent in reversed(extents):
         rest = (1,) * (len(extents) - len(inner) - 1)
@@ -164,7 +163,6 @@ class _Counted:
         return cost + turns * turn + points * _RESULT + 2 * _LOOP
 
     def _read(self, sizes: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, int]:
-        """Return how many elements a turn reads, and how many addresses they are reached from."""
         grids = np.meshgrid(*(np.arange(each) for each in (*sizes, *steps)), indexing="ij")
         values = {hash(axis.variable): grid.ravel() for axis, grid in zip(self._axes, grids, strict=True)}
         loads = streams = 0
@@ -183,11 +181,7 @@ class _Counted:
 
 
 def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return which elements a load reads, by their places in the flat tensor, for many values of variables.
-
-    Raises:
-        NotImplementedError: that depends on something else, too.
-    """
+    """Which elements a load reads, by their places in the flat tensor, for many values of variables."""
     place = np.zeros((), np.int64)
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         place = place * int(extent) + _value(index, values)
@@ -204,11 +198,7 @@ _ARITHMETIC = {
 
 
 def _value(index: Any, values: dict[int, npt.NDArray[np.int64]]) -> Any:
-    """Compute an index for many values of the loops' variables.
-
-    Raises:
-        NotImplementedError: it depends on something else, too.
-    """
+    """Compute an index for many values of the loops' variables."""
     kind = type(index).__name__
     if isinstance(index, tirx.IntImm):
         return int(index)

@@ -21,7 +21,7 @@ _Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles ther
 
 
 def with_tiles(function: Any, registers: TileRegisters) -> Any:
-    """Return a TIRx function whose reductions are computed in tiles, if it has any that can be.
+    """A TIRx function whose reductions are computed in tiles, if it has any that can be.
 
     Args:
         function: its body is a block of nests of loops, none of them arranged.
@@ -151,7 +151,6 @@ class _Writer:
 
 
 def _begin(axis: Axis, first: int, count: int, size: int, loops: list[tuple[Any, int]]) -> Any:
-    """Return where a tile begins on an axis, and add the loop over the tiles, if there is more than one."""
     kind = element_type(axis.variable)
     if count == 1:
         return tirx.const(first, kind)

@@ -40,17 +40,13 @@ def layer_of(function: Any) -> str:
 
 
 def subject(function: Any) -> Any:
-    """Return the function as schedules are made for it: by one name, with 32-bit indices."""
+    """The function as schedules are made for it: by one name, with 32-bit indices."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tirx.transform.ForceNarrowIndexToInt32()(module)["main"]
 
 
 def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Return functions, those that were tuned for a target with their loops arranged so.
-
-    Raises:
-        CompileError: a trace does not belong to its layer.
-    """
+    """Functions, those that were tuned for a target with their loops arranged so."""
     if not target.tuned:
         return dict(functions)
     return {name: _arranged(function, target) for name, function in functions.items()}
@@ -63,13 +59,13 @@ def _arranged(function: Any, target: Target) -> Any:
 
 
 def replayed(function: Any, trace: str) -> Any:
-    """Return a function with its loops arranged as a trace has it; raises as :func:`arranged`."""
+    """A function with its loops arranged as a trace has it; raises as :func:`arranged`."""
     made = plan_of(function, trace).mod["main"]
     return made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
 
 
 def plan_of(function: Any, trace: str) -> Any:
-    """Return the schedule of a function to which a trace has been done; raises as :func:`arranged`."""
+    """The schedule of a function to which a trace has been done; raises as :func:`arranged`."""
     plan = s_tir.Schedule(tvm.IRModule({"main": subject(function)}))
     try:
         s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)
@@ -82,6 +78,5 @@ def plan_of(function: Any, trace: str) -> Any:
 
 
 def _is_plain(function: Any) -> bool:
-    """Return whether all tensors of a function have sizes that are known."""
     extents = [extent for each in function.params for extent in each.ty.shape]
     return all(isinstance(extent, tirx.IntImm) for extent in extents)

@@ -42,7 +42,7 @@ _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floo
 
 
 def is_helper(name: str) -> bool:
-    """Return whether a C function is one of the helpers."""
+    """Whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
     return (
         (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES)
@@ -53,7 +53,7 @@ def is_helper(name: str) -> bool:
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
-    """Return the C texts of helpers and of those that they call, each after what it calls.
+    """The C texts of helpers and of those that they call, each after what it calls.
 
     Args:
         names: as ``floordiv_int8`` or ``requantize``.

@@ -89,7 +89,6 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that results depend on, in their order."""
     kept = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):

@@ -40,7 +40,6 @@ def function_body(
 
 
 def _written(versions: Sequence[int], opset: int) -> int:
-    """Return the operator set of the body that a model's version means: the next before it, or the first."""
     return max((each for each in versions if each <= opset), default=min(versions))
 
 
@@ -72,7 +71,7 @@ def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
 
 
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """Return a node in which values are called otherwise, also where its subgraphs read them."""
+    """A node in which values are called otherwise, also where its subgraphs read them."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(name, name) for name in node.input]

@@ -84,7 +84,6 @@ def _is_infinite(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _clip(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Bound integers on one side: the importer needs both sides, or floats."""
     low, high = node.input(1), node.input(2)
     if node.opset < 11 or (low and high) or graph.dtype(node.inputs[0]).kind == "f":
         return None
@@ -140,7 +139,6 @@ def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _log_of_sum(graph: RuleGraph, node: RuleNode, axes: Sequence[int]) -> str:
-    """Take off the largest before the sum, unless that is an infinity, which would leave no number."""
     value, along = node.inputs[0], graph.constant(axes, np.int64)
     most = graph.op("ReduceMax", value, along, keepdims=1)
     most = graph.op("Where", graph.op("IsInf", most), graph.like(0, value), most)
@@ -150,7 +148,6 @@ def _log_of_sum(graph: RuleGraph, node: RuleNode, axes: Sequence[int]) -> str:
 
 
 def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Compute with integers what is written for real numbers; what is behind the point is cut off."""
     kind = graph.dtype(node.inputs[0])
     if kind.kind == "f":
         return None
@@ -184,7 +181,6 @@ def _elu_below(graph: RuleGraph, value: str, alpha: float) -> str:
 
 
 def _celu(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Leave alone what is above zero: divided by alpha, as ONNX's own definition has it, it may overflow."""
     value, alpha = node.inputs[0], node.attributes.get("alpha", 1.0)
     below = _elu_below(graph, graph.op("Div", value, graph.like(alpha, value)), alpha)
     return [graph.op("Where", graph.op("Greater", value, graph.like(0, value)), value, below)]

@@ -32,11 +32,11 @@ class KnownValues(Protocol):
     types: dict[str, onnx.TypeProto]
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, None where it is not known."""
+        """The shape of a value, None where it is not known."""
 
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
-    """Return whether a node that the importer reads is computed while compiling all the same.
+    """Whether a node that the importer reads is computed while compiling all the same.
 
     Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.
     """

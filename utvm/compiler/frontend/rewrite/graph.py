@@ -57,11 +57,11 @@ class RuleNode:
     opset: int
 
     def input(self, number: int) -> str:
-        """Return the name of an input, empty for one left out."""
+        """The name of an input, empty for one left out."""
         return self.inputs[number] if number < len(self.inputs) else ""
 
     def wants(self, number: int) -> bool:
-        """Return whether somebody may read an output."""
+        """Whether somebody may read an output."""
         return number < len(self.outputs) and bool(self.outputs[number])
 
 
@@ -108,11 +108,7 @@ class RuleGraph:
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """Return the shape of a value.
-
-        Raises:
-            Unsupported: it is not known.
-        """
+        """The shape of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.HasField("shape"):
             raise Unsupported("a shape is not known while compiling")
@@ -122,7 +118,7 @@ class RuleGraph:
         return tuple(extent.dim_value for extent in extents)
 
     def dtype(self, value: str) -> np.dtype[Any]:
-        """Return the element type of a value."""
+        """The element type of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.elem_type:
             raise Unsupported("an element type is not known while compiling")
@@ -130,12 +126,12 @@ class RuleGraph:
         return dtype
 
     def value(self, value: str) -> Array | None:
-        """Return a value that is the same in each run, or None."""
+        """A value that is the same in each run, or None."""
         tensor = self._constant(self.name(value))
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def needed(self, value: str, what: str) -> Array:
-        """Return a value that must be the same in each run.
+        """A value that must be the same in each run.
 
         Args:
             what: what the value is, as in "its axes".
@@ -266,12 +262,10 @@ class RuleGraph:
             self._depth -= 1
 
     def _refuse(self, node: onnx.NodeProto, reason: str) -> None:
-        """Keep why a node cannot be computed."""
         self.reasons.append(f"{place(node)}: {reason}")
         self.refused.extend(node.output)
 
     def _note(self, node: onnx.NodeProto, made: Sequence[onnx.NodeProto]) -> None:
-        """Say of a node that is not computed as the model has it what is."""
         kinds = list(dict.fromkeys(each.op_type for each in made))
         if not made:
             note("folded", f"{place(node)}: nothing of it is left to compute")
@@ -303,7 +297,6 @@ class RuleGraph:
         return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
 
     def _ruled(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
-        """Put what a rule makes of a node in its place, if there is a rule that does."""
         rule = rules.get(node.op_type)
         results = rule(self, _seen(node, opset)) if rule else None
         if results is None:
@@ -377,7 +370,6 @@ class RuleGraph:
         return True
 
     def _constant(self, name: str) -> onnx.TensorProto | None:
-        """Return a constant, or what a kept node computes from constants alone."""
         if name in self.constants:
             return self.constants[name]
         node = None if name in self._varying else self._made.get(name)
@@ -426,7 +418,7 @@ class RuleGraph:
                 self.types.setdefault(name, kind)
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, None where it is not known."""
+        """The shape of a value, None where it is not known."""
         try:
             return self.shape(value)
         except Unsupported:

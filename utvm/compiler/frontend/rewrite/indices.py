@@ -179,7 +179,6 @@ def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _slice(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the bounds as inputs: the importer looks for them there, even where they are attributes."""
     if node.opset >= 10:
         return None
     starts, ends = node.attributes["starts"], node.attributes["ends"]

@@ -100,7 +100,6 @@ def _depth(roots: Sequence[int], when_true: Array, when_false: Array, leaves: in
 
 
 def _rows(graph: RuleGraph, value: str) -> str:
-    """Return an input as rows of float32."""
     if len(graph.shape(value)) != 2:
         raise Unsupported("an input that is not rows of features is not supported")
     if graph.dtype(value) == np.float64:
@@ -109,7 +108,6 @@ def _rows(graph: RuleGraph, value: str) -> str:
 
 
 def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Array:
-    """Return what each leaf adds to each result."""
     weights = np.zeros((forest.leaves, count), np.float64)
     parts = [node.attributes.get(f"{kind}_{name}", ()) for name in ("treeids", "nodeids", "ids", "weights")]
     if len({len(each) for each in parts}) != 1 or not len(parts[0]):
@@ -193,7 +191,7 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
-    """Return label and scores of two classes of which trees know one.
+    """Label and scores of two classes of which trees know one.
 
     Args:
         shares: whether no leaf takes anything away: the score is the second class's share then.
@@ -220,7 +218,6 @@ def _best(graph: RuleGraph, scores: str, labels: Array) -> str:
 
 
 def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
-    """Return rows times coefficients, and the intercepts added."""
     rows = _rows(graph, node.inputs[0])
     width = graph.shape(rows)[1]
     coefficients = np.array(node.attributes["coefficients"], np.float32)

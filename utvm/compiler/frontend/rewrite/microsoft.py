@@ -9,13 +9,11 @@ from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsu
 
 
 def _real(graph: RuleGraph, node: RuleNode, first: int, axis: int = 1) -> str:
-    """Dequantise the tensor whose scale and zero point are the two inputs behind it."""
     given = filter(None, (node.input(first + each) for each in range(3)))
     return graph.op("DequantizeLinear", *given, opset=13, axis=axis)
 
 
 def _integer(graph: RuleGraph, node: RuleNode, value: str, scale: int) -> list[str]:
-    """Quantise a result, by a scale and the zero point behind it."""
     zero = node.input(scale + 1) or graph.like(0, node.inputs[2 if node.operator == "QLinearConcat" else 0])
     return [graph.op("QuantizeLinear", value, node.inputs[scale], zero, opset=13)]
 
@@ -58,7 +56,6 @@ def _dense(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _softmax(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Take exponents along one axis, or, as operator sets before 13 do, along all from it on."""
     axis, opset = node.attributes.get("axis", -1), node.attributes.get("opset", 13)
     return _integer(graph, node, graph.op("Softmax", _real(graph, node, 0), opset=opset, axis=axis), 3)
 

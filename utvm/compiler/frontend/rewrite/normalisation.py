@@ -125,7 +125,6 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _padded(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
-    """Put numbers in the place of a padding's name: the importer knows it where strides divide an image."""
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
     kept = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
@@ -138,7 +137,6 @@ def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:
-    """Return how many elements are padded before each axis, and behind each."""
     rank = len(shape)
     automatic = node.attributes.get("auto_pad", "NOTSET")
     if not automatic.startswith("SAME"):
@@ -156,7 +154,6 @@ def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]
 
 
 def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Return for each window the numbers of its elements, -1 outside, and how many windows an axis has."""
     rank = len(shape)
     kernel = node.attributes["kernel_shape"]
     strides = node.attributes.get("strides", [1] * rank)

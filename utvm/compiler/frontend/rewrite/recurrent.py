@@ -37,11 +37,9 @@ class _Direction:
     functions: list[_Function]
 
     def part(self, value: str, gate: int) -> str:
-        """Return the columns of one gate."""
         return self.graph.sliced(value, 1, gate * self.size, (gate + 1) * self.size)
 
     def product(self, state: str, gate: int) -> str:
-        """Multiply a state with the recurrent weights of a gate."""
         return self.graph.op("MatMul", state, self.part(self.recurrent, gate))
 
 
@@ -141,7 +139,7 @@ def _joined(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
 def _direction(
     graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
-    """Return the states of all steps, and what the last one leaves."""
+    """The states of all steps, and what the last one leaves."""
     kind = _KINDS[node.operator]
     length, batch, width = graph.shape(given)
     size = graph.shape(node.inputs[2])[2]
@@ -196,7 +194,7 @@ def _steps(
 
 
 def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:
-    """Return the activations of one direction."""
+    """The activations of one direction."""
     count = len(kind.defaults)
     names = node.attributes.get("activations") or list(kind.defaults) * 2
     names = names[number * count : (number + 1) * count] or list(kind.defaults)

@@ -82,7 +82,6 @@ def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[
 
 
 def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
-    """Return for each axis how many elements there will be, and the scale."""
     if not sizes.size:
         return [
             (math.floor(extent * float(scale)), float(scale))
@@ -97,7 +96,6 @@ def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[t
 
 
 def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan: list[tuple[int, float]]) -> bool:
-    """Return whether TVM's converter computes the same."""
     attributes = node.attributes
     transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
     exact = all(count == extent * scale for (count, scale), extent in zip(plan, shape, strict=False))
@@ -117,7 +115,6 @@ def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan
 
 
 def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
-    """Compute every element along an axis as a sum of others."""
     if weights.shape[0] == weights.shape[1] and (weights == np.eye(len(weights))).all():
         return value
     if ((weights == 1).sum(axis=1) + (weights == 0).sum(axis=1) == weights.shape[1]).all():
@@ -154,7 +151,6 @@ def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tupl
 def _place(
     transformation: str, number: int, extent: int, count: int, scale: float, region: tuple[float, float]
 ) -> float:
-    """Return where among the elements a result lies."""
     # What a scale gives before it is cut to a whole number counts here.
     whole = scale * extent
     begin, end = region

@@ -60,7 +60,6 @@ def _transformed(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, si
 
 
 def _real_inverse(graph: RuleGraph, value: str, axis: int, length: int) -> str:
-    """Return the real signal of which a half of the spectrum is given; the other half mirrors it."""
     value = _fitted(graph, value, axis, length // 2 + 1)
     count = length // 2 + 1
     angles = _angles(length, length, True)[:, :count]

@@ -70,7 +70,7 @@ def choose(record: Convolution, target: Target) -> Operator | None:
 
 
 def estimated_cycles(record: Convolution, target: Target) -> int:
-    """Return about how many cycles a core takes for a convolution, to decide by and not to report as measured."""
+    """About how many cycles a core takes for a convolution, to decide by and not to report as measured."""
     return round(record.macs * next(_suitable(record, target)).cycles_a_mac)
 
 

@@ -16,13 +16,13 @@ _FOLDED_LIMIT = 2**28
 
 
 def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
-    """Return the bias with the input's zero point folded in: sums are of raw values then."""
+    """The bias with the input's zero point folded in: sums are of raw values then."""
     sums = record.weights.sum(axis=(1, 2, 3), dtype=np.int64)
     return np.asarray(record.bias.astype(np.int64) - record.input_zero * sums)
 
 
 def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, Int32 | None]:
-    """Return the convolution that the kernels compute, and the table of ``scale_sum`` for its sums.
+    """The convolution that the kernels compute, and the table of ``scale_sum`` for its sums.
 
     Output channels that have one value whatever the input is (trained away, or behind an activation that is never
     left) have no weights and no bias any more: the table alone gives their value.
@@ -57,7 +57,6 @@ def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, I
 
 
 def _ranges(record: Convolution) -> list[tuple[int, int]]:
-    """Return the smallest and the largest sum of raw values that each output channel can have."""
     bias = folded_bias(record)
     weights = record.weights.reshape(len(bias), -1).astype(np.int64)
     upwards, downwards = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
@@ -66,7 +65,6 @@ def _ranges(record: Convolution) -> list[tuple[int, int]]:
 
 
 def _only_value(record: Convolution, channel: int, low: int, high: int) -> int | None:
-    """Return the value of an output channel whose sums lie in a range, or None if it has more than one."""
     if max(abs(low), abs(high)) >= 2**31:
         return None
     number = channel if len(record.rescale.multipliers) > 1 else 0
@@ -91,7 +89,7 @@ def _table(
 
 
 def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """Return the convolution that the kernels compute, and the table of ``scale_folded`` for its sums.
+    """The convolution that the kernels compute, and the table of ``scale_folded`` for its sums.
 
     Returns:
         As :func:`settle` has the convolution, and int32 ``[channels][4]``: bias,
@@ -105,7 +103,6 @@ def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
 
 
 def _folded(table: Int32) -> npt.NDArray[np.int64] | None:
-    """Return rows of ``scale_sum`` as ``scale_folded`` has them: the first rounding is a bit in the offset."""
     multipliers, offsets, shifts = table.astype(np.int64).T
     offsets = 2 * offsets + 1
     # A product of four times a sum below 2^28 is below 2^29.
@@ -115,7 +112,7 @@ def _folded(table: Int32) -> npt.NDArray[np.int64] | None:
 
 
 def residual_tables(residual: Residual) -> Int32 | None:
-    """Return the tables of the helper ``add_tables``, or None where it does not hold for them."""
+    """The tables of the helper ``add_tables``, or None where it does not hold for them."""
     plain = _residual_table(residual)
     if plain is None:
         return None
@@ -128,7 +125,6 @@ def residual_tables(residual: Residual) -> Int32 | None:
 
 
 def _residual_table(residual: Residual) -> Int32 | None:
-    """Return the parameters of the helper ``add_residual``, or None where it does not hold for them."""
     rows: list[int] = []
     for zero, rescale in ((residual.result_zero, residual.result), (residual.other_zero, residual.other)):
         shift = -int(rescale.shifts[0])
@@ -150,7 +146,7 @@ def _scaled(zero: int, rescale: Rescale) -> list[int]:
 
 
 def geometry(record: Convolution) -> Int32:
-    """Return the description of windows that the helpers ``copy_window`` and ``window_columns`` read."""
+    """The description of windows that the helpers ``copy_window`` and ``window_columns`` read."""
     _, rows, columns, _ = record.weights.shape
     return np.array(
         [

@@ -117,7 +117,6 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
 
 
 def _reads_pixels(record: Convolution) -> bool:
-    """Return whether a window is just a pixel, and the next pixel the next window."""
     is_pixel = record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding)
     return is_pixel and record.input_shape[2] % 4 == 0
 
@@ -155,7 +154,7 @@ def _packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
 
 
 def _tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32, wide: bool) -> Int32:
-    """Return the stream of the helper ``dsp_tile``.
+    """The stream of the helper ``dsp_tile``.
 
     Args:
         weights: ``[channels][k]``.
@@ -173,7 +172,6 @@ def _tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], tab
 
 
 def _dense_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
-    """Return the stream of the helper ``dsp_dense``; arguments as :func:`_tile_stream`."""
     channels, length = weights.shape
     padded = np.zeros((-(-channels // 4) * 4, length), np.int8)
     padded[:channels] = weights
@@ -189,7 +187,6 @@ def halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
 
 
 def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[Int32, Int32]:
-    """Return biases ``[groups][size]`` and scales ``[groups][size * 3]``, zeros for missing channels."""
     groups = -(-len(bias) // size)
     biases, scales = np.zeros(groups * size, np.int32), np.zeros((groups * size, 3), np.int32)
     biases[: len(bias)], scales[: len(bias)] = bias, table

@@ -83,14 +83,13 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
 
 
 def _pitch(record: Convolution, pixels: int) -> int:
-    """Return the bytes of a row of the plane."""
     # Pixels are made two by two: the last one alone reads as many values as two do.
     seen = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
     return 4 * -(-seen // 2)
 
 
 def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
-    """Return the stream of the helper ``dsp_plane``.
+    """The stream of the helper ``dsp_plane``.
 
     Args:
         weights: ``[channels][rows][columns][1]``, at most three of each.

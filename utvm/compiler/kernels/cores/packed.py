@@ -35,7 +35,6 @@ def make_packed(record: Convolution) -> Operator | None:
 
 
 def _is_dense(record: Convolution) -> bool:
-    """Return whether there is one window, which is the whole input."""
     return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
 
 
@@ -127,7 +126,6 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
 
 
 def _padded_weights(weights: Int8) -> Int8:
-    """Return weights ``[channels][k]``, k filled up with zeros."""
     channels, length = weights.shape
     padded = np.zeros((channels, -(-length // _UNROLLED) * _UNROLLED), np.int8)
     padded[:, :length] = weights
@@ -135,7 +133,7 @@ def _padded_weights(weights: Int8) -> Int8:
 
 
 def _groups(weights: Int8) -> Int32 | None:
-    """Return for each channel of how many products a sum fits 16 bits: 1, 2 or 3 for two, four or eight.
+    """For each channel of how many products a sum fits 16 bits: 1, 2 or 3 for two, four or eight.
 
     None where in some channel not even two do.
     """

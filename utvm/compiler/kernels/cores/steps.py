@@ -24,7 +24,7 @@ class Pointers(dict[str, Any]):
         self._buffers = {**read, **written}
 
     def to(self, name: str, element: Any) -> Any:
-        """Return a pointer to an element."""
+        """A pointer to an element."""
         return tirx.address_of(self._buffers[name][element])
 
 
@@ -67,7 +67,7 @@ def operator_of_steps(
 
 
 def with_forms(forms: Sequence[Operator]) -> Operator:
-    """Return the first of operators that differ in speed and memory only; each next one needs less memory."""
+    """The first of operators that differ in speed and memory only; each next one needs less memory."""
     made = forms[-1]
     for form in reversed(forms[:-1]):
         made = replace(form, function=form.function.with_attr(THRIFTY, made.function))

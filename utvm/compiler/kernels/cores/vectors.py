@@ -89,7 +89,7 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
 
 
 def _way(record: Convolution) -> tuple[str, Convolution]:
-    """Return from what windows are read (row, pixels or windows), and the convolution as it is computed so."""
+    """From what windows are read (row, pixels or windows), and the convolution as it is computed so."""
     height, width, channels = record.input_shape
     outputs, rows, columns, _ = record.weights.shape
     if not any(record.padding) and (rows, columns) == (height, width):
@@ -115,7 +115,6 @@ def _way(record: Convolution) -> tuple[str, Convolution]:
 
 
 def _runs(record: Convolution, kind: str) -> tuple[Int8, int, int]:
-    """Return weights ``[channels][window]`` as kernels read windows, vectors in a run, and runs."""
     channels, rows, _, _ = record.weights.shape
     parts = rows if kind == "row" else 1
     weights = record.weights.reshape(channels, parts, -1)
@@ -147,7 +146,6 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
 
 
 def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
-    """Return how many columns some pixels see, rounded up to four of them, and the bytes of what they need."""
     seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
     return seen, 5 * seen * record.input_shape[2] + 64
 
@@ -172,7 +170,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """Return the convolution that the kernels compute, and int32 ``[channels][3]``: bias, multiplier, shift.
+    """The convolution that the kernels compute, and int32 ``[channels][3]``: bias, multiplier, shift.
 
     The bias has the input's zero point in it. Shifts are not positive: to the right. None where it cannot be
     proved that every sum fits.
@@ -189,7 +187,7 @@ def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
 
 
 def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
-    """Return the stream of the helper ``vector_tiles``.
+    """The stream of the helper ``vector_tiles``.
 
     Args:
         weights: ``[channels][bytes of a window]``, a multiple of a vector.
@@ -214,13 +212,12 @@ def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
 
 
 def _mask(channels: int, pixels: int) -> int:
-    """Return which of the results of a window's last tile are there, as ``vector_tiles`` has it."""
     held = 8 // pixels
     return (1 << 2 * pixels * ((channels - 1) % held + 1)) - 1
 
 
 def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
-    """Return the stream of the helper ``vector_channels``.
+    """The stream of the helper ``vector_channels``.
 
     Args:
         weights: ``[channels][rows][columns][1]``, at most four of each.
@@ -236,7 +233,6 @@ def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
 
 
 def _sum_tables(residual: Residual) -> Int32 | None:
-    """Return the tables of the helper ``vector_add``, or None where it does not hold for them."""
     tables = residual_tables(residual)
     if tables is None:
         return None

@@ -67,7 +67,7 @@ class OnChip:
                 )
 
     def base(self, buffer: Any) -> Any:
-        """Return the first element of a buffer: a number, or an expression of a loop's counter."""
+        """The first element of a buffer: a number, or an expression of a loop's counter."""
         return self._base[self._root(buffer)]
 
     def share(self, one: Any, other: Any) -> bool:
@@ -118,13 +118,11 @@ class OnChip:
             self._first[into] = (turn, first)
 
     def _is_last(self, into: Any, turn: int, source: Any) -> bool:
-        """Whether nobody wants an accumulator after the turn in which the ALU may write over it."""
         again = any(later > turn and key == source for later, key in self._reads)
         return not again and self._buffers[into].loops == self._buffers[source].loops
 
 
 def _turn(loops: tuple[Any, ...]) -> Any:
-    """Return the number of a turn of the innermost loop, over all turns of those around it."""
     number: Any = 0
     for loop in loops:
         number = number * loop.extent + loop.loop_var

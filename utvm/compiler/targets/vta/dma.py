@@ -49,9 +49,6 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
 
     Args:
         pointer: what the driver knows the buffer in DRAM by.
-
-    Raises:
-        CompileError: it is none that a two-dimensional DMA with padding can do, or several.
     """
     found = _read(nest)
     scope = found.chip.scope()
@@ -133,7 +130,6 @@ def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
 
 
 def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:
-    """Return the two dimensions that one transfer goes through, the others, and how far rows lie apart in DRAM."""
     one, left = Dim(1, (0, 0)), list(dims)
     x = left.pop() if left and left[-1].strides == (1, 1) else one
     if x.extent > _MOST:

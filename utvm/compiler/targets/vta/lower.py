@@ -24,9 +24,6 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
     Args:
         module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
         linked: they will be linked with its driver, and wait for it; else TVM looks for who has one.
-
-    Raises:
-        CompileError: a statement is nothing that VTA does, or a buffer does not fit.
     """
     for transform in (
         s_tir.transform.LowerInitBlock(),
@@ -52,7 +49,6 @@ def _waiting(function: Any) -> Any:
 
 
 def _found_by_name(function: Any, env: Env) -> Any:
-    """Have a function ask for the VTA that it was made for, before and after."""
     before, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
     return function.with_body(tirx.stmt_seq(before, function.body, after))
 
@@ -88,7 +84,6 @@ class _Function:
         return call("VTABufferMap", self._pointer(parameter), tirx.const(size, "int64"))
 
     def _pointer(self, buffer: Any) -> Any:
-        """Return the address of a buffer in DRAM as the driver's functions take it."""
         return tirx.reinterpret("handle", self._views.get(buffer, buffer.data))
 
     def _statement(self, statement: Any) -> Any:
@@ -122,7 +117,6 @@ class _Function:
 
 
 def _loaded_from(value: Any) -> Any:
-    """Return the buffer in DRAM that a statement copies; None if it is no load."""
     if isinstance(value, tvm.ir.Call) and value.op.name.endswith("if_then_else"):
         value = value.args[1]
     if isinstance(value, tirx.Cast):

@@ -50,7 +50,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def read_nest(statement: Any) -> Nest | None:
-    """Return a statement as a nest; None if there is more in its loops than one store."""
+    """A statement as a nest; None if there is more in its loops than one store."""
     loops = []
     while True:
         if isinstance(statement, tirx.For):
@@ -65,11 +65,7 @@ def read_nest(statement: Any) -> Nest | None:
 
 
 def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
-    """Return what a turn of each loop adds to an index, and what it is when all counters are 0.
-
-    Raises:
-        CompileError: it is no linear function of them.
-    """
+    """Return what a turn of each loop adds to an index, and what it is when all counters are 0."""
     parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
     parts = [ANALYZER.simplify(part) for part in parts]
     if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):
@@ -78,16 +74,12 @@ def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
 
 
 def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
-    """Return a nest's loops with what they add to each of several indices."""
+    """A nest's loops with what they add to each of several indices."""
     return [Dim(extent, steps) for (_, extent), steps in zip(nest.loops, zip(*strides, strict=True), strict=True)]
 
 
 def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
-    """Take away the loops that make up one element of a memory: they have to go through it without a gap.
-
-    Raises:
-        CompileError: they do not, or another loop does not step by whole elements.
-    """
+    """Take away the loops that make up one element of a memory: they have to go through it without a gap."""
     left = sorted((dim for dim in dims if dim.extent != 1 or dim.padded), key=lambda dim: -max(dim.strides))
     covered = 1
     while covered < lanes:
@@ -125,11 +117,7 @@ def merged(dims: Sequence[Dim]) -> list[Dim]:
 
 
 def element(base: Any, lanes: int) -> Any:
-    """Return an index in elements.
-
-    Raises:
-        CompileError: it is not known to begin at one.
-    """
+    """An index in elements."""
     if not _is_zero(tirx.floormod(base, lanes)):
         raise CompileError(f"VTA: {base} does not begin at an element of {lanes} numbers")
     return ANALYZER.simplify(tirx.floordiv(base, lanes))
@@ -153,5 +141,5 @@ def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Return a statement that calls a function of the driver."""
+    """A statement that calls a function of the driver."""
     return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))

@@ -76,7 +76,6 @@ class _Divided:
 
     @property
     def _is_blocks(self) -> bool:
-        """Whether the input lies in memory as its blocks would."""
         one_after_another = self._inner == 1 or self._blocks[2:4] == (1, 1)
         whole = self._record.input_shape == (*self._blocks[2:4], self._inner * self._env.BLOCK_IN)
         return self._env.BATCH == 1 and one_after_another and whole

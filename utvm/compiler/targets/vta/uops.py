@@ -29,14 +29,11 @@ _BITS_16 = range(-(1 << 15), 1 << 15)
 
 
 def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
-    """Return the calls that make up an operation.
+    """The calls that make up an operation.
 
     Args:
         dims: its loops, with what they add to the indices dst, src and wgt.
         alu: operation, whether it takes a number, and the number.
-
-    Raises:
-        CompileError: the schedule has longer loops than the instruction has bits for.
     """
     dims = sorted(merged(dims), key=lambda dim: -dim.extent)
     hardware, software = dims[:2], dims[2:]
@@ -55,11 +52,7 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
 
 
 def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN.
-
-    Raises:
-        CompileError: the schedule's innermost loops are not the accelerator's block.
-    """
+    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
     store = nest.store
     inputs, weights = _factors(store)
     batch, block = env.BATCH, env.BLOCK_IN
@@ -93,7 +86,6 @@ def is_gemm(store: Any) -> bool:
 
 
 def _factors(store: Any) -> tuple[Any, Any]:
-    """Return what a GEMM multiplies: the inputs and the weights."""
     sum_, product = store.value.a, store.value.b
     if isinstance(sum_, tirx.Mul):
         sum_, product = product, sum_
@@ -109,11 +101,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
 
 
 def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have.
-
-    Raises:
-        CompileError: the schedule wants an operation that the accelerator's ALU does not have.
-    """
+    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
     store, value = nest.store, nest.store.value
     if isinstance(value, tirx.IntImm):
         return _constant(env, chip, nest, int(value))
@@ -132,7 +120,6 @@ def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
 
 
 def _copied(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
-    """Copy accumulators: they are added to zeros."""
     dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in in_elements(dims_of(nest, *strides), env.lanes(ACC))]
     zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
     return tirx.stmt_seq(
@@ -169,18 +156,13 @@ def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
 
 
 def _number(value: int) -> int:
-    """Check a constant.
-
-    Raises:
-        CompileError: the schedule has a larger constant.
-    """
     if value not in _BITS_16:
         raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
     return value
 
 
 def _read(store: Any) -> tuple[int, Any, Any]:
-    """Return the operation of a statement, the operand that it writes over, and the other one."""
+    """The operation of a statement, the operand that it writes over, and the other one."""
     value = store.value
     kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
     name = next((name for kind, name in kinds if isinstance(value, kind)), "")

@@ -54,11 +54,7 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do.
-
-        Raises:
-            CompileError: the result would have no pixel, or the padding is more than the load instruction adds.
-        """
+        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
@@ -72,7 +68,7 @@ class Conv2d:
         return count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         images, inner, outer = -(-self.shape[0] // batch), -(-self.shape[1] // block), -(-self.outputs // block)
         x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")
@@ -113,7 +109,7 @@ class Conv2d:
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:
-        """Return about how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
+        """About how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
         outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
         chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
         stored = sums * self.requantise.results * env.lanes(ACC)

@@ -44,7 +44,7 @@ class Elementwise:
             )
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule."""
+        """The schedule."""
         count = -(-self.numbers // env.lanes(ACC))
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]

@@ -42,11 +42,7 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do.
-
-        Raises:
-            CompileError: the result would have no pixel.
-        """
+        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
@@ -60,7 +56,7 @@ class MaxPool:
         return count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         lanes = (env.BATCH, env.BLOCK_IN)
         images, channels = -(-self.shape[0] // env.BATCH), -(-self.shape[1] // env.BLOCK_IN)
         x = te.placeholder((images, channels, *self.shape[2:], *lanes), "int8", "x")
@@ -87,7 +83,6 @@ class MaxPool:
         return named(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
 
     def _rows(self, height: int) -> int:
-        """Return how many rows of the input so many of the output need."""
         return (height - 1) * self.stride + self.window[0]
 
     def _best(self, env: Env, channels: int) -> Chosen:
@@ -128,7 +123,6 @@ class _Tile:
     row: int
 
     def statements(self) -> Sequence[Any]:
-        """Return what is done: load, begin with the least that there is, compare, store."""
         blocks, rows, width, batch, lane = (int(extent) for extent in self.largest.shape)
         return [
             _nest((blocks, self._last - self._first, self.pool.shape[3], batch, lane), self._load),
@@ -182,12 +176,10 @@ class _Tile:
 
 
 def _inside(offset: int, step: int, extent: int, first: int, last: int) -> range:
-    """Return the outputs from one to another whose ``output * step + offset`` is in the image."""
     return range(max(first, -(offset // step)), min(last, (extent - 1 - offset) // step + 1))
 
 
 def _nest(extents: Sequence[int], make: Callable[..., Any]) -> Any:
-    """Put loops around a statement that is made of their counters."""
     counters = [tirx.Var(f"i{number}", "int32") for number in range(len(extents))]
     statement = make(*counters)
     for counter, extent in zip(reversed(counters), reversed(extents), strict=True):

@@ -38,7 +38,7 @@ class Turns:
     computed: int
 
     def estimate(self, overlapped: bool) -> int:
-        """Return about how many cycles all turns take, with what is waited for."""
+        """About how many cycles all turns take, with what is waited for."""
         load, compute = _LATENCY + self.loaded // _BYTES_A_CYCLE, _START + self.computed
         if overlapped:
             return self.count * max(load, compute) + min(load, compute)
@@ -54,22 +54,14 @@ class Chosen(NamedTuple):
 
 
 def check_sizes(*sizes: int) -> None:
-    """Refuse sizes of nothing.
-
-    Raises:
-        CompileError: one is no whole number from 1 on.
-    """
+    """Refuse sizes of nothing."""
     for size in sizes:
         if not isinstance(size, Integral) or size < 1:
             raise CompileError(f"VTA: sizes and strides are whole numbers from 1 on, not {size!r}")
 
 
 def check_tile(tile: Tile, extents: Tile) -> Tile:
-    """Return a tile that somebody has chosen.
-
-    Raises:
-        CompileError: it does not divide what it is a part of.
-    """
+    """A tile that somebody has chosen."""
     check_sizes(*tile)
     if len(tile) != len(extents) or any(whole % part for part, whole in zip(tile, extents, strict=True)):
         raise CompileError(f"VTA: a tile of {tile} does not divide {extents}", "leave it out: the best is chosen")
@@ -79,7 +71,7 @@ def check_tile(tile: Tile, extents: Tile) -> Tile:
 def count_windows(
     shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """Return how many windows there are in an image, one below the other and one beside the other.
+    """How many windows there are in an image, one below the other and one beside the other.
 
     Args:
         shape: of the image, height and width last.
@@ -91,11 +83,7 @@ def count_windows(
 
 
 def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], limit: int = 1 << 16) -> None:
-    """Refuse padding in which a whole window would lie, or so much that no transfer can say it.
-
-    Raises:
-        CompileError: it is so.
-    """
+    """Refuse padding in which a whole window would lie, or so much that no transfer can say it."""
     for pad, size in zip(padding, (window[0], window[0], window[1], window[1]), strict=True):
         if not 0 <= pad < min(size, limit):
             raise CompileError(f"VTA: padding of {pad} is not below the window's {size}, and {limit}")
@@ -114,15 +102,12 @@ def best_tile(
     overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Chosen:
-    """Return the tile that takes the least time, by an estimate; of several, the largest.
+    """The tile that takes the least time, by an estimate; of several, the largest.
 
     Args:
         needs: how many elements of each memory a tile takes.
         overlapped: whether a turn loads while the one before computes.
         uops: micro-ops of its largest operation.
-
-    Raises:
-        DoesNotFitError: not even the smallest tile fits on the chip.
     """
     room = env.configuration.memories["UOP"].depth
     found = [
@@ -188,7 +173,7 @@ def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlap
 
 
 def named(function: Any, name: str) -> Any:
-    """Return a schedule of a function under a name."""
+    """A schedule of a function under a name."""
     return s_tir.Schedule(function.with_attr("global_symbol", name))
 
 
