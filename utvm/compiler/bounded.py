@@ -184,7 +184,7 @@ def _answer(work: Callable[[], object]) -> _Answer:
 
 def _limit(which: int, value: int) -> None:
     soft, hard = resource.getrlimit(which)
-    lowest = min((each for each in (soft, hard, value) if each != resource.RLIM_INFINITY), default=value)
+    lowest = min((item for item in (soft, hard, value) if item != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
 
 

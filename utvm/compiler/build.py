@@ -125,25 +125,25 @@ def _called_graph(
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
         symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
-        printed = [{each: print_function(symbols[each], body) for each, body in form.items()} for form in lowered]
+        printed = [{item: print_function(symbols[item], body) for item, body in form.items()} for form in lowered]
         operators = dict(printed[0])
     arguments = _arguments(graph, lowered[0])
     parts: list[Library] = []
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
         first, second = (
-            _built(each, origin, f"{symbol}_{word}", target, stepped=False)
-            for word, each in zip(("first", "second"), control.graphs, strict=True)
+            _built(graph, origin, f"{symbol}_{word}", target, stepped=False)
+            for word, graph in zip(("first", "second"), control.graphs, strict=True)
         )
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
         kinds[function] = Kind(control.kind, 0)
         parts += [first.library, second.library]
-    assisted = any(each.include for each in operators.values())
+    assisted = any(operator.include for operator in operators.values())
     # An accelerator reaches memory by whole words of its bus.
 
     def planned(saving: Saving) -> Plan:
-        made = operators | {each: printed[form][each] for each, form in saving.items()}
-        bodies = {each: lowered[saving.get(each, 0)][each] for each in lowered[0]}
+        made = operators | {item: printed[form][item] for item, form in saving.items()}
+        bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
             graph,
             {function: operator.workspace_bytes for function, operator in made.items()},
@@ -152,8 +152,8 @@ def _called_graph(
             ALIGNMENT if assisted else 1,
         )
 
-    plan, saving = save(graph, {each: sum(each in form for form in lowered) for each in lowered[0]}, planned)
-    operators |= {each: printed[form][each] for each, form in saving.items()}
+    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, planned)
+    operators |= {item: printed[form][item] for item, form in saving.items()}
     note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
@@ -162,17 +162,17 @@ def _called_graph(
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
-    return CalledGraph(_with_parts(library, parts), any(each.checked for each in operators.values()))
+    return CalledGraph(_with_parts(library, parts), any(operator.checked for operator in operators.values()))
 
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
-    files = [each.sources for each in (library, *parts)]
-    own, *others = [each for each in files if isinstance(each, CFiles)]
+    files = [item.sources for item in (library, *parts)]
+    own, *others = [file for file in files if isinstance(file, CFiles)]
     return replace(
         library,
         sources=own.joined(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
-        leftovers=(*library.leftovers, *(each for part in parts for each in part.leftovers)),
+        leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
     )
 
 
@@ -184,8 +184,8 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
             made = ", ".join(_called(graph, place) for place in step.writes)
             note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
-    for each in integerized.leftovers:
-        note("in float", f"{each.operator} ({each.tensor}): {each.reason}")
+    for leftover in integerized.leftovers:
+        note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
     for decision in integerized.decisions:
         note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
@@ -240,13 +240,13 @@ def _scaled(graph: Graph, imported: Imported) -> Graph:
     def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors
-        return tuple(replace(tensor, scaling=each) for tensor, each in zip(tensors, scalings, strict=True))
+        return tuple(replace(tensor, scaling=scaling) for tensor, scaling in zip(tensors, scalings, strict=True))
 
     return replace(
         graph,
         inputs=scaled(graph.inputs, imported.input_scalings),
         outputs=scaled(graph.outputs, imported.output_scalings),
-        initial=tuple(each.initial for each in imported.kept),
+        initial=tuple(item.initial for item in imported.kept),
     )
 
 

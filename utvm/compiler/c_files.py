@@ -61,8 +61,8 @@ class CFiles(Mapping[str, str]):
         """These files and others', of other names."""
         files = [self, *others]
         return CFiles(
-            {name: text for each in files for name, text in each.brief.items()},
-            {name: array for each in files for name, array in each.arrays.items()},
+            {name: text for file in files for name, text in file.brief.items()},
+            {name: array for file in files for name, array in file.arrays.items()},
         )
 
     def packed(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
 
 def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     for name, control in imported.control.items():
-        first, second = (_reference(each, origin) for each in control.graphs)
+        first, second = (_reference(graph, origin) for graph in control.graphs)
         # The virtual machine takes the function that has the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
     with tvm_errors(origin, "build the model for this computer"):
@@ -68,8 +68,8 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
 
     tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
     kept = [
-        np.frombuffer(each.initial, tensor.dtype).reshape(tensor.shape)
-        for tensor, each in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
+        np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
+        for tensor, item in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
     ]
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
@@ -140,7 +140,7 @@ def _control(control: Control, first: Callable[..., Arrays], second: Callable[..
     given = len(control.graphs[1].input_names)
 
     def run(*tensors: Any) -> None:
-        arrays = [each.numpy() for each in tensors]
+        arrays = [tensor.numpy() for tensor in tensors]
         if control.kind == "if":
             condition, *state = arrays[: given + 1]
             results = (first if condition.all() else second)(state)

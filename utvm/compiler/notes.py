@@ -14,8 +14,8 @@ _notes: list[list[str]] = []
 
 def note(what: str, text: str) -> None:
     """Note something of the model that is compiled; where nobody collects notes, nothing."""
-    for each in _notes:
-        each.append(printable(f"{what}: {text}"))
+    for item in _notes:
+        item.append(printable(f"{what}: {text}"))
 
 
 @contextlib.contextmanager

@@ -42,10 +42,12 @@ def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
         origin: what messages call the model; empty where somebody else puts that in front.
         hint: what the user can do about any of them.
     """
-    told = list(dict.fromkeys(each if len(each) <= _LONGEST else f"{each[:_LONGEST]}..." for each in reasons))
+    told = list(
+        dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
+    )
     if not told:
         return
-    helps = [help_ for said, help_ in _HELPS if any(re.search(said, each) for each in told)]
+    helps = [help_ for said, help_ in _HELPS if any(re.search(said, item) for item in told)]
     begin = f"{origin}: " if origin else ""
     message = f"{begin}{told[0]}"
     if len(told) > 1:

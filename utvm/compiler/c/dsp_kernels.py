@@ -41,7 +41,7 @@ def dsp_helper(name: str) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split("_")[1:]]
+    return [int(item) for item in text.split("_")[1:]]
 
 
 _PORTABLE = """#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
@@ -77,13 +77,13 @@ def _assembly(name: str, parameters: str, state: list[str], lines: list[str], po
 def _scaled(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
     """Multiply by r2, round, add r3, shift by r12, limit: several sums in turn."""
     lines = []
-    for each in sums:
-        lines += [] if doubled else [f"lsl {each}, {each}, #1"]
+    for item in sums:
+        lines += [] if doubled else [f"lsl {item}, {item}, #1"]
         if rounded:
-            lines += [f"smmulr {each}, {each}, r2", f"add {each}, {each}, {each}, asr #31", f"add {each}, r3"]
+            lines += [f"smmulr {item}, {item}, r2", f"add {item}, {item}, {item}, asr #31", f"add {item}, r3"]
         else:
-            lines.append(f"smmlar {each}, {each}, r2, r3")
-        lines += [f"asr {each}, r12", _limited(each, limit)]
+            lines.append(f"smmlar {item}, {item}, r2, r3")
+        lines += [f"asr {item}, r12", _limited(item, limit)]
     return lines
 
 
@@ -159,8 +159,8 @@ def _dense(name: str, rounded: int, limit: int) -> str:
     four = ["ldrd r2, r3, [r0], #8", *two("r4", "r5"), *two("r6", "r7")]
     scaled = [
         line
-        for each in ("r4", "r5", "r6", "r7")
-        for line in ("ldm r1!, {r2, r3, r12}", *_scaled([each], False, rounded, limit))
+        for item in ("r4", "r5", "r6", "r7")
+        for line in ("ldm r1!, {r2, r3, r12}", *_scaled([item], False, rounded, limit))
     ]
     # On the stack: values, what the first round leaves out, the stream's end, output; r11: the values' end.
     lines = [
@@ -194,14 +194,14 @@ def _plane(
 ) -> str:
     weights = (("r2", "r3"), ("r4", "r5"), ("r6", "r7"))
 
-    def scaled(each: str) -> list[str]:
-        made = [f"smmlar {each}, {each}, r8, r9"]
+    def scale(total: str) -> list[str]:
+        scaling = [f"smmlar {total}, {total}, r8, r9"]
         if rounded:
-            made = [f"smmulr {each}, {each}, r8", f"add {each}, {each}, {each}, asr #31", f"add {each}, r9"]
-        kept = [f"strb {each}, [r1], #{channels}"]
+            scaling = [f"smmulr {total}, {total}, r8", f"add {total}, {total}, {total}, asr #31", f"add {total}, r9"]
+        storing = [f"strb {total}, [r1], #{channels}"]
         if channels > 255:
-            kept = [f"strb {each}, [r1]", f"addw r1, r1, #{channels}"]
-        return [*made, f"asr {each}, r12", _limited(each, limit), *kept]
+            storing = [f"strb {total}, [r1]", f"addw r1, r1, #{channels}"]
+        return [*scaling, f"asr {total}, r12", _limited(total, limit), *storing]
 
     def body(count: int) -> list[str]:
         lines = ["ldrd r10, r11, [sp, #8]"]
@@ -217,7 +217,7 @@ def _plane(
                     f"smlabt r11, r8, {other}, r11",
                 ]
         lines.append("ldrd r8, r9, [sp]")
-        return [*lines, *(line for each in ("r10", "r11")[:count] for line in scaled(each))]
+        return [*lines, *(line for item in ("r10", "r11")[:count] for line in scale(item))]
 
     pairs, step = pixels // 2, 4 * across
     loop = ["1:", *body(2), f"add r0, #{step}", "cmp r0, lr", "bne 1b"] if pairs > 1 else []

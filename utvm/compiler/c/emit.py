@@ -105,18 +105,22 @@ def emit(
         output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),
         calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
         weights_bytes=sum(array.nbytes for array in graph.constants)
-        + sum(len(each) for each in graph.initial if _one_byte(each) is None),
+        + sum(len(item) for item in graph.initial if _one_byte(item) is None),
         blocks=tuple(plan.blocks.values()),
         lower_bound_bytes=plan.lower_bound_bytes,
         states=graph.states,
         executor=executor,
         entry_points=tuple(
-            EntryPoint(operator.name, _parameter_types(operator), tuple(each.bytes for each in used[function]))
+            EntryPoint(operator.name, _parameter_types(operator), tuple(item.bytes for item in used[function]))
             for function, operator in operators.items()
         ),
     )
     values = _values(library, graph, plan, operators, stepped)
-    large = {_constant_name(name, number): each for number, each in enumerate(graph.constants) if is_large(each)}
+    large = {
+        _constant_name(name, number): constant
+        for number, constant in enumerate(graph.constants)
+        if is_large(constant)
+    }
     if executor == "aot":
         return replace(library, sources=CFiles(_rendered(library, values), large))
     description = describe(graph, plan, used)
@@ -153,11 +157,13 @@ def _values(
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
         ),
         "executor": library.executor,
-        "index_out_of_range": INDEX_OUT_OF_RANGE if any(each.checked for each in operators.values()) else 0,
+        "index_out_of_range": INDEX_OUT_OF_RANGE
+        if any(operator.checked for operator in operators.values())
+        else 0,
         "alignment": ALIGNMENT,
         "stepped": stepped,
-        "includes": sorted({each.include for each in operators.values() if each.include}),
-        "headers": sorted({header for each in operators.values() for header in each.headers}),
+        "includes": sorted({operator.include for operator in operators.values() if operator.include}),
+        "headers": sorted({header for operator in operators.values() for header in operator.headers}),
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
@@ -211,7 +217,7 @@ def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
 
 def _parameter_types(operator: CFunction) -> tuple[str, ...]:
     declared = operator.prototype[operator.prototype.index("(") + 1 : -1].split(",")
-    return tuple(re.sub(r"\b(restrict\s*)?\w+$", "", each.strip()).strip() for each in declared)
+    return tuple(re.sub(r"\b(restrict\s*)?\w+$", "", item.strip()).strip() for item in declared)
 
 
 def _executor_files(name: str) -> dict[str, str]:

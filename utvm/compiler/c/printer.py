@@ -146,7 +146,9 @@ class _FunctionPrinter:
 
     def _sharing(self) -> list[bool]:
         attributes = self._function.attrs
-        distances = [int(each) for each in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+        distances = (
+            [int(attribute) for attribute in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+        )
         sharing = [distance >= 0 for distance in distances]
         others = len(self._function.params) - len(sharing) - 1
         return [*sharing, *[False] * others, any(sharing)]

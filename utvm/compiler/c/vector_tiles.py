@@ -36,7 +36,7 @@ def vector_helper(name: str) -> str:
         else f"vector_pairs(call, {unrolled}, {rounds})"
     )
     lines = "\n".join(f'        "{line}\\n"' for line in _kernel(unrolled, rounds, pixels, bool(rounded)))
-    clobbered = ", ".join(f'"{each}"' for each in ("r0", "r1", "r2", "r3", "r12", *(f"q{n}" for n in range(8))))
+    clobbered = ", ".join(f'"{item}"' for item in ("r0", "r1", "r2", "r3", "r12", *(f"q{n}" for n in range(8))))
     return f"""#if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
 /* vector_tiles for one length. Sums: r0 r2 r4 r6 of four channels, r8 r10 r12 lr of the next pixel or channels;
  * r1 stream, r3 and r5 pixels, r7 step, r9 output, r11 the end of the stream or of the window. */

@@ -113,8 +113,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
-    kinds = [_kind(each) for each in inputs]
-    settings = [f"{each.name}={_short(each)}" for each in node.attribute if each.name != OPSET_ATTRIBUTE]
+    kinds = [_kind(value) for value in inputs]
+    settings = [f"{item.name}={_short(item)}" for item in node.attribute if item.name != OPSET_ATTRIBUTE]
     return f"{node.op_type}({', '.join([*kinds, *settings])})"
 
 

@@ -35,13 +35,15 @@ def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scali
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     nodes = [node for node in graph.node if node.op_type == "Constant"]
     return {item.name: item for item in graph.initializer} | {
-        node.output[0]: each.t for node in nodes for each in node.attribute if each.name == "value"
+        node.output[0]: item.t for node in nodes for item in node.attribute if item.name == "value"
     }
 
 
 def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Scaling | None:
     tensors = [constants.get(name) for name in node.input[1:3] if name]
-    numbers = [numpy_helper.to_array(each).item() for each in tensors if each and math.prod(each.dims) == 1]
+    numbers = [
+        numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1
+    ]
     if not numbers or len(numbers) < len(tensors):
         return None
     return Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)

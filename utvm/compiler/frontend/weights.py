@@ -41,7 +41,7 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, Layer] = MappingP
         layers: that the module calls as packed functions.
     """
     main = module["main"]
-    bound = {hash(each.var): each.value for block in main.body.blocks for each in block.bindings}
+    bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []
     for value in _needed(main.body.body, bound):
         if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):

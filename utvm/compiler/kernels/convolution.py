@@ -263,7 +263,8 @@ def _tflite_weights(use: Use, axis: int) -> npt.NDArray[np.int32] | None:
         return None
     if known.scales.size > 1 and known.axis != axis:
         return None
-    return array.astype(np.int32) - np.int32(zero_of(weights))
+    centred: npt.NDArray[np.int32] = array.astype(np.int32) - np.int32(zero_of(weights))
+    return centred
 
 
 def _scales_of(use: Use) -> npt.NDArray[np.float32]:

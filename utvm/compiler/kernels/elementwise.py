@@ -54,7 +54,7 @@ def relu(use: Use, operands: list[Any]) -> Any:
     """Add a RELU or LEAKY_RELU of int16."""
     if use.result.dtype != "int16" or use.result.quantisation is None:
         return None
-    source, target = (np.float64(scale_of(each)) for each in (use.input(0), use.result))
+    source, target = (np.float64(scale_of(item)) for item in (use.input(0), use.result))
     alpha = np.float64(0)
     if use.operator.name == "LEAKY_RELU":
         alpha = np.float64(np.float32(use.options(tflite.LeakyReluOptions).Alpha()))
@@ -92,7 +92,7 @@ def absolute(use: Use, operands: list[Any]) -> Any:
 def _prelu(use: Use, operands: list[Any]) -> Any:
     if use.result.dtype != "int8" or use.dtype() != "int8" or use.dtype(1) != "int8":
         return None
-    source, slope, target = (np.float64(scale_of(each)) for each in (use.input(0), use.input(1), use.result))
+    source, slope, target = (np.float64(scale_of(item)) for item in (use.input(0), use.input(1), use.result))
 
     def compute(a: Any, b: Any) -> Any:
         below = rescaled(a * b, float(source * slope / target))

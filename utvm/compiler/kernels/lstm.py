@@ -93,7 +93,7 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
         *cell.tables,
     ]
     units, states = sizes.units, sizes.batches * sizes.units
-    shapes = {each.shape for each in arrays[:3]}
+    shapes = {array.shape for array in arrays[:3]}
     sides = {use.input(_HIDDEN_STATE).size, use.input(_CELL_STATE).size, use.result.size // max(sizes.steps, 1)}
     if shapes != {(4, units, sizes.depth), (4, units, units), (4, units)} or sides != {states}:
         raise CompileError(f"its operands' shapes are not those of {units} units: {sorted(shapes)}")
@@ -255,8 +255,8 @@ class _HybridCell(_FloatCell):
         return (value.astype("int32") - zero) * factor.astype("int32")
 
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
-        for each, step, scales in zip((total, recurrent), self._steps, self._scales, strict=True):
-            bias = bias + each.astype("float32") * (step * tirx.FloatImm("float32", scales[gate]))
+        for item, step, scales in zip((total, recurrent), self._steps, self._scales, strict=True):
+            bias = bias + item.astype("float32") * (step * tirx.FloatImm("float32", scales[gate]))
         return bias
 
 
@@ -274,7 +274,7 @@ class _IntegerCell(_Cell):
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
         self.tables = (sigmoid_table(),)
         self._reals = [
-            [self._real(each, use.input(weights)) for each, weights in ((data, own), (hidden, recurrent))]
+            [self._real(item, use.input(weights)) for item, weights in ((data, own), (hidden, recurrent))]
             for own, recurrent in zip(_WEIGHTS, _RECURRENT, strict=True)
         ]
         scale, curve = np.float64(scale_of(state)), np.float64(_CURVE_SCALE)
@@ -301,8 +301,8 @@ class _IntegerCell(_Cell):
 
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         parts = [
-            clamped(self._rescaled(each, real), *_INT16, "int32")
-            for each, real in zip((total + bias, recurrent), self._reals[gate], strict=True)
+            clamped(self._rescaled(item, real), *_INT16, "int32")
+            for item, real in zip((total + bias, recurrent), self._reals[gate], strict=True)
         ]
         return clamped(parts[0] + parts[1], *_INT16, "int32")
 
@@ -321,7 +321,7 @@ class _IntegerCell(_Cell):
         return mirrored(own[0], own[1], logistic)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
-        forget, entered, candidate = (each.astype("int32") for each in gates[:3])
+        forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])
         kept = clamped(rescaled(forget * state.astype("int32"), self._forget), *_INT16, "int32")
         new = clamped(rescaled(entered * candidate, self._input), *_INT16, "int32")
         bounds = (-self._clip, self._clip) if self._clip else _INT16

@@ -169,7 +169,7 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
 
 
 def _spatial(use: Use) -> tuple[list[int], Array]:
-    blocks = [int(each) for each in np.ravel(use.constant(1))]
+    blocks = [int(item) for item in np.ravel(use.constant(1))]
     edges = np.asarray(use.constant(2)).reshape(-1, 2)
     if len(edges) != len(blocks) or len(blocks) > len(use.input(0).shape) - 1:
         raise CompileError(f"{len(blocks)} blocks and {len(edges)} edges for {use.input(0).shape}")
@@ -304,7 +304,7 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     quantised = data.dtype == "int8"
     value = operands[0]
     if quantised:
-        value = added(use.builder, "cumsum_terms", [value], lambda each: _terms(use, each))
+        value = added(use.builder, "cumsum_terms", [value], lambda item: _terms(use, item))
     if options.Exclusive():
         # Each sum ends before its own term: a zero goes in where the sums begin, and the last term out.
         begin = 1 if options.Reverse() else 0
@@ -325,18 +325,18 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     # The kernel's sums begin with what a term of zero would be.
     start = -zero_of(data) << (_CUMSUM_SHIFT - 1)
 
-    def ending(each: Any) -> Any:
+    def ending(sums: Any) -> Any:
         def at(*index: Any) -> Any:
-            return clamped(rescaled(each[index] + number(start), real) + zero_of(result), *limits(0, result))
+            return clamped(rescaled(sums[index] + number(start), real) + zero_of(result), *limits(0, result))
 
         return te.compute(result.shape, at, "output")
 
     return added(use.builder, "cumsum_int8", [sums], ending)
 
 
-def _terms(use: Use, each: Any) -> Any:
+def _terms(use: Use, data: Any) -> Any:
     def at(*index: Any) -> Any:
-        value = each[index].astype("int32") - zero_of(use.input(0))
+        value = data[index].astype("int32") - zero_of(use.input(0))
         return rescaled(tirx.shift_left(value, number(_CUMSUM_SHIFT)), 0.5)
 
     return te.compute(use.result.shape, at, "output")
@@ -362,10 +362,10 @@ def _broadcast_args(use: Use, operands: list[Any]) -> Any:
     def compute(*shapes: Any) -> Any:
         def at(place: Any) -> Any:
             extents = []
-            for each in shapes:
-                missing = count - int(each.shape[0])
+            for shape in shapes:
+                missing = count - int(shape.shape[0])
                 own = tirx.max(place - missing, number(0))
-                extents.append(tirx.Select(place >= missing, each[own], number(1, kind)))
+                extents.append(tirx.Select(place >= missing, shape[own], number(1, kind)))
             return tirx.Select(extents[0] == number(1, kind), extents[1], extents[0])
 
         return te.compute((count,), at, "output")

@@ -136,7 +136,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 
 
 def _make(record: Pool, _: Target | None) -> Operator:
-    _, height, width, _ = record.input_shape
+    height, width = record.input_shape[1:3]
     data = te.placeholder(record.input_shape, record.dtype, "data")
     row, column = te.reduce_axis((0, record.window[0]), "row"), te.reduce_axis((0, record.window[1]), "column")
     top, left, bottom, right = record.padding

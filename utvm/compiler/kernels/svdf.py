@@ -63,15 +63,15 @@ class _Svdf:
         total, products, one = own["sums"], own["products"], 1
         filters, memory, rank = self.filters, self.memory, self.rank
         with building.serial(0, self.batches) as batch:
-            with building.serial(0, filters) as each:
-                first = (batch * filters + each) * memory
+            with building.serial(0, filters) as unit:
+                first = (batch * filters + unit) * memory
                 with building.serial(0, memory - 1) as place:
                     after[first + place] = before[first + place + one]
                 products[0] = tirx.const(0, self.kind)
                 zero = steps[1][batch] if steps[1:] else tirx.const(zero_of(use.input(0)), self.kind)
                 with building.serial(0, self.depth) as inner:
                     value = given[batch * self.depth + inner].astype(self.kind) - zero
-                    products[0] = products[0] + value * feature[each * self.depth + inner].astype(self.kind)
+                    products[0] = products[0] + value * feature[unit * self.depth + inner].astype(self.kind)
                 after[first + (memory - one)] = self.newest(products[0], batch, steps)
             with building.serial(0, filters // rank) as unit:
                 total[1] = offsets[unit]

@@ -168,7 +168,8 @@ def scale_of(tensor: TfliteTensor) -> np.float32:
     known = tensor.quantisation
     if known is None or known.scales.size != 1 or not known.scales[0] > 0:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
-    return np.float32(known.scales[0])
+    scale: np.float32 = np.float32(known.scales[0])
+    return scale
 
 
 def zero_of(tensor: TfliteTensor) -> int:

@@ -121,7 +121,7 @@ class _Reader:
 
     def _step(self, function: str, reads: tuple[Location, ...], kind: Any, name: str) -> Any:
         kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
-        writes = tuple(self._buffer(tensor_of(each, name)) for each in kinds)
+        writes = tuple(self._buffer(tensor_of(kind, name)) for kind in kinds)
         self._steps.append(Step(function, reads, writes))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 

@@ -65,7 +65,7 @@ def _single_store(body: Any) -> tuple[list[Any], Any]:
             body = body.body
         elif kind == "AttrStmt":
             body = body.body
-        elif kind == "SeqStmt" and all(type(each).__name__ == "Bind" for each in list(body.seq)[:-1]):
+        elif kind == "SeqStmt" and all(type(item).__name__ == "Bind" for item in list(body.seq)[:-1]):
             body = list(body.seq)[-1]
         else:
             return loops, body if kind == "BufferStore" else None
@@ -77,7 +77,7 @@ def _visits_once(index: Any, loops: list[Any]) -> bool:
     if factors is None:
         return False
     reach = 0
-    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda each: each[0]):
+    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda item: item[0]):
         if not isinstance(loop.extent, tirx.IntImm) or not isinstance(loop.min, tirx.IntImm):
             return False
         if int(loop.extent) == 1:

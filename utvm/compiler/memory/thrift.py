@@ -36,11 +36,11 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
             best = tried, dict(chosen)
         # What lies above what no plan can do without.
         above = _at_the_top(graph, tried, least.lower_bound_bytes)
-        guilty = [each for each in above if chosen.get(each, 0) < last.get(each, 0)]
+        guilty = [item for item in above if chosen.get(item, 0) < last.get(item, 0)]
         if not guilty:
             break
-        for each in guilty:
-            chosen[each] += 1
+        for item in guilty:
+            chosen[item] += 1
     return best if best is not None and _bytes(best[0]) <= _bytes(least) else (least, last)
 
 

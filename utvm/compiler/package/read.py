@@ -44,14 +44,14 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
         output_places=_places(own["outputs"]),
         calls=tuple(
             Call(
-                each["function"],
-                each["kind"],
-                each["macs"],
-                tuple(each["reads"]),
-                tuple(each["writes"]),
-                each.get("kernel", ""),
+                item["function"],
+                item["kind"],
+                item["macs"],
+                tuple(item["reads"]),
+                tuple(item["writes"]),
+                item.get("kernel", ""),
             )
-            for each in own["calls"]
+            for item in own["calls"]
         ),
         weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
         target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
@@ -72,14 +72,14 @@ def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> st
 def _tensors(described: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
-            each["name"],
-            tuple(each["shape"]),
-            each["dtype"],
-            Scaling(each["scaling"]["scale"], each["scaling"]["zero_point"]) if each["scaling"] else None,
+            item["name"],
+            tuple(item["shape"]),
+            item["dtype"],
+            Scaling(item["scaling"]["scale"], item["scaling"]["zero_point"]) if item["scaling"] else None,
         )
-        for each in described
+        for item in described
     )
 
 
 def _places(described: Iterable[Mapping[str, Any]]) -> tuple[Placement, ...]:
-    return tuple(Placement(each["region"], each["offset"]) for each in described)
+    return tuple(Placement(item["region"], item["offset"]) for item in described)

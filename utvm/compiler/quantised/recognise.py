@@ -207,8 +207,9 @@ class Recogniser:
     def _quantize(self, variable: Any, call: Any) -> None:
         scales, zeros = (self._reader.array(item) for item in call.args[1:3])
         dtype = dtype_of(variable.ty)
-        narrow = scales is not None and zeros is not None and dtype in ("int8", "uint8")
-        target = quantity_of(scales, zeros, dtype) if narrow else None
+        target = None
+        if scales is not None and zeros is not None and dtype in ("int8", "uint8"):
+            target = quantity_of(scales, zeros, dtype)
         if target is None:
             self._reader.keep(variable, call)
             self._reader.explain(call.args[0], "its result has more than one scale, or more than 8 bits")

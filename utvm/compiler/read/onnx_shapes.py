@@ -16,13 +16,16 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
         origin: what messages call the model.
     """
     graph = proto.graph
-    inputs = {each.name: each for each in graph.input}
+    inputs = {item.name: item for item in graph.input}
     called: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in inputs:
             raise ConfigError(f"{origin}: has no input {name!r}", f"inputs: {', '.join(inputs)}")
         dimensions = inputs[name].type.tensor_type.shape.dim
-        told = [each.dim_value if each.HasField("dim_value") else each.dim_param or "?" for each in dimensions]
+        told = [
+            dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or "?"
+            for dimension in dimensions
+        ]
         fits = len(shape) == len(told) and all(
             isinstance(size, str) or size == wanted for size, wanted in zip(told, shape, strict=True)
         )

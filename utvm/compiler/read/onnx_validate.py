@@ -215,7 +215,7 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
 def _is_text(message: Message) -> bool:
     for field, value in message.ListFields():
         values = [value] if isinstance(value, str | bytes | Message) else value
-        if field.type == field.TYPE_STRING and any(isinstance(each, bytes) for each in values):
+        if field.type == field.TYPE_STRING and any(isinstance(value, bytes) for value in values):
             return False
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
             return False

@@ -50,7 +50,7 @@ def read(content: bytes, origin: str) -> TfliteGraph:
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
         )
-    graphs = with_constant_conditions([_with_whole_floats(each) for each in graphs], origin)
+    graphs = with_constant_conditions([_with_whole_floats(graph) for graph in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 

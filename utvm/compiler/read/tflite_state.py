@@ -31,7 +31,7 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
         graphs: all of the file; others than the first may only begin variables.
     """
     graph = graphs[0]
-    stateful = any(each.name in (*_OPERATORS, *_VARIABLES) for each in graph.operators)
+    stateful = any(operator.name in (*_OPERATORS, *_VARIABLES) for operator in graph.operators)
     if not stateful or not all(map(_is_whole, graphs)):
         return graph
     return _Reader(graphs, origin).read()
@@ -39,7 +39,7 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
 
 def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
     """The numbers of the graphs that begin variables."""
-    return {_begun_by(each) for each in graphs[0].operators if each.name == "CALL_ONCE"}
+    return {_begun_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
 
 
 def _begun_by(operator: TfliteOperator) -> int:
@@ -49,8 +49,9 @@ def _begun_by(operator: TfliteOperator) -> int:
 def _is_whole(graph: TfliteGraph) -> bool:
     count = len(graph.tensors)
     return all(
-        all(-1 <= number < count for number in each.inputs) and all(0 <= number < count for number in each.outputs)
-        for each in graph.operators
+        all(-1 <= number < count for number in operator.inputs)
+        and all(0 <= number < count for number in operator.outputs)
+        for operator in graph.operators
     )
 
 
@@ -81,7 +82,7 @@ class _Reader:
 
     def read(self) -> TfliteGraph:
         graph = self._graphs[0]
-        own = {number: ("", f"tensor {number}") for number, each in enumerate(graph.tensors) if each.variable}
+        own = {number: ("", f"tensor {number}") for number, tensor in enumerate(graph.tensors) if tensor.variable}
         for operator in graph.operators:
             if operator.name == "VAR_HANDLE":
                 self._handles |= self._handle(operator, self._tensors)
@@ -167,18 +168,18 @@ class _Reader:
         """Take what a graph assigns once, before the first run, to variables."""
         graph = self._graphs[_begun_by(operator)]
         handles: dict[int, _Name] = {}
-        for each in graph.operators:
-            if each.name == "VAR_HANDLE":
-                handles |= self._handle(each, graph.tensors)
+        for item in graph.operators:
+            if item.name == "VAR_HANDLE":
+                handles |= self._handle(item, graph.tensors)
                 continue
             data = (
-                graph.tensors[each.inputs[1]].data if each.name == "ASSIGN_VARIABLE" and each.inputs[1:] else None
+                graph.tensors[item.inputs[1]].data if item.name == "ASSIGN_VARIABLE" and item.inputs[1:] else None
             )
             if data is None:
                 raise CompileError(
-                    f"{self._origin}: CALL_ONCE: its graph has {each.name}, where only constants may be assigned"
+                    f"{self._origin}: CALL_ONCE: its graph has {item.name}, where only constants may be assigned"
                 )
-            variable = self._variable(each, handles)
+            variable = self._variable(item, handles)
             if variable.found >= 0 or variable.now >= 0:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data

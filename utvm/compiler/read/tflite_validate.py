@@ -112,7 +112,7 @@ def _check_operators(graph: TfliteGraph) -> None:
         unknown = [operator for operator in unknown if operator.name not in registered]
     if unknown:
         raise CompileError(
-            f"operators that are not supported: {', '.join(place(graph, each) for each in unknown)}",
+            f"operators that are not supported: {', '.join(place(graph, item) for item in unknown)}",
             "replace them in the model by supported operators",
         )
 

@@ -36,9 +36,9 @@ def _select(node: Any, importer: Any) -> Any:
 
 def _elu(node: Any, importer: Any) -> Any:
     value, *given = node.args
-    factors = [float(each) for each in [*given, 1.0, 1.0, 1.0][:3]]
+    factors = [float(item) for item in [*given, 1.0, 1.0, 1.0][:3]]
     dtype = str(value.meta["val"].dtype).removeprefix("torch.")
-    alpha, scale, steep, zero, one = (relax.const(each, dtype) for each in [*factors, 0.0, 1.0])
+    alpha, scale, steep, zero, one = (relax.const(item, dtype) for item in [*factors, 0.0, 1.0])
     data = importer.env[value]
     below = relax.op.subtract(relax.op.exp(relax.op.multiply(relax.op.minimum(data, zero), steep)), one)
     both = relax.op.add(relax.op.maximum(data, zero), relax.op.multiply(below, alpha))
@@ -96,7 +96,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 _LOG.debug("%s: %r", where, error)
                 self.reasons.append(f"{where}: is used in a way that is not supported")
             made = node.meta["val"]
-            parts = [self._stand_in(each) for each in (made if isinstance(made, tuple | list) else [made])]
+            parts = [self._stand_in(item) for item in (made if isinstance(made, tuple | list) else [made])]
             return tuple(parts) if isinstance(made, tuple | list) else parts[0]
 
         return converted

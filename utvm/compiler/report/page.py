@@ -57,7 +57,7 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
     """Return what ``compile.json`` holds: plain values, everything that the page shows."""
     content = asdict(library)
-    counted = {} if misra is None else {"misra": [asdict(each) for each in misra]}
+    counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
     kept = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
     return {
         "model": library.name,

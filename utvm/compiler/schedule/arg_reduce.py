@@ -40,7 +40,7 @@ def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any
     # The loops run upwards, so the first of equal elements stays.
     def choose(best: Any, new: Any) -> Any:
         take = tirx.any(best[0] < 0, better(new[1], best[1]))
-        return tuple(tirx.Select(take, each, held) for held, each in zip(best, new, strict=True))
+        return tuple(tirx.Select(take, item, held) for held, item in zip(best, new, strict=True))
 
     reducer = te.comm_reducer(choose, lambda index, element: (tirx.const(-1, index), tirx.const(0, element)))
     loops = {number: te.reduce_axis((0, extents[number]), f"k{number}") for number in axes}
@@ -49,7 +49,7 @@ def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any
         place = dict(zip(kept, places, strict=True)) | {number: loop.var for number, loop in loops.items()}
         index: Any = tirx.const(0, _INDEX)
         for position, number in enumerate(axes):
-            stride = math.prod(extents[each] for each in axes[position + 1 :])
+            stride = math.prod(extents[axis] for axis in axes[position + 1 :])
             index = index + place[number].astype(_INDEX) * stride
         return reducer((index, source(*(place[number] for number in range(len(extents))))), list(loops.values()))
 

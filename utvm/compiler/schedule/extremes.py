@@ -79,7 +79,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 
     def pair(left: Any, right: Any) -> Any:
         def element(*place: Any) -> Any:
-            a, b = (each(*_spread_over(each, place)) for each in (left, right))
+            a, b = (item(*_spread_over(item, place)) for item in (left, right))
             return tirx.Select(tirx.isnan(b), b, combine(a, b))
 
         return te.compute(list(call.ty.shape), element, name="extreme")
@@ -90,8 +90,8 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 def _spread_over(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
     rank = len(tensor.shape)
     return [
-        0 if int(extent) == 1 else each
-        for extent, each in zip(tensor.shape, place[len(place) - rank :], strict=True)
+        0 if int(extent) == 1 else item
+        for extent, item in zip(tensor.shape, place[len(place) - rank :], strict=True)
     ]
 
 

@@ -49,7 +49,8 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
     called = (
-        getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings[::-1]
+        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "")
+        for binding in bindings[::-1]
     )
     names = (makes.get(str(name), "") for name in called)
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
@@ -57,7 +58,9 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
 
 def _called(body: Any, does: Mapping[str, str]) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
-    called = (getattr(next(iter(getattr(each.value, "args", ())), None), "name_hint", "") for each in bindings)
+    called = (
+        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "") for binding in bindings
+    )
     return [does[str(name)] for name in called if str(name) in does]
 
 

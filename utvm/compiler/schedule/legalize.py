@@ -15,7 +15,7 @@ from utvm.compiler.schedule.legalizations import legalizations
 def _folded(module: Any) -> Any:
     """Compute what only depends on constants, and say what that is."""
     known: set[int] = set()
-    for binding in (each for block in module["main"].body.blocks for each in block.bindings):
+    for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
         if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
             continue
@@ -32,13 +32,13 @@ def legalize(module: Any) -> Any:
     """
     return tvm.transform.Sequential(
         [
-            tvm.transform.module_pass(lambda each, _: mark_concatenations(each), opt_level=0),
+            tvm.transform.module_pass(lambda item, _: mark_concatenations(item), opt_level=0),
             relax.transform.DecomposeOpsForInference(),
             relax.transform.CanonicalizeBindings(),
             relax.transform.LegalizeOps(legalizations()),
             relax.transform.AnnotateTIROpPattern(),
-            tvm.transform.module_pass(lambda each, _: _folded(each), opt_level=0),
-            tvm.transform.module_pass(lambda each, _: fuse(each), opt_level=0),
+            tvm.transform.module_pass(lambda item, _: _folded(item), opt_level=0),
+            tvm.transform.module_pass(lambda item, _: fuse(item), opt_level=0),
             relax.transform.FuseTIR(),
             relax.transform.RewriteDataflowReshape(),
             relax.transform.DeadCodeElimination(),

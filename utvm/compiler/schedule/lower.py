@@ -110,7 +110,11 @@ def _reads_elements(expression: Any) -> bool:
 
 def _with_whole_tensors(function: Any) -> Any:
     """Let each tensor begin where its pointer points to: some of TVM's operators leave that open."""
-    offsets = {hash(each.elem_offset) for each in function.params if isinstance(each.elem_offset, tvm.ir.Var)}
+    offsets = {
+        hash(parameter.elem_offset)
+        for parameter in function.params
+        if isinstance(parameter.elem_offset, tvm.ir.Var)
+    }
     if not offsets:
         return function
 

@@ -155,13 +155,13 @@ def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Seq
             buffers.append(other.buffer)
             members.append(later)
         taken.update(members)
-        outside = [each for place, each in enumerate(statements) if place not in members]
+        outside = [statement for place, statement in enumerate(statements) if place not in members]
         results = tuple(
             buffer
             for buffer in buffers
-            if not any(buffer.same_as(each) for each in own) or any(_touches(each, buffer) for each in outside)
+            if not any(buffer.same_as(item) for item in own) or any(_touches(item, buffer) for item in outside)
         )
-        followers = tuple(each for each in (nests[place] for place in members[1:]) if each is not None)
+        followers = tuple(item for item in (nests[place] for place in members[1:]) if item is not None)
         found.append(Group(nest, followers, results, members[-1]))
     return found
 

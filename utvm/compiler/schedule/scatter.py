@@ -50,8 +50,8 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
             return topi.scatter_elements(data, known, updates, axis, reduction)
         # TVM looks for the elements as if the indices had the tensor's extents: so there is one dimension only.
         flat = [
-            topi.reshape(each, (math.prod(map(int, each.shape)),))
-            for each in (data, _places(axis, known, extents), updates)
+            topi.reshape(item, (math.prod(map(int, item.shape)),))
+            for item in (data, _places(axis, known, extents), updates)
         ]
         return topi.reshape(topi.scatter_elements(*flat, 0, reduction), data.shape)
 
@@ -73,7 +73,7 @@ def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 def _legalize_by_dimensions(builder: Any, call: Any) -> Any:
     def index_put(data: Any, indices: Any, values: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
-        known = [_known_along(axis, each, extents) for axis, each in enumerate(indices)]
+        known = [_known_along(axis, index, extents) for axis, index in enumerate(indices)]
         return topi.index_put(data, known, values, bool(call.attrs.accumulate))
 
     data, indices, values = call.args

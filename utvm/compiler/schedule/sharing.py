@@ -43,9 +43,9 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
         written = written * extent + place
     ends = (written + 1) * item_bytes(element_type(output))
     found = []
-    for each in inputs:
-        own = [load for load in loads if load.source.same_as(each)]
-        if not own or any(load.source.same_as(each) for load in later):
+    for value in inputs:
+        own = [load for load in loads if load.source.same_as(value)]
+        if not own or any(load.source.same_as(value) for load in later):
             found.append(-1)
             continue
         try:
@@ -53,7 +53,7 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
         except NotImplementedError:
             found.append(-1)
             continue
-        found.append(_distance(order, ends, lowest * item_bytes(element_type(each))))
+        found.append(_distance(order, ends, lowest * item_bytes(element_type(value))))
     return found
 
 

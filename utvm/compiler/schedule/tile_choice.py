@@ -76,8 +76,8 @@ class Tile:
 
 def registers_of(target: Target, name: str = "") -> TileRegisters:
     """Return what a core has for sums, or the row of a name."""
-    rows = [each for each in ROWS if each.extensions <= set(target.extensions)]
-    return next((each for each in rows if each.name == name), rows[0])
+    rows = [item for item in ROWS if item.extensions <= set(target.extensions)]
+    return next((row for row in rows if row.name == name), rows[0])
 
 
 def choose(nest: LoopNest, registers: TileRegisters) -> Tile:
@@ -101,7 +101,7 @@ def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
     long = [number for number, extent in enumerate(extents) if extent > 1]
     shapes = {(1,) * len(extents)}
     for pair in [*itertools.combinations(long, 2), *((one,) for one in long)]:
-        for sizes in itertools.product(*(range(1, min(extents[each], _LONGEST) + 1) for each in pair)):
+        for sizes in itertools.product(*(range(1, min(extents[item], _LONGEST) + 1) for item in pair)):
             shape = [1] * len(extents)
             for number, size in zip(pair, sizes, strict=True):
                 shape[number] = size
@@ -157,13 +157,13 @@ class _Counted:
         spilled = max(0, points + at_once - has.values)
         turn = 2 * points * written + loads + streams + 2 * max(0, streams - has.pointers) + 2 * spilled * written
         turns, cost = 1, 0.0
-        for axis, step in zip((each for each in self._axes if each.reduces), steps, strict=True):
+        for axis, step in zip((axis for axis in self._axes if axis.reduces), steps, strict=True):
             turns *= axis.extent // step
             cost += turns * _LOOP if axis.extent > step else 0
         return cost + turns * turn + points * _RESULT + 2 * _LOOP
 
     def _read(self, sizes: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, int]:
-        grids = np.meshgrid(*(np.arange(each) for each in (*sizes, *steps)), indexing="ij")
+        grids = np.meshgrid(*(np.arange(item) for item in (*sizes, *steps)), indexing="ij")
         values = {hash(axis.variable): grid.ravel() for axis, grid in zip(self._axes, grids, strict=True)}
         loads = streams = 0
         for load in self._loads:

@@ -29,7 +29,7 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
     """
     root = function.body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    nests = [read_nest(each) for each in statements]
+    nests = [read_nest(statement) for statement in statements]
     buffers = list(root.alloc_buffers)
     found = groups(statements, nests, buffers)
     if not found:
@@ -41,10 +41,10 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
         sums.append(tirx.decl_buffer([tile.points], element_type(group.reduction.buffer), "sum", scope="local"))
         body = _Writer(group, tile, sums[-1]).all_of([axis for axis in group.reduction.axes if not axis.reduces])
         for number, nest in enumerate(nests):
-            if any(nest is each for each in members):
+            if any(nest is member for member in members):
                 statements[number] = body if number == group.place else tirx.Evaluate(0)
-        unneeded = [each.buffer for each in members if not _is_one_of(each.buffer, group.results)]
-        buffers = [each for each in buffers if not _is_one_of(each, unneeded)]
+        unneeded = [member.buffer for member in members if not _is_one_of(member.buffer, group.results)]
+        buffers = [buffer for buffer in buffers if not _is_one_of(buffer, unneeded)]
     block = s_tir.SBlock(
         root.iter_vars,
         root.reads,
@@ -63,7 +63,7 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
 
 
 def _is_one_of(buffer: Any, buffers: Sequence[Any]) -> bool:
-    return any(buffer.same_as(each) for each in buffers)
+    return any(buffer.same_as(item) for item in buffers)
 
 
 def _spans(extent: int, size: int) -> list[_Span]:

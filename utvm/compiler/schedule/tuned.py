@@ -34,7 +34,7 @@ def layer_of(function: Any) -> str:
         return str(attributes[LAYER])
     if OPERATOR in attributes or INCLUDE in attributes or not has_blocks(function) or not _is_plain(function):
         return ""
-    shapes = ["x".join(str(int(extent)) for extent in each.ty.shape) or "1" for each in function.params]
+    shapes = ["x".join(str(int(extent)) for extent in parameter.ty.shape) or "1" for parameter in function.params]
     kind = element_type(function.params[-1])
     return f"{kind} {' '.join(shapes[:-1])} to {shapes[-1]} #{tvm_ffi.structural_hash(subject(function)):016x}"
 
@@ -55,7 +55,7 @@ def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
 def _arranged(function: Any, target: Target) -> Any:
     attributes = function.attrs or {}
     trace = "" if LAYER in attributes else target.choice(layer_of(function))
-    return replayed(function, trace) if trace and trace not in {each.name for each in ROWS} else function
+    return replayed(function, trace) if trace and trace not in {item.name for item in ROWS} else function
 
 
 def replayed(function: Any, trace: str) -> Any:
@@ -78,5 +78,5 @@ def plan_of(function: Any, trace: str) -> Any:
 
 
 def _is_plain(function: Any) -> bool:
-    extents = [extent for each in function.params for extent in each.ty.shape]
+    extents = [extent for parameter in function.params for extent in parameter.ty.shape]
     return all(isinstance(extent, tirx.IntImm) for extent in extents)

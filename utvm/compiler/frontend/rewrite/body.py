@@ -32,15 +32,15 @@ def function_body(
     for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.name:
             given[name] = attribute.default_value
-    for each in body.attribute_proto:
-        given.setdefault(each.name, each)
-    for each in body.node:
-        _fill_in(each, given)
+    for item in body.attribute_proto:
+        given.setdefault(item.name, item)
+    for item in body.node:
+        _fill_in(item, given)
     return body
 
 
 def _written(versions: Sequence[int], opset: int) -> int:
-    return max((each for each in versions if each <= opset), default=min(versions))
+    return max((version for version in versions if version <= opset), default=min(versions))
 
 
 def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
@@ -59,7 +59,7 @@ def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> 
             for inner in attribute.g.node:
                 _fill_in(inner, given)
         kept.append(attribute)
-    kept = [_copy(each) for each in kept]
+    kept = [_copy(item) for item in kept]
     del node.attribute[:]
     node.attribute.extend(kept)
 

@@ -118,7 +118,7 @@ def _evaluated(
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, arrays)
-        tensors = iter([numpy_helper.from_array(np.asarray(each)) for each in results])
+        tensors = iter([numpy_helper.from_array(np.asarray(result)) for result in results])
     except Exception:  # The evaluator raises whatever numpy does; what it cannot compute is not constant.
         return None
     return [next(tensors) if name else onnx.TensorProto() for name in node.output]

@@ -166,7 +166,7 @@ class RuleGraph:
     def kept(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
         """Add a node as it stands, past the rules: its own rule wants it so."""
         name = self._fresh(operator)
-        node = helper.make_node(operator, [self.name(each) for each in inputs], [name], **attributes)
+        node = helper.make_node(operator, [self.name(value) for value in inputs], [name], **attributes)
         self._infer(node, opset)
         self._append(node, opset)
         return name
@@ -192,7 +192,7 @@ class RuleGraph:
 
     def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Add a slice along one axis."""
-        bounds = (self.constant([each], np.int64) for each in (start, end, axis, step))
+        bounds = (self.constant([item], np.int64) for item in (start, end, axis, step))
         return self.op("Slice", value, *bounds)
 
     def multiplied(self, value: str, axis: int, weights: Array) -> str:
@@ -266,7 +266,7 @@ class RuleGraph:
         self.refused.extend(node.output)
 
     def _note(self, node: onnx.NodeProto, made: Sequence[onnx.NodeProto]) -> None:
-        kinds = list(dict.fromkeys(each.op_type for each in made))
+        kinds = list(dict.fromkeys(item.op_type for item in made))
         if not made:
             note("folded", f"{place(node)}: nothing of it is left to compute")
         elif kinds != [node.op_type]:
@@ -324,7 +324,7 @@ class RuleGraph:
 
     def _sliced_apart(self, node: onnx.NodeProto) -> None:
         rank = len(self.shape(node.input[0]))
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 0) % rank
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 0) % rank
         begin = 0
         for output in node.output:
             end = begin + self.shape(output)[axis]
@@ -336,7 +336,7 @@ class RuleGraph:
         if body is None:
             raise Unsupported(NOT_SUPPORTED)
         names = dict(zip(body.input, [*node.input, *[""] * len(body.input)], strict=False))
-        inner = next((each.version for each in body.opset_import if each.domain in STANDARD), opset)
+        inner = next((item.version for item in body.opset_import if item.domain in STANDARD), opset)
         return self.inline(body.node, names, body.output, opset=inner)
 
     def _replace(self, node: onnx.NodeProto, results: Sequence[str]) -> None:
@@ -384,7 +384,7 @@ class RuleGraph:
         return self.constants[name]
 
     def _opset_of(self, node: onnx.NodeProto) -> int:
-        return next((each.i for each in node.attribute if each.name == OPSET_ATTRIBUTE), self.opset)
+        return next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
 
     def _keep(self, tensor: onnx.TensorProto) -> str:
         name = tensor.name = self._fresh("constant")
@@ -438,10 +438,10 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, list):
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         return value
 
-    return {each.name: plain(helper.get_attribute_value(each)) for each in node.attribute}
+    return {item.name: plain(helper.get_attribute_value(item)) for item in node.attribute}
 
 
 def place(node: onnx.NodeProto) -> str:

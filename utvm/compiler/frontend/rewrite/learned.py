@@ -55,7 +55,7 @@ def _forest(node: RuleNode) -> _Forest:
         for name in ("treeids", "nodeids", "featureids", "values", "truenodeids", "falsenodeids")
     ]
     modes = list(node.attributes.get("nodes_modes", ()))
-    if not modes or any(len(each) != len(modes) for each in columns):
+    if not modes or any(len(column) != len(modes) for column in columns):
         raise Unsupported("its trees are not whole, or told in double precision")
     if any(node.attributes.get("nodes_missing_value_tracks_true", ())):
         raise Unsupported("a branch of its own for missing values is not supported")
@@ -75,9 +75,9 @@ def _forest(node: RuleNode) -> _Forest:
         feature, threshold = (columns[side][place] if branch else 0 for side in (2, 3))
         tables[:, number] = (feature, threshold, *onward)
     features, thresholds, when_true, when_false = tables
-    whole = [each.astype(np.int64) for each in (features, when_true, when_false)]
+    whole = [item.astype(np.int64) for item in (features, when_true, when_false)]
     leaves = sum(mode == _LEAF for mode in modes)
-    inner = {int(each) for side in whole[1:] for each in side[leaves:]}
+    inner = {int(item) for side in whole[1:] for item in side[leaves:]}
     roots = [numbers[key] for key in keys if numbers[key] not in inner]
     if len(roots) != len(set(columns[0])):
         raise Unsupported("its trees have no roots, or several")
@@ -110,7 +110,7 @@ def _rows(graph: RuleGraph, value: str) -> str:
 def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Array:
     weights = np.zeros((forest.leaves, count), np.float64)
     parts = [node.attributes.get(f"{kind}_{name}", ()) for name in ("treeids", "nodeids", "ids", "weights")]
-    if len({len(each) for each in parts}) != 1 or not len(parts[0]):
+    if len({len(part) for part in parts}) != 1 or not len(parts[0]):
         raise Unsupported("its leaves are not whole, or told in double precision")
     for tree, own, result, weight in zip(*parts, strict=True):
         number = forest.numbers.get((tree, own), forest.leaves)
@@ -127,7 +127,7 @@ def _walked(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, b
     if int(forest.features.max()) >= width:
         raise Unsupported(f"it asks for feature {int(forest.features.max())} of {width}")
     small = np.int16 if len(forest.features) < 1 << 15 and width < 1 << 15 else np.int32
-    tables = [graph.constant(each, small) for each in (forest.features, forest.when_true, forest.when_false)]
+    tables = [graph.constant(item, small) for item in (forest.features, forest.when_true, forest.when_false)]
     thresholds = graph.constant(forest.thresholds)
     place = graph.constant(np.broadcast_to(forest.roots, (count, len(forest.roots))), np.int32)
     for _ in range(forest.depth):
@@ -206,7 +206,7 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
         pair = graph.op("Concat", graph.op("Neg", score), score, axis=1)
         pair = graph.op("Sigmoid", pair) if transform == "LOGISTIC" else pair
     chosen = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
-    label = graph.op("Where", chosen, *(graph.constant([each], np.int64) for each in labels[::-1]))
+    label = graph.op("Where", chosen, *(graph.constant([label], np.int64) for label in labels[::-1]))
     return [graph.reshaped(label, (graph.shape(score)[0],)), pair]
 
 

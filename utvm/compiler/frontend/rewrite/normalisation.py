@@ -13,7 +13,7 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     first = node.attributes.get("axis", -1) % len(shape)
-    spread = any(graph.shape(each) != shape[first:] for each in node.inputs[1:] if each)
+    spread = any(graph.shape(value) != shape[first:] for value in node.inputs[1:] if value)
     if not (spread or node.wants(1) or node.wants(2)):
         return None
     axes = list(range(first, len(shape)))
@@ -142,15 +142,15 @@ def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]
     if not automatic.startswith("SAME"):
         return list(node.attributes.get("pads", [0] * 2 * rank))
     kernel, ones = node.attributes["kernel_shape"], [1] * rank
-    dilations, strides = (node.attributes.get(each, ones) for each in ("dilations", "strides"))
+    dilations, strides = (node.attributes.get(item, ones) for item in ("dilations", "strides"))
     total = [
         max((count - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
         for count, stride, size, dilation, extent in zip(
             graph.shape(node.outputs[0])[2:], strides, kernel, dilations, shape, strict=True
         )
     ]
-    before = [each // 2 if automatic == "SAME_UPPER" else each - each // 2 for each in total]
-    return [*before, *(each - first for each, first in zip(total, before, strict=True))]
+    before = [item // 2 if automatic == "SAME_UPPER" else item - item // 2 for item in total]
+    return [*before, *(item - first for item, first in zip(total, before, strict=True))]
 
 
 def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:

@@ -128,7 +128,7 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
         results.append(_joined(graph, memories, 0))
     if batch_first:
         results[0] = graph.op("Transpose", results[0], perm=[2, 0, 1, 3])
-        results[1:] = [graph.op("Transpose", each, perm=[1, 0, 2]) for each in results[1:]]
+        results[1:] = [graph.op("Transpose", result, perm=[1, 0, 2]) for result in results[1:]]
     return results
 
 
@@ -205,7 +205,7 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
     bound = node.attributes.get("clip")
 
     def function(name: str) -> _Function:
-        known = {each.lower(): each for each in _ACTIVATIONS}.get(name.lower())
+        known = {item.lower(): item for item in _ACTIVATIONS}.get(name.lower())
         if known is None:
             raise Unsupported(f"the activation {name} is not supported")
         operator, keys = _ACTIVATIONS[known]

@@ -139,12 +139,12 @@ def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tupl
         reach = (1 if mode == "linear" else 2) / shrunk
         around = np.arange(math.floor(place - reach) + 1, math.ceil(place + reach) + 1)
         curve = _linear if mode == "linear" else _cubic(attributes.get("cubic_coeff_a", -0.75))
-        shares = np.array([curve(abs(each - place) * shrunk) for each in around])
+        shares = np.array([curve(abs(item - place) * shrunk) for item in around])
         if attributes.get("exclude_outside", 0):
             shares = np.where((around >= 0) & (around < extent), shares, 0)
         shares = shares / shares.sum()
-        for each, share in zip(around.clip(0, extent - 1), shares, strict=True):
-            result[number, each] += share
+        for item, share in zip(around.clip(0, extent - 1), shares, strict=True):
+            result[number, item] += share
     return result
 
 

@@ -63,7 +63,7 @@ def _real_inverse(graph: RuleGraph, value: str, axis: int, length: int) -> str:
     value = _fitted(graph, value, axis, length // 2 + 1)
     count = length // 2 + 1
     angles = _angles(length, length, True)[:, :count]
-    twice = np.array([1 if each == 0 or 2 * each == length else 2 for each in range(count)]) / length
+    twice = np.array([1 if place == 0 or 2 * place == length else 2 for place in range(count)]) / length
     last = len(graph.shape(value)) - 1
     real = graph.multiplied(graph.sliced(value, last, 0, 1), axis, np.cos(angles) * twice)
     if graph.shape(value)[last] == 1:

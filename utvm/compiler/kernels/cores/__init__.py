@@ -61,7 +61,7 @@ KERNELS = (
 def choose(record: Convolution, target: Target) -> Operator | None:
     """Make the operator of a convolution by the kernel that is chosen for a core; None where no kernel holds."""
     tuned = target.choice(record.layer)
-    for kernel in sorted(_suitable(record, target), key=lambda each: each.name != tuned):
+    for kernel in sorted(_suitable(record, target), key=lambda item: item.name != tuned):
         operator = kernel.make(record)
         if operator is not None:
             named = operator.function.with_attr({KERNEL: kernel.name, LAYER: record.layer})
@@ -76,4 +76,4 @@ def estimated_cycles(record: Convolution, target: Target) -> int:
 
 def _suitable(record: Convolution, target: Target) -> Iterator[Kernel]:
     has = frozenset(target.extensions)
-    return (each for each in KERNELS if each.depthwise == record.depthwise and each.extensions <= has)
+    return (item for item in KERNELS if item.depthwise == record.depthwise and item.extensions <= has)

@@ -48,9 +48,9 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
         "geometry": geometry(settled),
     }
     height, width, _ = record.output_shape
-    widths = [each for each in _WIDTHS if width % each == 0]
-    enough = next((each for each in widths if 3 * _pitch(record, each) <= _LITTLE), 0)
-    sizes = [(height, width), *((1, each) for each in widths if each >= enough)]
+    widths = [item for item in _WIDTHS if width % item == 0]
+    enough = next((width for width in widths if 3 * _pitch(record, width) <= _LITTLE), 0)
+    sizes = [(height, width), *((1, width) for width in widths if width >= enough)]
     sizes = [size for size in sizes if _pitch(record, size[1]) <= _MOST_PITCH]
     return with_forms([_plane(settled, constants, *size) for size in sizes]) if sizes else None
 
@@ -73,7 +73,7 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
         first = number * together
         to = tirx.address_of(output[first * channels])
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        call_helper(helper, to, *(at[each] for each in ("data", "geometry", "plane", "stream")), *place, tall)
+        call_helper(helper, to, *(at[item] for item in ("data", "geometry", "plane", "stream")), *place, tall)
         clamp(record, to, together * channels)
 
     own = {"plane": (lines * pitch // 4, "int32")}

@@ -99,7 +99,7 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
     }
     constants["geometry"] = geometry(record)
     # One that does not shrink its input has no gain from it that is worth the time.
-    narrow = next((each for each in _NARROW if width % each == 0 and record.strides[0] > 1), width)
+    narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
     return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
 
 

@@ -19,8 +19,8 @@ class Pointers(dict[str, Any]):
     """Pointers to the beginnings of what a step reads, and of its own buffers, by name."""
 
     def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-        super().__init__({each: buffer.access_ptr("r") for each, buffer in read.items()})
-        self.update({each: buffer.access_ptr("rw") for each, buffer in written.items()})
+        super().__init__({item: buffer.access_ptr("r") for item, buffer in read.items()})
+        self.update({item: buffer.access_ptr("rw") for item, buffer in written.items()})
         self._buffers = {**read, **written}
 
     def to(self, name: str, element: Any) -> Any:
@@ -52,11 +52,11 @@ def operator_of_steps(
         read = {"data": script.arg("data", script.Buffer((int(np.prod(record.input_shape)),), "int8"))}
         if record.residual is not None:
             read["other"] = script.arg("other", script.Buffer((size,), "int8"))
-        for each, array in constants.items():
-            read[each] = script.arg(each, script.Buffer(array.shape, str(array.dtype)))
+        for constant, array in constants.items():
+            read[constant] = script.arg(constant, script.Buffer(array.shape, str(array.dtype)))
         output = script.arg("output", script.Buffer((size,), "int8"))
         with script.sblock("root"):
-            written = {each: _buffer(each, *what) for each, what in own.items()}
+            written = {item: _buffer(item, *what) for item, what in own.items()}
             with script.serial(0, steps) as loop, script.sblock("step"):
                 number = script.axis.spatial(steps, loop)
                 script.reads(*map(_whole, read.values()))

@@ -73,7 +73,7 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
 
     def row(number: Any, output: Any, at: Pointers) -> None:
         to = tirx.address_of(output[number * (width * channels)])
-        read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
+        read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
         call_helper(helper, at.get("result", to), *read, number)
         if tables is not None:
             other = at.to("other", number * (width * channels))
@@ -105,7 +105,7 @@ def _way(record: Convolution) -> tuple[str, Convolution]:
             record = replace(record, input_shape=(1, height * width, channels))
         return "pixels", record
     run, whole = columns * channels, record.weights[0].size
-    in_rows, in_windows = (-(-each // _VECTOR) for each in (run, whole))
+    in_rows, in_windows = (-(-item // _VECTOR) for item in (run, whole))
     copied = 2 * (rows * _COPY + whole)
     products = 14 * -(-outputs // 4)
     is_near = columns == 1 or record.dilation[1] == 1
@@ -139,9 +139,9 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
         "geometry": np.append(geometry(record), more).astype(np.int32),
     }
     # From three columns on, few windows share what is put side by side.
-    narrow = [each for each in _NARROW if each < width and width % each == 0 and record.strides[1] < 3]
+    narrow = [item for item in _NARROW if item < width and width % item == 0 and record.strides[1] < 3]
     wider = (width, *narrow)
-    widths = [each for before, each in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
+    widths = [item for before, item in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
     return with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
 
 
@@ -159,7 +159,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
     def part(number: Any, output: Any, at: Pointers) -> None:
         first = number * pixels
         to = tirx.address_of(output[first * channels])
-        read = [at[each] for each in ("data", "geometry", "scratch", "stream")]
+        read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
         call_helper("vector_depthwise", to, *read, *place, pixels, seen)
 
@@ -207,7 +207,7 @@ def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
         chosen = first + order
         chunks = padded[chosen].reshape(held, -1, _VECTOR).transpose(1, 0, 2)
         parts += [table[chosen, 0], np.ascontiguousarray(chunks).view(np.int32).ravel()]
-        parts += [table[each, column] for each in chosen.reshape(-1, 4) for column in (1, 2)]
+        parts += [table[item, column] for item in chosen.reshape(-1, 4) for column in (1, 2)]
     return np.concatenate(parts)
 
 

@@ -81,8 +81,8 @@ class OnChip:
 
     def _collect(self, statement: Any, loops: tuple[Any, ...], turning: Any) -> None:
         if isinstance(statement, tirx.SeqStmt):
-            for each in statement.seq:
-                self._collect(each, loops, turning)
+            for item in statement.seq:
+                self._collect(item, loops, turning)
         elif isinstance(statement, tirx.AllocBuffer):
             self._allocate(statement.buffer, loops, turning)
         elif nest := read_nest(statement):

@@ -88,8 +88,8 @@ class _Function:
 
     def _statement(self, statement: Any) -> Any:
         if isinstance(statement, tirx.SeqStmt):
-            left = [each for each in statement.seq if not isinstance(each, tirx.AllocBuffer | tirx.DeclBuffer)]
-            return tirx.stmt_seq(*(self._statement(each) for each in left))
+            left = [item for item in statement.seq if not isinstance(item, tirx.AllocBuffer | tirx.DeclBuffer)]
+            return tirx.stmt_seq(*(self._statement(item) for item in left))
         if nest := read_nest(statement):
             return self._nest(nest)
         if isinstance(statement, tirx.For):

@@ -90,7 +90,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
     if isinstance(sum_, tirx.Mul):
         sum_, product = product, sum_
     factors = [side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b)]
-    by_scope = {each.source.scope(): each for each in factors if isinstance(each, TensorLoad)}
+    by_scope = {factor.source.scope(): factor for factor in factors if isinstance(factor, TensorLoad)}
     own = isinstance(sum_, TensorLoad) and sum_.source.same_as(store.buffer)
     if not own or set(by_scope) != {INP, WGT} or store.buffer.scope() != ACC:
         raise CompileError(
@@ -177,8 +177,8 @@ def _read(store: Any) -> tuple[int, Any, Any]:
     if turned and (not isinstance(left, TensorLoad) or right.source.same_as(store.buffer)):
         left, right = right, left
     operands = (left, right) if isinstance(right, TensorLoad) else (left,)
-    for each in operands:
-        if not isinstance(each, TensorLoad) or each.source.scope() != ACC:
+    for operand in operands:
+        if not isinstance(operand, TensorLoad) or operand.source.scope() != ACC:
             raise _unknown(store)
     if not isinstance(right, TensorLoad | tirx.IntImm):
         raise _unknown(store)

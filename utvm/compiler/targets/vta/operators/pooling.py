@@ -67,8 +67,8 @@ class MaxPool:
         loaded = (blocks, min(self._rows(height), self.shape[2]), self.shape[3], *lanes)
         made = (blocks, height, self.out_size[1], *lanes)
         wide, largest = (
-            tirx.decl_buffer(each, "int32", name, scope=ACC)
-            for each, name in ((loaded, "wide"), (made, "largest"))
+            tirx.decl_buffer(item, "int32", name, scope=ACC)
+            for item, name in ((loaded, "wide"), (made, "largest"))
         )
 
         def of_blocks(image: Any, group: Any) -> Any:

@@ -91,7 +91,7 @@ def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], l
 
 def divisors(number: int) -> list[int]:
     """Return what divides a number, the largest first."""
-    return [each for each in range(number, 0, -1) if number % each == 0]
+    return [place for place in range(number, 0, -1) if number % place == 0]
 
 
 def best_tile(
