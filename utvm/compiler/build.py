@@ -65,11 +65,11 @@ def build_library(
         CompileError: the model cannot be compiled.
         DoesNotFitError: the memory or the storage is too small.
     """
-    built = _built(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
+    built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)
 
 
-def _built(
+def _build(
     imported: Imported,
     origin: str,
     name: str,
@@ -85,26 +85,26 @@ def _built(
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
         integerized = integerize(imported.module, target, assistant, imported.layers)
-        graph = _extracted(integerized, imported, target)
+        graph = _extract_graph(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-    return _called_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
+    return _emit_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
 
 
 def graph_of(model: Model, target: Target) -> Graph:
     """The graph of a model as a target computes it, for who looks for something better."""
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        return _extracted(integerize(imported.module, target, layers=imported.layers), imported, target)
+        return _extract_graph(integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
     """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs."""
     unchanged = Imported(None, (), ())
-    return _called_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
+    return _emit_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
 
 
-def _called_graph(
+def _emit_graph(
     graph: Graph,
     integerized: Integerized,
     imported: Imported,
@@ -118,7 +118,7 @@ def _called_graph(
 ) -> CalledGraph:
     """Lower and plan a graph, write its C, and that of what its operators run."""
     with tvm_errors(origin, "compile the model"):
-        lowered = _forms(graph.functions, target)
+        lowered = _lower_forms(graph.functions, target)
         kinds = {
             function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
         }
@@ -132,7 +132,7 @@ def _called_graph(
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
         first, second = (
-            _built(graph, origin, f"{symbol}_{word}", target, stepped=False)
+            _build(graph, origin, f"{symbol}_{word}", target, stepped=False)
             for word, graph in zip(("first", "second"), control.graphs, strict=True)
         )
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
@@ -182,7 +182,7 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
-            made = ", ".join(_called(graph, place) for place in step.writes)
+            made = ", ".join(_tensor_name(graph, place) for place in step.writes)
             note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
         note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
@@ -190,19 +190,19 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
         note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
 
-def _called(graph: Graph, place: Location) -> str:
+def _tensor_name(graph: Graph, place: Location) -> str:
     tensors = {"buffer": graph.buffers, "output": graph.outputs}.get(place.kind, graph.states)
     return tensors[place.number].name
 
 
-def _extracted(integerized: Integerized, imported: Imported, target: Target) -> Graph:
+def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
     graph = replace(graph, functions=arranged(graph.functions, target))
-    return _scaled(graph, imported)
+    return _with_scalings(graph, imported)
 
 
-def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Lower TIRx functions; name those of which TVM makes no loops."""
     try:
         return lower(functions, target)
@@ -219,10 +219,10 @@ def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
         ) from error
 
 
-def _forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
+def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
     forms: list[dict[str, Any]] = []
     while functions or not forms:
-        forms.append({name: with_overlaps(body) for name, body in _lowered(functions, target).items()})
+        forms.append({name: with_overlaps(body) for name, body in _lower_functions(functions, target).items()})
         attributes = {name: body.attrs or {} for name, body in functions.items()}
         functions = {name: known[THRIFTY] for name, known in attributes.items() if THRIFTY in known}
     return forms
@@ -236,7 +236,7 @@ def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
     return True
 
 
-def _scaled(graph: Graph, imported: Imported) -> Graph:
+def _with_scalings(graph: Graph, imported: Imported) -> Graph:
     def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors

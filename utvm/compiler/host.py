@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
-from utvm.compiler.kernels.arithmetic import number, written_out
+from utvm.compiler.kernels.arithmetic import expand_helpers, number
 from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
@@ -87,7 +87,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
 def _as_in_c(module: Any) -> Any:
     """Compute what libraries' helpers in C do, which LLVM does not have or does otherwise."""
 
-    def bounded(node: Any) -> Any:
+    def bound(node: Any) -> Any:
         # A first operand that is no number stays; LLVM takes the second one then.
         a, b = node.a, node.b
         if not element_type(node).startswith("float"):
@@ -96,8 +96,8 @@ def _as_in_c(module: Any) -> Any:
 
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            expanded = written_out(function, _HELPERS)
-            body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bounded), (tirx.Min, bounded)], order="post")
+            expanded = expand_helpers(function, _HELPERS)
+            body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bound), (tirx.Min, bound)], order="post")
             module.update_func(variable, expanded.with_body(body))
     return module
 
@@ -113,7 +113,7 @@ def _softmax_scale(total: Any) -> Any:
     """2**43 / total by gemmlowp's three steps of Newton's method, with as many fractional bits as fit 31 bits."""
     steps: list[tuple[Any, Any]] = []
 
-    def named(value: Any) -> Any:
+    def name_step(value: Any) -> Any:
         steps.append((tirx.Var(f"step{len(steps)}", "int64"), value))
         return steps[-1][0]
 
@@ -121,11 +121,11 @@ def _softmax_scale(total: Any) -> Any:
         return tirx.shift_right(a * b + number(1 << 30, "int64"), number(31, "int64"))
 
     zeros = _leading_zeros(total).astype("int64")
-    half = named(tirx.shift_right(tirx.shift_left(total.astype("int64"), zeros), number(1, "int64")))
+    half = name_step(tirx.shift_right(tirx.shift_left(total.astype("int64"), zeros), number(1, "int64")))
     guess, slope = (number(value, "int64") for value in NEWTON)
-    x = named(guess + high(half, slope))
+    x = name_step(guess + high(half, slope))
     for _ in range(3):
-        x = named(x + number(4, "int64") * high(x, number(1 << 29, "int64") - high(half, x)))
+        x = name_step(x + number(4, "int64") * high(x, number(1 << 29, "int64") - high(half, x)))
     top = number(1 << 30, "int64")
     result = tirx.Select(x >= top, number(2**31 - 1, "int64"), x * number(2, "int64")).astype("int32")
     for variable, value in reversed(steps):

@@ -74,7 +74,7 @@ def _assembly(name: str, parameters: str, state: list[str], lines: list[str], po
     )
 
 
-def _scaled(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
+def _scale(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
     """Multiply by r2, round, add r3, shift by r12, limit: several sums in turn."""
     lines = []
     for item in sums:
@@ -83,11 +83,11 @@ def _scaled(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[st
             lines += [f"smmulr {item}, {item}, r2", f"add {item}, {item}, {item}, asr #31", f"add {item}, r3"]
         else:
             lines.append(f"smmlar {item}, {item}, r2, r3")
-        lines += [f"asr {item}, r12", _limited(item, limit)]
+        lines += [f"asr {item}, r12", _limit(item, limit)]
     return lines
 
 
-def _limited(register: str, limit: int) -> str:
+def _limit(register: str, limit: int) -> str:
     return f"{'ssat' if limit == 8 else 'usat'} {register}, #{limit}, {register}"
 
 
@@ -122,8 +122,8 @@ def _tile(name: str, bits: int, rounded: int, limit: int) -> str:
         "2:",
         *(f".rept {_UNROLLED}", *pair, ".endr"),
         *("ldr r2, [sp, #8]", "cmp r0, r2", "bne 2b"),
-        *("ldm r1!, {r2, r3, r12}", *_scaled(["r4", "r5", "r6", "r7"], wide, rounded, limit)),
-        *("ldm r1!, {r2, r3, r12}", *_scaled(["r8", "r9", "r10", "r11"], wide, rounded, limit)),
+        *("ldm r1!, {r2, r3, r12}", *_scale(["r4", "r5", "r6", "r7"], wide, rounded, limit)),
+        *("ldm r1!, {r2, r3, r12}", *_scale(["r8", "r9", "r10", "r11"], wide, rounded, limit)),
         *("add lr, sp, #12", "ldm lr, {r0, r2, r3, r12}"),
         *("strb r7, [r0, r12]", "strb r6, [r0, r3]", "strb r5, [r0, r2]", "strb r4, [r0], #1"),
         *("strb r11, [r0, r12]", "strb r10, [r0, r3]", "strb r9, [r0, r2]", "strb r8, [r0], #1"),
@@ -160,7 +160,7 @@ def _dense(name: str, rounded: int, limit: int) -> str:
     scaled = [
         line
         for item in ("r4", "r5", "r6", "r7")
-        for line in ("ldm r1!, {r2, r3, r12}", *_scaled([item], False, rounded, limit))
+        for line in ("ldm r1!, {r2, r3, r12}", *_scale([item], False, rounded, limit))
     ]
     # On the stack: values, what the first round leaves out, the stream's end, output; r11: the values' end.
     lines = [
@@ -197,11 +197,15 @@ def _plane(
     def scale(total: str) -> list[str]:
         scaling = [f"smmlar {total}, {total}, r8, r9"]
         if rounded:
-            scaling = [f"smmulr {total}, {total}, r8", f"add {total}, {total}, {total}, asr #31", f"add {total}, r9"]
+            scaling = [
+                f"smmulr {total}, {total}, r8",
+                f"add {total}, {total}, {total}, asr #31",
+                f"add {total}, r9",
+            ]
         storing = [f"strb {total}, [r1], #{channels}"]
         if channels > 255:
             storing = [f"strb {total}, [r1]", f"addw r1, r1, #{channels}"]
-        return [*scaling, f"asr {total}, r12", _limited(total, limit), *storing]
+        return [*scaling, f"asr {total}, r12", _limit(total, limit), *storing]
 
     def body(count: int) -> list[str]:
         lines = ["ldrd r10, r11, [sp, #8]"]
@@ -240,7 +244,7 @@ def _plane(
             *(["ldr lr, [sp, #16]", "add lr, r0"] if pairs > 1 else []),
             *loop,
             *(body(1) if pixels % 2 else []),
-            *_moved(pitch * down - pairs * step),
+            *_move(pitch * down - pairs * step),
             *("ldr r8, [sp, #20]", "subs r8, #1", "str r8, [sp, #20]", "bne 2b"),
             "add sp, #24",
         ],
@@ -249,7 +253,7 @@ def _plane(
     )
 
 
-def _moved(distance: int) -> list[str]:
+def _move(distance: int) -> list[str]:
     operation = "addw" if distance >= 0 else "subw"
     return [f"{operation} r0, r0, #{abs(distance)}"] if distance else []
 
@@ -292,7 +296,7 @@ static inline void {name}(
 """
 
 
-def _gathered(name: str, rows: int, run: int) -> str:
+def _gather(name: str, rows: int, run: int) -> str:
     copies = "\n            source += line;\n".join(
         f"            memcpy(window + {run * row}, source, {run});" for row in range(rows)
     )
@@ -327,5 +331,5 @@ _MAKERS: dict[str, Callable[..., str]] = {
     "plane": _plane,
     "depthwise": _depthwise,
     "lift": _lift,
-    "gathered": _gathered,
+    "gathered": _gather,
 }

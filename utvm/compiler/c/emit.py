@@ -122,7 +122,7 @@ def emit(
         if is_large(constant)
     }
     if executor == "aot":
-        return replace(library, sources=CFiles(_rendered(library, values), large))
+        return replace(library, sources=CFiles(_render(library, values), large))
     description = describe(graph, plan, used)
     values |= {
         "description": list(description.content),
@@ -130,7 +130,7 @@ def emit(
         "argument_limit": max([2, *map(len, used.values())]),
     }
     more = _executor_files(name) | {f"{name}_graph.json": description.text}
-    return replace(library, sources=CFiles(_rendered(library, values) | more, large))
+    return replace(library, sources=CFiles(_render(library, values) | more, large))
 
 
 def _values(
@@ -174,7 +174,7 @@ def _values(
     }
 
 
-def _rendered(library: Library, values: Mapping[str, object]) -> dict[str, str]:
+def _render(library: Library, values: Mapping[str, object]) -> dict[str, str]:
     files = {
         f"{library.name}.h": "library.h",
         f"{library.name}.c": "library_graph.c" if library.executor == "graph" else "library.c",

@@ -126,10 +126,10 @@ def _tile(unrolled: int, rounds: int, pixels: int, rounded: bool, looped: bool) 
         *scale,
         f"stm sp, {{{', '.join(_SUMS)}}}",
         "vldrw.u32 q0, [sp]",
-        *_scaled("q0", rounded),
+        *_scale("q0", rounded),
         *(scale if pixels == 1 else []),
         "vldrw.u32 q1, [sp, #16]",
-        *_scaled("q1", rounded),
+        *_scale("q1", rounded),
         *("vqmovnb.s32 q0, q0", "vqmovnt.s32 q0, q1"),
         *("vqadd.s16 q0, q0, q4", "vmax.s16 q0, q0, q5", "vmin.s16 q0, q0, q6"),
     ]
@@ -145,7 +145,7 @@ def _products(pixels: int) -> list[str]:
     return lines
 
 
-def _scaled(sums: str, rounded: bool) -> list[str]:
+def _scale(sums: str, rounded: bool) -> list[str]:
     """Multiply and round once, then shift and round again: gemmlowp's way, halves below zero once more."""
     free = "q1" if sums == "q0" else "q2"
     away = [f"vand {free}, {sums}, q3", f"vshr.s32 {free}, {free}, #31", f"vqadd.s32 {sums}, {sums}, {free}"]

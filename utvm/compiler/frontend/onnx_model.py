@@ -89,11 +89,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         else:
             wrong = _difference(node, result, self._types)
             if not wrong:
-                return self._named(result, node)
+                return self._with_name(result, node)
             self.reasons.append(f"{place(node)}: {wrong}")
         return self._stand_in(node)
 
-    def _named(self, result: Any, node: onnx.NodeProto) -> Any:
+    def _with_name(self, result: Any, node: onnx.NodeProto) -> Any:
         if isinstance(result, tvm.ir.GenericConst) and node.op_type != "Constant":
             note("folded", f"{place(node)} is a constant")
         if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):

@@ -23,7 +23,7 @@ Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert QuantizeLinear."""
-    data, scale, zero = _padded(inputs, 3)
+    data, scale, zero = _operands(inputs, 3)
     _refuse_blocks(attributes)
     if attributes.get("output_dtype", 0) and zero is None:
         raise CompileError("QuantizeLinear with an output type but without a zero point is not supported")
@@ -33,21 +33,21 @@ def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, A
 
 def dequantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert DequantizeLinear; what is known only while the model runs is one number for the whole tensor."""
-    data, scale, zero = _padded(inputs, 3)
+    data, scale, zero = _operands(inputs, 3)
     _refuse_blocks(attributes)
     if not _is_constant(scale) or not _is_constant(zero):
         if _rank(scale):
             raise CompileError(
                 "scales of each channel that are computed while the model runs are not supported", _STATIC
             )
-        centred = builder.emit(_centred(data, zero, ()))
+        centred = builder.emit(_subtract_zero(data, zero, ()))
         return relax.op.multiply(relax.op.astype(centred, _dtype(scale)), scale)
     return _dequantize(data, scale, zero, _axis(data, attributes))
 
 
 def qlinear_conv(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert QLinearConv; its bias is int32 with the scale of the sums."""
-    data, data_scale, data_zero, weights, weight_scale, weight_zero, scale, zero, bias = _padded(inputs, 9)
+    data, data_scale, data_zero, weights, weight_scale, weight_zero, scale, zero, bias = _operands(inputs, 9)
     real = builder.emit(_dequantize(data, data_scale, data_zero, 0))
     real_weights = builder.emit(_dequantize(weights, weight_scale, weight_zero, 0))
     real_bias = None
@@ -60,7 +60,7 @@ def qlinear_conv(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]
 
 def qlinear_matmul(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert QLinearMatMul; scales may be one for each row of the left or each column of the right operand."""
-    left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = _padded(inputs, 8)
+    left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = _operands(inputs, 8)
     real_left = builder.emit(_dequantize(left, left_scale, left_zero, max(_rank(left) - 2, 0)))
     real_right = builder.emit(_dequantize(right, right_scale, right_zero, _rank(right) - 1))
     product = _matmul(builder, [real_left, real_right])
@@ -69,17 +69,17 @@ def qlinear_matmul(builder: Any, inputs: Sequence[Any], attributes: dict[str, An
 
 def conv_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert ConvInteger: padding counts as the zero point."""
-    data, weights, data_zero, weight_zero = _padded(inputs, 4)
-    wide = builder.emit(_centred(data, data_zero, ()))
-    wide_weights = builder.emit(_centred(weights, weight_zero, (-1, *([1] * (_rank(weights) - 1)))))
+    data, weights, data_zero, weight_zero = _operands(inputs, 4)
+    wide = builder.emit(_subtract_zero(data, data_zero, ()))
+    wide_weights = builder.emit(_subtract_zero(weights, weight_zero, (-1, *([1] * (_rank(weights) - 1)))))
     return _convolve(builder, [wide, wide_weights, None], attributes)
 
 
 def matmul_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert MatMulInteger; zero points may be one for each row of the left or column of the right operand."""
-    left, right, left_zero, right_zero = _padded(inputs, 4)
-    wide_left = builder.emit(_centred(left, left_zero, (-1, 1)))
-    wide_right = builder.emit(_centred(right, right_zero, (-1,)))
+    left, right, left_zero, right_zero = _operands(inputs, 4)
+    wide_left = builder.emit(_subtract_zero(left, left_zero, (-1, 1)))
+    wide_right = builder.emit(_subtract_zero(right, right_zero, (-1,)))
     return _matmul(builder, [wide_left, wide_right])
 
 
@@ -93,7 +93,7 @@ CONVERTERS: dict[str, Converter] = {
 }
 
 
-def _padded(inputs: Sequence[Any], count: int) -> list[Any]:
+def _operands(inputs: Sequence[Any], count: int) -> list[Any]:
     return [*inputs, *([None] * count)][:count]
 
 
@@ -105,7 +105,7 @@ def _matmul(builder: Any, inputs: list[Any]) -> Any:
     return builder.normalize(_MatMul.get_converter(13)(builder, onnx_input(inputs), {}, [{}, {}]))
 
 
-def _centred(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
+def _subtract_zero(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
     wide = relax.op.astype(data, "int32")
     if zero is None:
         return wide

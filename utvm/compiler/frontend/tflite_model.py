@@ -60,10 +60,10 @@ _COUNTS = {"int32", "int64"}
 def import_tflite(model: Model) -> Imported:
     """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
-    return _imported(graph, graph.graphs, model.content)
+    return _import_graph(graph, graph.graphs, model.content)
 
 
-def _imported(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
+def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
     layers: dict[str, Layer] = {}
     module = from_tflite(ModelView(graph, content), op_converter=functools.partial(_Converter, layers=layers))
     return Imported(
@@ -83,7 +83,7 @@ def _imported(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes)
 
 
 def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes) -> Control:
-    first, second = (_imported(graphs[number], graphs, content) for number in graphs_of(operator))
+    first, second = (_import_graph(graphs[number], graphs, content) for number in graphs_of(operator))
     return Control("if" if operator.name == "IF" else "while", (first, second))
 
 

@@ -43,7 +43,7 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, Layer] = MappingP
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []
-    for value in _needed(main.body.body, bound):
+    for value in _needed_values(main.body.body, bound):
         if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):
             stored += _constant(value.args[1], bound)
         elif _operator(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
@@ -65,7 +65,7 @@ def _variables(expression: Any) -> list[Any]:
     return found
 
 
-def _needed(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
+def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
     """Yield what variables are bound to that a result is computed from."""
     waiting, seen = _variables(result), set()
     while waiting:

@@ -10,7 +10,7 @@ import tflite
 from tvm import tirx
 
 from utvm.compiler.kernels import Kernel, fixed_point
-from utvm.compiler.kernels.arithmetic import clamped, number, rescaled
+from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
 from utvm.compiler.kernels.nodes import Value
 from utvm.compiler.kernels.quantities import Goal, Real, View
@@ -59,7 +59,7 @@ def _add(
 ) -> View:
     first, second = reals
     common = 2 * max(first.quantity.scale, second.quantity.scale)
-    views, order = reader.aligned([first.view, second.view])
+    views, order = reader.align([first.view, second.view])
     record = Addition(
         (views[0].shape or (1,), views[1].shape or (1,)),
         (first.quantity.zero, second.quantity.zero),
@@ -102,20 +102,22 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 def _make(record: Addition, _: Target | None) -> Operator:
     def element(a: Any, b: Any) -> Any:
         first, second = (
-            _scaled(value - zero, factor, _SHIFTS[record.dtype])
+            _scale(value - zero, factor, _SHIFTS[record.dtype])
             for value, zero, factor in zip((a, b), record.zeros, record.factors, strict=True)
         )
         total = first - second if record.subtract else first + second
-        return clamped(rescaled(total, record.output) + record.output_zero, record.low, record.high, record.dtype)
+        return clamp_value(
+            rescale_value(total, record.output) + record.output_zero, record.low, record.high, record.dtype
+        )
 
     return binary("subtract" if record.subtract else "add", record.shapes, element, record.dtype)
 
 
-def _scaled(value: Any, factor: Rescale, shift: int) -> Any:
+def _scale(value: Any, factor: Rescale, shift: int) -> Any:
     exponent = shift + int(factor.shifts[0]) - 1
     if int(factor.multipliers[0]) == _EXACT_HALF and 0 <= exponent <= shift:
         return tirx.shift_left(value, number(exponent))
-    return rescaled(tirx.shift_left(value, number(shift)), factor)
+    return rescale_value(tirx.shift_left(value, number(shift)), factor)
 
 
 KERNEL = Kernel(

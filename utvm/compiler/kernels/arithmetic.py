@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow Lite's fixed-point arithmetic in TIRx expressions.
 
-Rescaling calls a helper of C, ``requantize``. :func:`written_out` has the same for TVM, which then simplifies it.
+Rescaling calls a helper of C, ``requantize``; :func:`expand_helpers` writes it out for TVM, which simplifies it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,27 +22,27 @@ def number(value: int, dtype: str = "int32") -> Any:
     return tirx.IntImm(dtype, int(value))
 
 
-def clamped(value: Any, low: int, high: int, dtype: str = "int8") -> Any:
+def clamp_value(value: Any, low: int, high: int, dtype: str = "int8") -> Any:
     """An integer expression limited to a range, in the narrower type of a result."""
     kind = element_type(value)
     return tirx.max(tirx.min(value, number(high, kind)), number(low, kind)).astype(dtype)
 
 
-def rescaled(value: Any, factor: Rescale | float) -> Any:
+def rescale_value(value: Any, factor: Rescale | float) -> Any:
     """An int32 expression times a factor that is known while compiling, rounded twice, as gemmlowp does."""
     if isinstance(factor, Rescale):
         multiplier, shift = int(factor.multipliers[0]), int(factor.shifts[0])
     else:
         multiplier, shift = quantize_multiplier(factor)
-    return rescaled_by(value, number(multiplier), number(shift))
+    return rescale_by(value, number(multiplier), number(shift))
 
 
-def rescaled_by(value: Any, multiplier: Any, shift: Any) -> Any:
+def rescale_by(value: Any, multiplier: Any, shift: Any) -> Any:
     """An int32 expression times ``multiplier / 2**31 * 2**shift``, rounded twice; both are int32 expressions."""
     return tirx.call_pure_extern("int32", "requantize", value, multiplier, shift)
 
 
-def rescaled_wide(value: Any, multiplier: Any, total: Any) -> Any:
+def rescale_wide(value: Any, multiplier: Any, total: Any) -> Any:
     """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32.
 
     Args:
@@ -67,7 +67,7 @@ def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
     ]
 
 
-def written_out(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:
+def expand_helpers(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:
     """A function with expressions in place of calls of ``requantize``, and of further helpers of C."""
     known = {"requantize": _requantized, **helpers}
 

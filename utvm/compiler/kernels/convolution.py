@@ -10,9 +10,9 @@ import tflite
 from tvm import te, tirx
 
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point, sums
-from utvm.compiler.kernels.arithmetic import clamped, number, rescaled, rescaled_by
+from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_by, rescale_value
 from utvm.compiler.kernels.cores import choose
-from utvm.compiler.kernels.functions import described, with_sum_in_place
+from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.overlaps import distance
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader, operator_name
@@ -49,7 +49,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
     layout, kernel_layout = str(attributes.data_layout), str(attributes.kernel_layout)
     if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
         raise Unfit(f"the data layout {layout} is not supported in integers")
-    data = reader.arranged(real.view, [layout.index(letter) for letter in "NHWC"])
+    data = reader.arrange(real.view, [layout.index(letter) for letter in "NHWC"])
     batch, height, width, channels = data.shape
     if batch != 1:
         raise Unfit("batches of more than one image are not supported in integers")
@@ -82,7 +82,7 @@ def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -
     real, weights = _operands(reader, call)
     if weights.numbers.ndim != 2:
         raise Unfit("products with weights of more than two dimensions are not supported in integers")
-    data = reader.arranged(real.view)
+    data = reader.arrange(real.view)
     inputs, outputs = weights.numbers.shape
     rows = int(np.prod(data.shape[:-1], dtype=np.int64))
     kernel = weights.transposed((1, 0)).reshaped((outputs, 1, 1, inputs))
@@ -191,7 +191,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
     shape = use.result.shape if dense else (1, *record.output_shape)
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
-        data = reader.arranged(reader.view(arguments[0]))
+        data = reader.arrange(reader.view(arguments[0]))
         return View(reader.add(record, [data], name, use.result.shape))
 
     return use.layer(build, operands[:1], shape, record.weights)
@@ -331,7 +331,7 @@ def _plain(record: Convolution) -> Operator:
 
     def result(n: Any, y: Any, x: Any, o: Any) -> Any:
         total = accumulator[n, y, x, o] + bias[o]
-        return narrowed(record, total, multipliers[o], shifts[o], lambda: other[n, y, x, o])
+        return narrow_sum(record, total, multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
     output = te.compute((1, output_height, output_width, outputs), result, "output")
     inputs = [data] if record.residual is None else [data, other]
@@ -341,24 +341,24 @@ def _plain(record: Convolution) -> Operator:
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
     return Operator(
-        described(function, kind, overlap, record.macs),
+        describe(function, kind, overlap, record.macs),
         (record.weights, record.bias, *channels_of(record)),
         overlap,
         record.macs,
     )
 
 
-def narrowed(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
+def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
     """The int8 result of a sum of products and its bias.
 
     Args:
         multiplier, shift: of the output's channel.
         other: the element of a residual's other operand, where there is one.
     """
-    value = rescaled_by(total, multiplier, shift) + record.output_zero
+    value = rescale_by(total, multiplier, shift) + record.output_zero
     if record.residual is None:
-        return clamped(value, record.low, record.high)
-    value = clamped(value, record.low, record.high, "int32")
+        return clamp_value(value, record.low, record.high)
+    value = clamp_value(value, record.low, record.high, "int32")
     return _with_residual(record.residual, value, other().astype("int32"))
 
 
@@ -372,10 +372,10 @@ def channels_of(record: Convolution) -> tuple[Int32, Int32]:
 
 
 def _with_residual(residual: Residual, result: Any, other: Any) -> Any:
-    first = rescaled((result - residual.result_zero) << 20, residual.result)
-    second = rescaled((other - residual.other_zero) << 20, residual.other)
-    total = rescaled(first + second, residual.output) + residual.output_zero
-    return clamped(total, residual.low, residual.high)
+    first = rescale_value((result - residual.result_zero) << 20, residual.result)
+    second = rescale_value((other - residual.other_zero) << 20, residual.other)
+    total = rescale_value(first + second, residual.output) + residual.output_zero
+    return clamp_value(total, residual.low, residual.high)
 
 
 _LINEAR = {"relax.nn.conv2d": _convolution, "relax.matmul": _dense}

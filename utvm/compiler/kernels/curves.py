@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from utvm.compiler.kernels.arithmetic import number
-from utvm.compiler.kernels.functions import added
+from utvm.compiler.kernels.functions import add_function
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.errors import CompileError
 
@@ -74,10 +74,10 @@ def curve(use: Use, operands: list[Any]) -> Any:
         )
         size = te.compute(shape, lambda *at: tirx.max(value[at], number(0) - value[at]), "size")
         half = te.compute(shape, lambda *at: between(size[at], table, logistic), "curve")
-        return te.compute(shape, lambda *at: mirrored(value[at], half[at], logistic), "output")
+        return te.compute(shape, lambda *at: mirror(value[at], half[at], logistic), "output")
 
     name = f"{use.operator.name.lower()}_int16"
-    return added(use.builder, name, [operands[0], sigmoid_table()], compute, in_place=True)
+    return add_function(use.builder, name, [operands[0], sigmoid_table()], compute, in_place=True)
 
 
 def between(size: Any, table: Any, logistic: bool) -> Any:
@@ -97,7 +97,7 @@ def between(size: Any, table: Any, logistic: bool) -> Any:
     return tirx.Select(first >= number(255), number(top), inside)
 
 
-def mirrored(value: Any, curve: Any, logistic: bool) -> Any:
+def mirror(value: Any, curve: Any, logistic: bool) -> Any:
     """LOGISTIC or TANH of a number, in 15 fractional bits.
 
     Args:

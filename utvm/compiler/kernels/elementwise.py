@@ -9,8 +9,8 @@ import tflite
 from tvm import relax, te, tirx
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import broadcast, clamped, number, rescaled
-from utvm.compiler.kernels.functions import added
+from utvm.compiler.kernels.arithmetic import broadcast, clamp_value, number, rescale_value
+from utvm.compiler.kernels.functions import add_function
 from utvm.compiler.kernels.use import Use, limits, quantity, scale_of, zero_of
 
 
@@ -22,11 +22,11 @@ def _binary(use: Use, operands: list[Any], compute: Callable[[Any, Any], Any]) -
         def at(*place: Any) -> Any:
             a, b = (broadcast(tensor, place).astype("int32") for tensor in (first, second))
             value = compute(a - zero_of(use.input(0)), b - zero_of(use.input(1)))
-            return clamped(value + zero_of(use.result), *limits(0, use.result), use.result.dtype)
+            return clamp_value(value + zero_of(use.result), *limits(0, use.result), use.result.dtype)
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"{name}_{use.result.dtype}", operands, element, in_place=True)
+    return add_function(use.builder, f"{name}_{use.result.dtype}", operands, element, in_place=True)
 
 
 def _squared_difference(use: Use, operands: list[Any]) -> Any:
@@ -42,10 +42,10 @@ def _squared_difference(use: Use, operands: list[Any]) -> Any:
 
     def compute(a: Any, b: Any) -> Any:
         first, second = (
-            rescaled(tirx.shift_left(value, number(shift)), float(scale / common))
+            rescale_value(tirx.shift_left(value, number(shift)), float(scale / common))
             for value, scale in zip((a, b), scales, strict=True)
         )
-        return rescaled((first - second) * (first - second), float(output))
+        return rescale_value((first - second) * (first - second), float(output))
 
     return _binary(use, operands, compute)
 
@@ -62,14 +62,14 @@ def relu(use: Use, operands: list[Any]) -> Any:
     def element(data: Any) -> Any:
         def at(*place: Any) -> Any:
             value = data[place].astype("int32") - zero_of(use.input(0))
-            above = rescaled(value, float(source / target))
-            below = rescaled(value, float(source * alpha / target))
+            above = rescale_value(value, float(source / target))
+            below = rescale_value(value, float(source * alpha / target))
             chosen = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
-            return clamped(chosen, *limits(0, use.result), "int16")
+            return clamp_value(chosen, *limits(0, use.result), "int16")
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"{use.operator.name.lower()}_int16", operands, element, in_place=True)
+    return add_function(use.builder, f"{use.operator.name.lower()}_int16", operands, element, in_place=True)
 
 
 def absolute(use: Use, operands: list[Any]) -> Any:
@@ -81,12 +81,12 @@ def absolute(use: Use, operands: list[Any]) -> Any:
     def element(data: Any) -> Any:
         def at(*place: Any) -> Any:
             value = data[place].astype("int32") - zero_of(use.input(0))
-            size = rescaled(tirx.max(value, number(0) - value), real) + zero_of(use.result)
-            return clamped(size, *limits(0, use.result), dtype)
+            size = rescale_value(tirx.max(value, number(0) - value), real) + zero_of(use.result)
+            return clamp_value(size, *limits(0, use.result), dtype)
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"abs_{dtype}", operands, element, in_place=True)
+    return add_function(use.builder, f"abs_{dtype}", operands, element, in_place=True)
 
 
 def _prelu(use: Use, operands: list[Any]) -> Any:
@@ -95,8 +95,8 @@ def _prelu(use: Use, operands: list[Any]) -> Any:
     source, slope, target = (np.float64(scale_of(item)) for item in (use.input(0), use.input(1), use.result))
 
     def compute(a: Any, b: Any) -> Any:
-        below = rescaled(a * b, float(source * slope / target))
-        return tirx.Select(a >= number(0), rescaled(a, float(source / target)), below)
+        below = rescale_value(a * b, float(source * slope / target))
+        return tirx.Select(a >= number(0), rescale_value(a, float(source / target)), below)
 
     return _binary(use, operands, compute)
 
@@ -110,13 +110,13 @@ def relu6(use: Use, operands: list[Any]) -> Any:
 
     def element(data: Any) -> Any:
         def at(*place: Any) -> Any:
-            return clamped(data[place].astype("int32"), low, high, use.result.dtype)
+            return clamp_value(data[place].astype("int32"), low, high, use.result.dtype)
 
         return te.compute(use.result.shape, at, "output")
 
     if scale_of(use.input(0)) == scale_of(use.result) and zero_of(use.input(0)) == zero_of(use.result):
         return None
-    return added(use.builder, f"relu6_{use.result.dtype}", operands, element, in_place=True)
+    return add_function(use.builder, f"relu6_{use.result.dtype}", operands, element, in_place=True)
 
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -139,7 +139,7 @@ def _compare(use: Use, operands: list[Any]) -> Any:
     def element(first: Any, second: Any) -> Any:
         def real(count: int, value: Any) -> Any:
             shifted = tirx.shift_left(value.astype("int32") - zero_of(use.input(count)), number(_COMPARISON_SHIFT))
-            return rescaled(shifted, float(scale_of(use.input(count))))
+            return rescale_value(shifted, float(scale_of(use.input(count))))
 
         def at(*place: Any) -> Any:
             return compare(
@@ -148,7 +148,7 @@ def _compare(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"{use.operator.name.lower()}_{use.dtype()}", operands, element)
+    return add_function(use.builder, f"{use.operator.name.lower()}_{use.dtype()}", operands, element)
 
 
 def _zeros(use: Use, operands: list[Any]) -> Any:

@@ -118,7 +118,7 @@ def exp_of_negative(value: int, integer_bits: int) -> int:
 
 def reciprocal_of_one_plus(value: int) -> int:
     """``1 / (1 + value)`` for a number in [0, 1]; both with 31 fractional bits."""
-    return _saturated(_newton(value) << 1)
+    return _saturate(_newton(value) << 1)
 
 
 def logistic(value: int) -> int:
@@ -134,7 +134,7 @@ def tanh(value: int) -> int:
     if value == 0:
         return 0
     # tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): twice the number is the same bits, read with one bit less.
-    magnitude = _saturated((_newton(exp_of_negative(-abs(value), 5)) - 2**29) << 2)
+    magnitude = _saturate((_newton(exp_of_negative(-abs(value), 5)) - 2**29) << 2)
     return magnitude if value > 0 else -magnitude
 
 
@@ -143,7 +143,7 @@ def table_of(function: Callable[[int], int]) -> npt.NDArray[np.int8]:
     return np.array([max(-128, min(127, function(value))) for value in range(-128, 128)], np.int8)
 
 
-def _saturated(value: int) -> int:
+def _saturate(value: int) -> int:
     return max(_LOWEST, min(ONE, value))
 
 
@@ -161,7 +161,7 @@ def _newton(value: int) -> int:
     x = NEWTON[0] + multiply_high(half, NEWTON[1])
     for _ in range(3):
         error = 2**29 - multiply_high(half, x)
-        x += _saturated(multiply_high(x, error) << 2)
+        x += _saturate(multiply_high(x, error) << 2)
     return x
 
 
@@ -177,7 +177,7 @@ def inverse_root(value: int) -> tuple[int, int]:
     half = divide_by_power((value << 2 * pairs) >> 1, 1)
     x = 1 << 28
     for _ in range(5):
-        cube = _saturated(multiply_high(multiply_high(x, x), x) << 6)
-        x = _saturated((multiply_high(3 << 27, x) - multiply_high(half, cube)) << 3)
+        cube = _saturate(multiply_high(multiply_high(x, x), x) << 6)
+        x = _saturate((multiply_high(3 << 27, x) - multiply_high(half, cube)) << 3)
     fraction = multiply_high(x, 1518500250)  # Half the root of two.
     return (fraction << -down, 0) if down < 0 else (fraction, -down)

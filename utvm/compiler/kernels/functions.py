@@ -9,7 +9,7 @@ from tvm import relax, s_tir, te
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels.arithmetic import broadcast, written_out
+from utvm.compiler.kernels.arithmetic import broadcast, expand_helpers
 from utvm.compiler.kernels.records import Operator
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
@@ -35,7 +35,7 @@ LAYER = "utvm.layer"
 """Attribute of a function that has a choice of kernels: what tuning calls its layer."""
 
 
-def described(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
+def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
     """A function with the attributes that planning and the report read.
 
     Args:
@@ -109,10 +109,10 @@ def binary(
     overlap = tuple(0 if own == shape else None for own in shapes)
     if overlap == (0, 0):
         function = with_one_loop(function)
-    return Operator(described(function, f"{operator}_{dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"{operator}_{dtype}", overlap), (), overlap)
 
 
-def added(
+def add_function(
     builder: Any,
     operator: str,
     operands: Sequence[Any],
@@ -140,22 +140,22 @@ def added(
     if any(stage.op.name == _ACCUMULATOR for stage in output.op.input_tensors):
         function = with_sum_in_place(function)
     else:
-        function = _with_local_stages(written_out(function))
+        function = _with_local_stages(expand_helpers(function))
         if in_place:
             overlap = [0 if _alike(tensor, output) else None for tensor in tensors]
         if in_place and None not in overlap:
             function = with_one_loop(function)
-    return called(builder, described(function, operator, overlap, macs), operator, expressions)
+    return call_function(builder, describe(function, operator, overlap, macs), operator, expressions)
 
 
-def checked(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:
-    """As :func:`added`, for a function that reads where its operands say: each index is checked first."""
+def add_checked_function(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:
+    """As :func:`add_function`, for a function that reads where its operands say: each index is checked first."""
     expressions, tensors = _placeholders(operands)
     function = te.create_prim_func([*tensors, compute(*tensors)])
-    return called(builder, function.with_attr("op_pattern", 8), operator, expressions)
+    return call_function(builder, function.with_attr("op_pattern", 8), operator, expressions)
 
 
-def looped(
+def add_loops(
     builder: Any,
     operator: str,
     operands: Sequence[Any],
@@ -164,7 +164,7 @@ def looped(
     body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
     macs: int,
 ) -> Any:
-    """As :func:`added`, for loops that are written out, with several results: their tuple.
+    """As :func:`add_function`, for loops that are written out, with several results: their tuple.
 
     Args:
         scratch: name to shape and element type of what the function needs while it runs.
@@ -184,12 +184,12 @@ def looped(
     outputs = te.extern(
         [shape for shape, _ in kinds], tensors, statements, dtype=[dtype for _, dtype in kinds], name="output"
     )
-    function = written_out(te.create_prim_func([*tensors, *outputs[: len(results)]]))
-    function = described(function, operator, [None] * len(tensors), macs)
-    return called(builder, function, operator, expressions, len(results))
+    function = expand_helpers(te.create_prim_func([*tensors, *outputs[: len(results)]]))
+    function = describe(function, operator, [None] * len(tensors), macs)
+    return call_function(builder, function, operator, expressions, len(results))
 
 
-def called(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
+def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
     """Add a function and call it: the result's variable, or that of a tuple of several."""
     # The module names it.
     function = function.without_attr("global_symbol")

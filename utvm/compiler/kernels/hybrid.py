@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tvm import relax, te, tirx
 
 from utvm.compiler.kernels.arithmetic import number
-from utvm.compiler.kernels.functions import called, described
+from utvm.compiler.kernels.functions import call_function, describe
 from utvm.compiler.kernels.use import Use
 from utvm.errors import CompileError
 
@@ -40,7 +40,7 @@ def is_hybrid(use: Use) -> bool:
     return use.dtype(0) == "float32" and use.dtype(1) == "int8" and use.result.dtype == "float32"
 
 
-def quantised(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> Quantised:
+def quantise_rows(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> Quantised:
     """Quantise a tensor while the model runs.
 
     Args:
@@ -57,8 +57,8 @@ def quantised(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> 
     else:
         outputs = _asymmetric(source, low, high, rows, size)
     name = "quantize_rows" if symmetric else "quantize_rows_with_zeros"
-    function = described(te.create_prim_func([source, *outputs]), name, [None])
-    made = called(use.builder, function, name, [data], len(outputs))
+    function = describe(te.create_prim_func([source, *outputs]), name, [None])
+    made = call_function(use.builder, function, name, [data], len(outputs))
     parts = [use.builder.emit(relax.TupleGetItem(made, place)) for place in range(len(outputs))]
     return Quantised(parts[0], parts[1], None if symmetric else parts[2])
 

@@ -15,7 +15,7 @@ from tvm import te
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.curves import curve
 from utvm.compiler.kernels.elementwise import absolute, relu, relu6
-from utvm.compiler.kernels.functions import Shape, described, with_one_loop
+from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
 from utvm.compiler.kernels.quantities import Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader, operator_name
 from utvm.compiler.kernels.records import Computation, Int8, Operator
@@ -84,7 +84,7 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
 
 @dataclass(frozen=True)
 class Lookup(Computation):
-    """A function of one int8 number, tabulated.
+    """A function of one int8 number, tabulate.
 
     Attributes:
         shape: of input and output.
@@ -97,20 +97,20 @@ class Lookup(Computation):
     name: str
 
 
-def looked_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
-    """Add the node of a tabulated function."""
+def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
+    """Add the node of a tabulate function."""
     shape = view.base.shape
     return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
 
 
-def requantized(reader: Reader, real: Real, target: Quantity, name: str) -> View:
+def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> View:
     """The integers of a dequantised tensor with another scale and zero point."""
     if real.quantity == target:
         return real.view
-    return looked_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)
+    return look_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)
 
 
-def tabulated(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
+def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
     """Add the node of any function of one number; None if an expression is no such function."""
     found = _leaves(reader, expression)
     if len(found) != 1:
@@ -120,7 +120,7 @@ def tabulated(reader: Reader, expression: Any, target: Quantity, name: str) -> V
     if real is None or shape_of(expression.ty) != real.view.shape:
         return None
     table, operator = _table(reader, expression, leaf, real.quantity, target)
-    return None if table is None else looked_up(reader, real.view, table, operator, name)
+    return None if table is None else look_up(reader, real.view, table, operator, name)
 
 
 def _table(
@@ -135,7 +135,7 @@ def _table(
         table = tanh(source, target)
     elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
         table = leaky_relu(source, target, float(call.attrs.alpha))
-    elif (x := _hard_swished(reader, expression)) is not None and x.same_as(leaf):
+    elif (x := _hard_swish_operand(reader, expression)) is not None and x.same_as(leaf):
         table, operator = hard_swish(source, target), "relax.hard_swish"
     if table is None:
         table = _of_reals(lambda x: _evaluate(reader, expression, x), source, target, exact=True)
@@ -155,7 +155,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         raise Unfit("it is no number for some of its inputs")
 
     def build(reader: Reader, arguments: Sequence[Any], tensor: str) -> View:
-        return looked_up(reader, use.real(reader, arguments).view, table, name.lower(), tensor)
+        return look_up(reader, use.real(reader, arguments).view, table, name.lower(), tensor)
 
     return use.layer(build, operands, use.input(0).shape)
 
@@ -302,21 +302,21 @@ def _leaves(reader: Reader, expression: Any) -> list[Any]:
     return list(found.values()) if visit(expression) else []
 
 
-def _hard_swished(reader: Reader, expression: Any) -> Any | None:
+def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:
     """The tensor x, if an expression is ``x * clip(x + 3, 0, 6) / 6``."""
-    division = _called(reader, expression, "relax.divide")
-    product = _called(reader, division.args[0], "relax.multiply") if division is not None else None
+    division = _call_of(reader, expression, "relax.divide")
+    product = _call_of(reader, division.args[0], "relax.multiply") if division is not None else None
     if division is None or product is None or _number(division.args[1]) != 6:
         return None
-    limited = _called(reader, product.args[1], "relax.clip")
-    shifted = _called(reader, limited.args[0], "relax.add") if limited is not None else None
+    limited = _call_of(reader, product.args[1], "relax.clip")
+    shifted = _call_of(reader, limited.args[0], "relax.add") if limited is not None else None
     if limited is None or shifted is None or [float(item.value) for item in limited.args[1:]] != [0, 6]:
         return None
     x = product.args[0]
     return x if shifted.args[0].same_as(x) and _number(shifted.args[1]) == 3 else None
 
 
-def _called(reader: Reader, expression: Any, name: str) -> Any | None:
+def _call_of(reader: Reader, expression: Any, name: str) -> Any | None:
     call = reader.call(expression)
     return call if operator_name(call) == name else None
 
@@ -376,7 +376,7 @@ def _make(record: Lookup, _: Target | None) -> Operator:
     table = te.placeholder((256,), "int8", "table")
     output = te.compute(record.shape, lambda *at: table[data[at].astype("int32") + 128], "output")
     function = with_one_loop(te.create_prim_func([data, table, output]))
-    return Operator(described(function, f"{record.name}_int8", [0]), (record.table,), (0,))
+    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,), (0,))
 
 
 KERNEL = Kernel({Lookup: _make}, tflite=dict.fromkeys((*_TFLITE, *_LIMITS, "LEAKY_RELU", "RSQRT"), _tflite))

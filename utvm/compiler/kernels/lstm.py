@@ -13,15 +13,15 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import clamped, narrow_multiplier, number, rescaled, rescaled_wide
-from utvm.compiler.kernels.curves import between, mirrored, sigmoid_table
-from utvm.compiler.kernels.functions import looped
+from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
+from utvm.compiler.kernels.curves import between, mirror, sigmoid_table
+from utvm.compiler.kernels.functions import add_loops
 from utvm.compiler.kernels.hybrid import (
     asymmetric_step,
     asymmetric_zero,
     integer,
     one_scale,
-    quantised,
+    quantise_rows,
     symmetric_inverse,
     symmetric_scale,
     symmetric_size,
@@ -109,7 +109,7 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
 
     macs = states * sizes.steps * 4 * (sizes.depth + units)
     name = f"lstm_{cell.name}"
-    return looped(use.builder, name, [*given, *arrays], use.outputs, scratch, body, macs)
+    return add_loops(use.builder, name, [*given, *arrays], use.outputs, scratch, body, macs)
 
 
 def _run(
@@ -128,7 +128,7 @@ def _run(
         state[at] = old_cell[at]
     with building.serial(0, sizes.batches) as batch, building.serial(0, sizes.steps) as step:
         place = sizes.place(batch, step)
-        kept, first = cell.begun(hidden, batch * units, place, tables, own)
+        kept, first = cell.begin(hidden, batch * units, place, tables, own)
         for gate in range(4):
             with building.serial(0, units) as unit:
                 row = number(gate * units) + unit
@@ -169,7 +169,7 @@ class _Cell:
     def scratch(self, units: int) -> dict[str, tuple[tuple[int, ...], str]]:
         return {}
 
-    def begun(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
+    def begin(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
         return hidden, first
 
 
@@ -211,9 +211,11 @@ class _HybridCell(_FloatCell):
         self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
         rows = sizes.batches * sizes.steps
         flat = use.builder.emit(relax.op.reshape(data, (rows, sizes.depth)))
-        made = quantised(use, flat, rows, sizes.depth, symmetric=self._symmetric)
-        self.numbers = made.numbers
-        self.tables = (made.scales,) if made.zeros is None else (made.scales, made.zeros)
+        rows_quantised = quantise_rows(use, flat, rows, sizes.depth, symmetric=self._symmetric)
+        self.numbers = rows_quantised.numbers
+        self.tables = (rows_quantised.scales,)
+        if rows_quantised.zeros is not None:
+            self.tables += (rows_quantised.zeros,)
         self._steps: list[Any] = []
 
     def scratch(self, units: int) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -225,7 +227,7 @@ class _HybridCell(_FloatCell):
             "zero": ((1,), "int32"),
         }
 
-    def begun(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
+    def begin(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
         ends, kept, scale = own["ends"], own["kept"], own["scale"]
         units = int(kept.shape[0])
         ends[0] = hidden[first]
@@ -301,16 +303,16 @@ class _IntegerCell(_Cell):
 
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         parts = [
-            clamped(self._rescaled(item, real), *_INT16, "int32")
+            clamp_value(self._rescale(item, real), *_INT16, "int32")
             for item, real in zip((total + bias, recurrent), self._reals[gate], strict=True)
         ]
-        return clamped(parts[0] + parts[1], *_INT16, "int32")
+        return clamp_value(parts[0] + parts[1], *_INT16, "int32")
 
-    def _rescaled(self, total: Any, real: float) -> Any:
+    def _rescale(self, total: Any, real: float) -> Any:
         if not self._wide:
-            return rescaled(total, real)
+            return rescale_value(total, real)
         multiplier, shift = narrow_multiplier(real)
-        return rescaled_wide(total, number(multiplier, "int64"), number(shift, "int64"))
+        return rescale_wide(total, number(multiplier, "int64"), number(shift, "int64"))
 
     def curve(self, value: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
         return self._curve(value * number(3), logistic, tables, own)
@@ -318,22 +320,24 @@ class _IntegerCell(_Cell):
     def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
         own[0] = scaled
         own[1] = between(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
-        return mirrored(own[0], own[1], logistic)
+        return mirror(own[0], own[1], logistic)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])
-        kept = clamped(rescaled(forget * state.astype("int32"), self._forget), *_INT16, "int32")
-        new = clamped(rescaled(entered * candidate, self._input), *_INT16, "int32")
+        kept = clamp_value(rescale_value(forget * state.astype("int32"), self._forget), *_INT16, "int32")
+        new = clamp_value(rescale_value(entered * candidate, self._input), *_INT16, "int32")
         bounds = (-self._clip, self._clip) if self._clip else _INT16
-        return clamped(clamped(kept + new, *_INT16, "int32"), *bounds, "int16")
+        return clamp_value(clamp_value(kept + new, *_INT16, "int32"), *bounds, "int16")
 
     def result(self, state: Any, gate: Any, tables: Sequence[Any], own: Any) -> Any:
         rounding = number(1 << (self._places - 1) if self._places else 0)
         scaled = tirx.shift_right(state.astype("int32") * number(self._factor) + rounding, number(self._places))
         curved = self._curve(scaled, False, tables, own)
-        value = rescaled(curved.astype("int32") * gate.astype("int32"), self._hidden) + number(self.hidden_zero)
+        value = rescale_value(curved.astype("int32") * gate.astype("int32"), self._hidden) + number(
+            self.hidden_zero
+        )
         info = np.iinfo(self._kind)
-        return clamped(value, int(info.min), int(info.max), self._kind)
+        return clamp_value(value, int(info.min), int(info.max), self._kind)
 
 
 KERNEL = Kernel(tflite={"UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm})

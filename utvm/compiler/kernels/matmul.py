@@ -10,8 +10,8 @@ from tvm import relax, te
 
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import broadcast, number
-from utvm.compiler.kernels.functions import added
-from utvm.compiler.kernels.hybrid import is_hybrid, quantised
+from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.hybrid import is_hybrid, quantise_rows
 from utvm.compiler.kernels.sums import float_ending, hybrid_ending, integer_ending
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.errors import CompileError
@@ -29,14 +29,14 @@ def _product(use: Use, operands: list[Any]) -> Any:
     options = use.options(tflite.BatchMatMulOptions)
     rank, given = len(left.shape), operands[0]
     lines = (*left.shape[:-2], *(left.shape[:-3:-1] if options.AdjX() else left.shape[-2:]))
-    depth = _matched(lines, right.shape, result.shape, turned_right=options.AdjY())
+    depth = _match(lines, right.shape, result.shape, turned_right=options.AdjY())
     turned = options.AdjX() and not hybrid
     if hybrid:
         rows, kind = left.size // max(depth, 1), "int32"
         if options.AdjX():
             given = use.builder.emit(relax.op.permute_dims(given, [*range(rank - 2), rank - 1, rank - 2]))
         flat = use.builder.emit(relax.op.reshape(given, (rows, depth)))
-        own = quantised(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
+        own = quantise_rows(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
         given = use.builder.emit(relax.op.reshape(own.numbers, lines))
         ending = hybrid_ending(use, own, result.shape[-1], tflite.ActivationFunctionType.NONE)
     elif kind == "float32":
@@ -58,15 +58,15 @@ def _product(use: Use, operands: list[Any]) -> Any:
             value = (a.astype("int32") - zero) * (b.astype("int32") - zero_of(right))
             return te.sum(value.astype(kind), axis=[inner])
 
-        def ended(*at: Any) -> Any:
+        def end(*at: Any) -> Any:
             channel = at[-1] if hybrid else number(0)
             return ending.apply(sums[at], tables, channel, _row(lines, at))
 
         sums = te.compute(result.shape, total, "accumulator")
-        return te.compute(result.shape, ended, "output")
+        return te.compute(result.shape, end, "output")
 
     name = f"batch_matmul_{'hybrid' if hybrid else left.dtype}"
-    return added(use.builder, name, [given, operands[1], *ending.tables], compute, macs=result.size * depth)
+    return add_function(use.builder, name, [given, operands[1], *ending.tables], compute, macs=result.size * depth)
 
 
 def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
@@ -76,7 +76,7 @@ def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:
     return row
 
 
-def _matched(left: Sequence[int], right: Sequence[int], result: Sequence[int], *, turned_right: bool) -> int:
+def _match(left: Sequence[int], right: Sequence[int], result: Sequence[int], *, turned_right: bool) -> int:
     if min(len(left), len(right)) < 2:
         raise CompileError(f"the shapes {tuple(left)} and {tuple(right)} are no matrices")
     columns, depth = right[-2:] if turned_right else right[:-3:-1]

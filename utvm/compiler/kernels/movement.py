@@ -10,8 +10,8 @@ import tflite
 from tvm import relax, te, tirx
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import clamped, number, rescaled
-from utvm.compiler.kernels.functions import added, checked
+from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
+from utvm.compiler.kernels.functions import add_checked_function, add_function
 from utvm.compiler.kernels.use import Use, limits, scale_of, zero_of
 from utvm.errors import CompileError
 
@@ -24,7 +24,7 @@ def _element(tensor: Any, *indices: Any) -> Any:
     return tensor[indices]
 
 
-def _gathered(use: Use, operand: Any, places: dict[int, Array]) -> Any:
+def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
     """Take along dimensions the elements at places that are known."""
     tables = [np.asarray(table, np.int32) for table in places.values()]
     axes = list(places)
@@ -38,7 +38,7 @@ def _gathered(use: Use, operand: Any, places: dict[int, Array]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, use.operator.name.lower(), [operand, *tables], compute)
+    return add_function(use.builder, use.operator.name.lower(), [operand, *tables], compute)
 
 
 def _mirror(use: Use, operands: list[Any]) -> Any:
@@ -54,7 +54,7 @@ def _mirror(use: Use, operands: list[Any]) -> Any:
             inner = np.arange(-before, extent + after)
             inner = np.where(inner < 0, -inner - 1 + skipped, inner)
             places[axis] = np.where(inner >= extent, 2 * extent - 1 - skipped - inner, inner)
-    return _gathered(use, operands[0], places)
+    return _gather_along(use, operands[0], places)
 
 
 def _nearest(use: Use, operands: list[Any]) -> Any:
@@ -72,7 +72,7 @@ def _nearest(use: Use, operands: list[Any]) -> Any:
         reals = (np.arange(wanted, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
         whole = np.floor(reals + np.float32(0.5)) if corners else np.floor(reals)
         places[axis] = np.clip(whole.astype(np.int64), 0, extent - 1)
-    return _gathered(use, operands[0], places)
+    return _gather_along(use, operands[0], places)
 
 
 def _between(extent: int, wanted: int, corners: bool, half: bool) -> tuple[Array, Array, Array]:
@@ -120,7 +120,7 @@ def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
+    return add_function(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 
 
 def _bilinear(use: Use, operands: list[Any]) -> Any:
@@ -165,7 +165,7 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, rounded, "output")
 
-    return added(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
+    return add_function(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 
 
 def _spatial(use: Use) -> tuple[list[int], Array]:
@@ -196,7 +196,7 @@ def _space_to_batch(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, "space_to_batch", operands[:1], compute)
+    return add_function(use.builder, "space_to_batch", operands[:1], compute)
 
 
 def _batch_to_space(use: Use, operands: list[Any]) -> Any:
@@ -214,7 +214,7 @@ def _batch_to_space(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, "batch_to_space", operands[:1], compute)
+    return add_function(use.builder, "batch_to_space", operands[:1], compute)
 
 
 def _gather(use: Use, operands: list[Any]) -> Any:
@@ -232,7 +232,7 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return checked(use.builder, "gather", operands[:2], compute)
+    return add_checked_function(use.builder, "gather", operands[:2], compute)
 
 
 def _gather_nd(use: Use, operands: list[Any]) -> Any:
@@ -249,7 +249,7 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return checked(use.builder, "gather_nd", operands[:2], compute)
+    return add_checked_function(use.builder, "gather_nd", operands[:2], compute)
 
 
 def _lookup(use: Use, operands: list[Any]) -> Any:
@@ -268,7 +268,7 @@ def _lookup(use: Use, operands: list[Any]) -> Any:
 
         return te.compute(use.result.shape, at, "output")
 
-    return checked(use.builder, "embedding_lookup", operands, compute)
+    return add_checked_function(use.builder, "embedding_lookup", operands, compute)
 
 
 def _update(use: Use, operands: list[Any]) -> Any:
@@ -290,7 +290,7 @@ def _update(use: Use, operands: list[Any]) -> Any:
 
     if not whole:
         return operands[1]
-    return checked(use.builder, "dynamic_update_slice", operands, compute)
+    return add_checked_function(use.builder, "dynamic_update_slice", operands, compute)
 
 
 def _cumsum(use: Use, operands: list[Any]) -> Any:
@@ -304,7 +304,7 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     quantised = data.dtype == "int8"
     value = operands[0]
     if quantised:
-        value = added(use.builder, "cumsum_terms", [value], lambda item: _terms(use, item))
+        value = add_function(use.builder, "cumsum_terms", [value], lambda item: _terms(use, item))
     if options.Exclusive():
         # Each sum ends before its own term: a zero goes in where the sums begin, and the last term out.
         begin = 1 if options.Reverse() else 0
@@ -327,17 +327,19 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
 
     def ending(sums: Any) -> Any:
         def at(*index: Any) -> Any:
-            return clamped(rescaled(sums[index] + number(start), real) + zero_of(result), *limits(0, result))
+            return clamp_value(
+                rescale_value(sums[index] + number(start), real) + zero_of(result), *limits(0, result)
+            )
 
         return te.compute(result.shape, at, "output")
 
-    return added(use.builder, "cumsum_int8", [sums], ending)
+    return add_function(use.builder, "cumsum_int8", [sums], ending)
 
 
 def _terms(use: Use, data: Any) -> Any:
     def at(*index: Any) -> Any:
         value = data[index].astype("int32") - zero_of(use.input(0))
-        return rescaled(tirx.shift_left(value, number(_CUMSUM_SHIFT)), 0.5)
+        return rescale_value(tirx.shift_left(value, number(_CUMSUM_SHIFT)), 0.5)
 
     return te.compute(use.result.shape, at, "output")
 
@@ -370,7 +372,7 @@ def _broadcast_args(use: Use, operands: list[Any]) -> Any:
 
         return te.compute((count,), at, "output")
 
-    return added(use.builder, "broadcast_args", operands, compute)
+    return add_function(use.builder, "broadcast_args", operands, compute)
 
 
 def _cast(use: Use, operands: list[Any]) -> Any:

@@ -10,9 +10,9 @@ import tflite
 from tvm import te, tirx
 
 from utvm.compiler.kernels import Kernel, Unfit
-from utvm.compiler.kernels.arithmetic import clamped, number
-from utvm.compiler.kernels.functions import described, with_sum_in_place
-from utvm.compiler.kernels.lookup import requantized
+from utvm.compiler.kernels.arithmetic import clamp_value, number
+from utvm.compiler.kernels.functions import describe, with_sum_in_place
+from utvm.compiler.kernels.lookup import requantize_view
 from utvm.compiler.kernels.nodes import Value
 from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Real, View
@@ -72,7 +72,7 @@ def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: st
     layout = str(attributes.layout)
     if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
         raise Unfit(f"the data layout {layout} is not supported in integers")
-    data = reader.arranged(view, [layout.index(letter) for letter in "NHWC"])
+    data = reader.arrange(view, [layout.index(letter) for letter in "NHWC"])
     average = str(call.op.name) == "relax.nn.avg_pool2d"
     padding = [int(value) for value in attributes.padding]
     if average and any(padding) and bool(attributes.count_include_pad):
@@ -101,7 +101,7 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
         # It is rounded to a step of its numbers, which would be several of the result's.
         raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
     view = pool(reader, call, real.view, shape_of(core.ty), name)
-    return requantized(reader, Real(view, real.quantity), goal.quantity, name)
+    return requantize_view(reader, Real(view, real.quantity), goal.quantity, name)
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -173,7 +173,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
         info = np.iinfo(record.dtype)
         if (record.low, record.high) == (info.min, info.max):
             return value.astype(record.dtype)
-        return clamped(value, record.low, record.high, record.dtype)
+        return clamp_value(value, record.low, record.high, record.dtype)
 
     output = te.compute(shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
@@ -181,7 +181,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
     # Before a pixel's first number is written, all numbers before it are written; the numbers that are still to be
     # read begin with the first one of this window or a later one.
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(described(function, name, overlap), (), overlap)
+    return Operator(describe(function, name, overlap), (), overlap)
 
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:

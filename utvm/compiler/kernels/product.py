@@ -9,7 +9,7 @@ import numpy as np
 import tflite
 
 from utvm.compiler.kernels import Kernel, fixed_point
-from utvm.compiler.kernels.arithmetic import clamped, rescaled
+from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
 from utvm.compiler.kernels.quantities import Goal, Real, View
 from utvm.compiler.kernels.reader import Reader
@@ -47,7 +47,7 @@ class Product(Computation):
 
 def _multiply(reader: Reader, reals: Sequence[Real], goal: Goal, name: str, dtype: str = "int8") -> View:
     first, second = reals
-    views, order = reader.aligned([first.view, second.view])
+    views, order = reader.align([first.view, second.view])
     record = Product(
         (views[0].shape or (1,), views[1].shape or (1,)),
         (first.quantity.zero, second.quantity.zero),
@@ -81,8 +81,8 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 
 def _make(record: Product, _: Target | None) -> Operator:
     def element(a: Any, b: Any) -> Any:
-        value = rescaled((a - record.zeros[0]) * (b - record.zeros[1]), record.output) + record.output_zero
-        return clamped(value, record.low, record.high, record.dtype)
+        value = rescale_value((a - record.zeros[0]) * (b - record.zeros[1]), record.output) + record.output_zero
+        return clamp_value(value, record.low, record.high, record.dtype)
 
     return binary("multiply", record.shapes, element, record.dtype)
 

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.functions import Shape, described, with_one_loop
+from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
 from utvm.compiler.kernels.records import Computation, Operator
 from utvm.compiler.target import Target
 
@@ -31,7 +31,7 @@ class Rounding(Computation):
     rounding: str
 
 
-def _rounded(real: Any, record: Rounding) -> Any:
+def _round_element(real: Any, record: Rounding) -> Any:
     limits = np.iinfo(record.target)
     steps = tirx.call_pure_extern("float32", record.rounding, real / tirx.FloatImm("float32", record.scale))
     low, high = (tirx.FloatImm("float32", float(limit - record.zero)) for limit in (limits.min, limits.max))
@@ -43,11 +43,11 @@ def _round(record: Rounding, _: Target | None) -> Operator:
     data = te.placeholder(record.shape, "float32", "data")
 
     def compute(*at: Any) -> Any:
-        return _rounded(data[at], record)
+        return _round_element(data[at], record)
 
     output = te.compute(record.shape, compute, "output")
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(described(function, f"quantize_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"quantize_{record.target}", [0]), (), (0,))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _shift(record: Shift, _: Target | None) -> Operator:
         record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
     )
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(described(function, f"shift_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"shift_{record.target}", [0]), (), (0,))
 
 
 KERNEL = Kernel({Rounding: _round, Shift: _shift})

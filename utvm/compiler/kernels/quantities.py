@@ -108,7 +108,7 @@ def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -
     return Quantity(float(np.float32(scales.ravel()[0])), zero)
 
 
-def dequantised(
+def dequantise(
     numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32], zeros: npt.NDArray[Any], axis: int
 ) -> Constants:
     """A constant tensor of quantised numbers.

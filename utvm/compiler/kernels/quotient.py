@@ -8,8 +8,8 @@ import tflite
 from tvm import te, tirx
 
 from utvm.compiler.kernels import Kernel, fixed_point
-from utvm.compiler.kernels.arithmetic import broadcast, clamped, number, rescaled_by
-from utvm.compiler.kernels.functions import added
+from utvm.compiler.kernels.arithmetic import broadcast, clamp_value, number, rescale_by
+from utvm.compiler.kernels.functions import add_function
 from utvm.compiler.kernels.use import Use, limits, scale_of, zero_of
 
 
@@ -48,23 +48,23 @@ def _divide(use: Use, operands: list[Any]) -> Any:
 
         room = te.compute(shape, free, "room")
 
-        def divided(*at: Any) -> Any:
-            return rescaled_by(tirx.shift_left(value[at], room[at]), inverse[size[at]], number(0))
+        def divide(*at: Any) -> Any:
+            return rescale_by(tirx.shift_left(value[at], room[at]), inverse[size[at]], number(0))
 
-        quotient = te.compute(shape, divided, "quotient")
+        quotient = te.compute(shape, divide, "quotient")
         # That has the room and the reciprocal's point too much.
         total = te.compute(shape, lambda *at: number(shift + 1) - length[size[at]] - room[at], "total")
 
         def output(*at: Any) -> Any:
             # No more places are shifted out than 64 bits have: of a total of at least shift - 38.
             places = total[at] if shift >= -24 else tirx.max(total[at], number(-62))
-            scaled = rescaled_by(quotient[at], number(multiplier), places)
-            return clamped(scaled + number(zero_of(use.result)), *bounds)
+            scaled = rescale_by(quotient[at], number(multiplier), places)
+            return clamp_value(scaled + number(zero_of(use.result)), *bounds)
 
         return te.compute(shape, output, "output")
 
     constants = [np.array(inverses, np.int32), lengths]
-    return added(use.builder, "divide_int8", [*operands, *constants], compute)
+    return add_function(use.builder, "divide_int8", [*operands, *constants], compute)
 
 
 KERNEL = Kernel(tflite={"DIV": _divide})

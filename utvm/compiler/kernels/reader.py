@@ -14,7 +14,7 @@ from tvm import relax
 
 from utvm.compiler.kernels.nodes import Native, Node, Value, tensor_type
 from utvm.compiler.kernels.quantisation import Shift
-from utvm.compiler.kernels.quantities import Constants, Real, View, dequantised, quantity_of
+from utvm.compiler.kernels.quantities import Constants, Real, View, dequantise, quantity_of
 from utvm.compiler.kernels.records import Computation
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.tvm_types import dtype_of, shape_of
@@ -116,15 +116,15 @@ class Reader:
         key = hash(expression)
         if key not in self._values:
             view = self._views[key]
-            value = self.arranged(view)
+            value = self.arrange(view)
             if view.unsigned:
                 value = self.add(Shift(value.shape, "int8", "uint8"), [value], value.name, value.shape, "uint8")
             self._values[key] = value
         return self._values[key]
 
-    def arranged(self, view: View, axes: Sequence[int] | None = None) -> Value:
+    def arrange(self, view: View, axes: Sequence[int] | None = None) -> Value:
         """A view's tensor, its dimensions in the model's order, or transposed by axes from there."""
-        order = composed(view.order, axes)
+        order = compose_orders(view.order, axes)
         if order is None:
             return view.base
         key = (id(view.base), order)
@@ -144,14 +144,14 @@ class Reader:
         first, second = (self.real(item) for item in call.args[:2])
         return None if first is None or second is None else (first, second)
 
-    def aligned(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
+    def align(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
         """Tensors in one layout, and that layout: the one of those which have their own."""
         orders = {view.order for view in views if view.order is not None}
         if len(orders) != 1 or any(len(view.shape) != len(views[0].shape) for view in views):
-            return [self.arranged(view) for view in views], None
+            return [self.arrange(view) for view in views], None
         (order,) = orders
         back = tuple(int(axis) for axis in np.argsort(order))
-        return [self.arranged(view, back) for view in views], order
+        return [self.arrange(view, back) for view in views], order
 
     # New nodes.
 
@@ -188,7 +188,7 @@ class Reader:
 
         def build(inputs: Sequence[Any]) -> Any:
             replaced = {hash(item): value for item, value in zip(known, inputs, strict=True)}
-            return _substituted(call, replaced)
+            return _substitute(call, replaced)
 
         operator = str(getattr(getattr(call, "op", None), "name", ""))
         inputs = tuple(self.value(item) for item in known)
@@ -227,7 +227,7 @@ class Reader:
             return
         dtype = dtype_of(numbers.ty)
         if array is not None and dtype in (*_EIGHT_BITS, "int32"):
-            self._constants[hash(variable)] = dequantised(array, scales, zeros, int(call.attrs.axis))
+            self._constants[hash(variable)] = dequantise(array, scales, zeros, int(call.attrs.axis))
         quantity = quantity_of(scales, zeros, dtype) if dtype in _EIGHT_BITS else None
         if quantity is not None:
             self.set_real(variable, Real(replace(self.view(numbers), unsigned=False), quantity))
@@ -275,7 +275,7 @@ def operator_name(call: Any) -> str:
     return str(getattr(getattr(call, "op", None), "name", ""))
 
 
-def composed(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:
+def compose_orders(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:
     """One order for a transposition after another; None for one that changes nothing."""
     if axes is None:
         return order
@@ -297,14 +297,14 @@ def _transposition(shape: Sequence[int], order: tuple[int, ...]) -> Native:
     return Native(lambda inputs: relax.op.permute_dims(inputs[0], order), "relax.permute_dims")
 
 
-def _substituted(expression: Any, replaced: dict[int, Any]) -> Any:
+def _substitute(expression: Any, replaced: dict[int, Any]) -> Any:
     if hash(expression) in replaced and isinstance(expression, tvm.ir.Var):
         return replaced[hash(expression)]
     if isinstance(expression, tvm.ir.Tuple):
-        return tvm.ir.Tuple([_substituted(field, replaced) for field in expression.fields])
+        return tvm.ir.Tuple([_substitute(field, replaced) for field in expression.fields])
     if isinstance(expression, tvm.ir.TupleGetItem):
-        return relax.TupleGetItem(_substituted(expression.tuple_value, replaced), int(expression.index))
+        return relax.TupleGetItem(_substitute(expression.tuple_value, replaced), int(expression.index))
     if isinstance(expression, tvm.ir.Call):
-        arguments = [_substituted(argument, replaced) for argument in expression.args]
+        arguments = [_substitute(argument, replaced) for argument in expression.args]
         return relax.Call(expression.op, arguments, expression.attrs, expression.ty_args)
     return expression

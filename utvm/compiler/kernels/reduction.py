@@ -10,8 +10,8 @@ import tflite
 from tvm import relax, te
 
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
-from utvm.compiler.kernels.arithmetic import clamped, rescaled
-from utvm.compiler.kernels.functions import described, with_sum_in_place
+from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
+from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.nodes import Native
 from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View
@@ -24,7 +24,7 @@ from utvm.compiler.tvm_types import shape_of
 
 @dataclass(frozen=True)
 class Reduction(Computation):
-    """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
+    """The sum over some dimensions, rescale_value: TensorFlow Lite's MEAN and SUM.
 
     Attributes:
         shape: of the input.
@@ -63,10 +63,10 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
         rank = len(real.view.shape)
         every = call.attrs.axis is None
         axes = list(range(rank)) if every else sorted({int(axis) % rank for axis in call.attrs.axis})
-    return _reduced(reader, axes, operator_name(call) != "relax.sum", real, goal.quantity, shape, name)
+    return _reduce(reader, axes, operator_name(call) != "relax.sum", real, goal.quantity, shape, name)
 
 
-def _reduced(
+def _reduce(
     reader: Reader,
     axes: list[int],
     mean: bool,
@@ -91,7 +91,7 @@ def _reduced(
     if view.shape == shape:
         return view
     flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-    return View(reader.native(flat, [reader.arranged(view)], name, shape, dtype))
+    return View(reader.native(flat, [reader.arrange(view)], name, shape, dtype))
 
 
 def _axes(use: Use) -> list[int]:
@@ -107,7 +107,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
         real = use.real(reader, arguments)
-        return _reduced(reader, axes, use.operator.name == "MEAN", real, target, use.result.shape, name, dtype)
+        return _reduce(reader, axes, use.operator.name == "MEAN", real, target, use.result.shape, name, dtype)
 
     shape = [extent for axis, extent in enumerate(use.input(0).shape) if axis not in axes]
     return use.layer(build, operands[:1], shape)
@@ -132,13 +132,13 @@ def _make(record: Reduction, _: Target | None) -> Operator:
     info = np.iinfo(record.dtype)
 
     def result(*at: Any) -> Any:
-        value = rescaled(accumulator[at] + record.bias, record.factor) + record.output_zero
-        return clamped(value, info.min, info.max, record.dtype)
+        value = rescale_value(accumulator[at] + record.bias, record.factor) + record.output_zero
+        return clamp_value(value, info.min, info.max, record.dtype)
 
     output = te.compute(record.output_shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]))
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(described(function, f"reduce_{record.dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"reduce_{record.dtype}", overlap), (), overlap)
 
 
 def _reads(record: Reduction) -> list[int]:

@@ -9,9 +9,9 @@ import tflite
 from tvm import relax, te
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import clamped, rescaled
-from utvm.compiler.kernels.functions import added
-from utvm.compiler.kernels.lookup import looked_up, requantisation, requantized
+from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
+from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_view
 from utvm.compiler.kernels.nodes import Native, Value
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import View
@@ -51,26 +51,26 @@ def _quantize(use: Use, operands: list[Any]) -> Any:
         target = use.goal().quantity
 
         def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
-            return requantized(reader, use.real(reader, arguments), target, name)
+            return requantize_view(reader, use.real(reader, arguments), target, name)
 
         return use.layer(build, operands, use.input(0).shape)
     real = float(np.float64(scale_of(use.input(0))) / np.float64(scale_of(use.result)))
 
     def element(data: Any) -> Any:
         def at(*place: Any) -> Any:
-            value = rescaled(data[place].astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
-            return value if kinds[1] == "int32" else clamped(value, *limits(0, use.result), kinds[1])
+            value = rescale_value(data[place].astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
+            return value if kinds[1] == "int32" else clamp_value(value, *limits(0, use.result), kinds[1])
 
         return te.compute(use.result.shape, at, "output")
 
-    return added(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, element, in_place=True)
+    return add_function(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, element, in_place=True)
 
 
-def concatenated(reader: Reader, views: Sequence[View], axis: int, name: str) -> View:
+def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> View:
     """Add the node that joins tensors of one quantity."""
     orders = {view.order for view in views}
     order = orders.pop() if len(orders) == 1 else None
-    parts = [view.base if order is not None else reader.arranged(view) for view in views]
+    parts = [view.base if order is not None else reader.arrange(view) for view in views]
     along = axis % len(parts[0].shape)
     along = along if order is None else order[along]
     shape = list(parts[0].shape)
@@ -100,7 +100,7 @@ def _join(use: Use, operands: list[Any]) -> Any:
         reals = [use.real(reader, arguments, count) for count in range(len(arguments))]
         if goal.is_limited:
             views = [
-                looked_up(
+                look_up(
                     reader,
                     real.view,
                     requantisation(real.quantity, goal.quantity, goal.low, goal.high),
@@ -110,8 +110,8 @@ def _join(use: Use, operands: list[Any]) -> Any:
                 for real in reals
             ]
         else:
-            views = [requantized(reader, real, goal.quantity, name) for real in reals]
-        return concatenated(reader, views, axis, name)
+            views = [requantize_view(reader, real, goal.quantity, name) for real in reals]
+        return concatenate(reader, views, axis, name)
 
     shape = list(use.input(0).shape)
     shape[axis] = sum(use.input(count).shape[axis] for count in range(len(operands)))
@@ -130,17 +130,17 @@ def _join_unsigned(use: Use, operands: list[Any], axis: int) -> Any:
         steps = np.copysign(np.floor(np.abs(reals.astype(np.float64)) + 0.5), reals).astype(np.int64)
         table = np.clip(steps + zero, 0, 255).astype(np.uint8)
         alike = scale_of(tensor) == own and zero_of(tensor) == zero
-        parts.append(operand if alike else _looked_up(use, operand, table))
+        parts.append(operand if alike else _look_up(use, operand, table))
     return relax.op.concat([use.builder.emit(part) for part in parts], axis=axis)
 
 
-def _looked_up(use: Use, operand: Any, table: Any) -> Any:
+def _look_up(use: Use, operand: Any, table: Any) -> Any:
     shape = shape_of(operand.ty)
 
     def compute(data: Any, entries: Any) -> Any:
         return te.compute(shape, lambda *at: entries[data[at].astype("int32")], "output")
 
-    return added(use.builder, "requantize_uint8", [operand, table], compute, in_place=True)
+    return add_function(use.builder, "requantize_uint8", [operand, table], compute, in_place=True)
 
 
 KERNEL = Kernel(tflite={"QUANTIZE": _quantize, "CONCATENATION": _join})

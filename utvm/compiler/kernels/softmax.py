@@ -12,8 +12,8 @@ import tflite
 from tvm import relax, s_tir, te, tirx
 
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
-from utvm.compiler.kernels.arithmetic import clamped, number, rescaled
-from utvm.compiler.kernels.functions import called, described
+from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
+from utvm.compiler.kernels.functions import call_function, describe
 from utvm.compiler.kernels.nodes import Value
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader, operator_name
@@ -66,7 +66,7 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
 
 
 def _add(reader: Reader, real: Real, beta: float, name: str, target: str = "int8") -> Value:
-    data = reader.arranged(real.view)
+    data = reader.arrange(real.view)
     record = Softmax(data.shape, _exponentials(beta * real.quantity.scale), target)
     return reader.add(record, [data], name, data.shape, target)
 
@@ -144,12 +144,12 @@ def _make(record: Softmax, _: Target | None) -> Operator:
         return tirx.min(share + int(info.min), number(int(info.max))).astype(record.target)
 
     output = te.compute(record.shape, result, "output")
-    function = _scheduled(te.create_prim_func([data, table, output]), len(outer))
+    function = _schedule(te.create_prim_func([data, table, output]), len(outer))
     overlap: tuple[int | None, ...] = (0 if record.target == "int8" else None,)
-    return Operator(described(function, f"softmax_{record.target}", overlap), (record.exponentials,), overlap)
+    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,), overlap)
 
 
-def _scheduled(function: Any, outer: int) -> Any:
+def _schedule(function: Any, outer: int) -> Any:
     """Compute row by row, what belongs to a row in local variables."""
     plan = s_tir.Schedule(function)
     names = ("shift", "scale", "total", "largest")
@@ -186,8 +186,8 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
     )
 
     def exponential(row: Any, place: Any) -> Any:
-        below = rescaled(data[row, place].astype("int32") - largest[row], real) + number(32767)
-        return _looked_up(tables[0], tirx.min(tirx.max(below, number(-32768)), number(32767)))
+        below = rescale_value(data[row, place].astype("int32") - largest[row], real) + number(32767)
+        return _look_up(tables[0], tirx.min(tirx.max(below, number(-32768)), number(32767)))
 
     shares = te.compute((rows, depth), exponential, "share")
     total = te.compute((rows,), lambda row: te.sum(shares[row, along[1]], axis=along[1]), "total")
@@ -201,7 +201,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
             number(14, "int64"),
         )
         centred = shifted.astype("int32") - number((1 << 15) + (1 << 16))
-        return _looked_up(tables[1], tirx.min(tirx.max(centred, number(-32768)), number(32767)))
+        return _look_up(tables[1], tirx.min(tirx.max(centred, number(-32768)), number(32767)))
 
     inverse = te.compute((rows,), reciprocal, "inverse")
 
@@ -210,14 +210,16 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
         one = number(1, "int64")
         half = tirx.shift_right(tirx.shift_left(one, right), one)
         product = shares[row, place].astype("int64") * inverse[row].astype("int64") + half
-        return clamped(tirx.shift_right(product, right), 0, 32767, "int16")
+        return clamp_value(tirx.shift_right(product, right), 0, 32767, "int16")
 
     output = te.compute((rows, depth), result, "output")
     function = te.create_prim_func([data, *tables, output])
     flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
     constants = [relax.const(table, "int32") for table in (powers, reciprocals)]
-    function = described(function, "softmax_int16", [None] * 3)
-    return relax.op.reshape(called(use.builder, function, "softmax_int16", [flat, *constants]), use.result.shape)
+    function = describe(function, "softmax_int16", [None] * 3)
+    return relax.op.reshape(
+        call_function(use.builder, function, "softmax_int16", [flat, *constants]), use.result.shape
+    )
 
 
 def _lut(low: float, high: float, function: Any) -> npt.NDArray[np.int32]:
@@ -245,7 +247,7 @@ def _lut(low: float, high: float, function: Any) -> npt.NDArray[np.int32]:
     return np.array(entries, np.int32)
 
 
-def _looked_up(table: Any, value: Any) -> Any:
+def _look_up(table: Any, value: Any) -> Any:
     index = number(256) + tirx.shift_right(value, number(7))
     index = tirx.max(tirx.min(index, number(_LUT - 1)), number(0))
     slope = table[index + number(1)] - table[index]

@@ -15,9 +15,9 @@ import tflite
 from tvm import relax, te, tirx
 
 from utvm.compiler.kernels import Kernel, fixed_point
-from utvm.compiler.kernels.arithmetic import clamped, narrow_multiplier, number, rescaled_by, rescaled_wide
-from utvm.compiler.kernels.functions import added
-from utvm.compiler.kernels.hybrid import Quantised, hybrid_scales, is_hybrid, quantised
+from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_by, rescale_wide
+from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.hybrid import Quantised, hybrid_scales, is_hybrid, quantise_rows
 from utvm.compiler.kernels.use import Use, activation_bounds, limits, padding_before, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -65,10 +65,10 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
             total = total + read[-1][channel]
         factor = [number(table[0]) if single else read[place][channel] for place, table in enumerate(scaling)]
         if wide:
-            value = rescaled_wide(total, *(part.astype("int64") for part in factor))
+            value = rescale_wide(total, *(part.astype("int64") for part in factor))
         else:
-            value = rescaled_by(total, *factor)
-        return clamped(value + zero, *bounds, dtype)
+            value = rescale_by(total, *factor)
+        return clamp_value(value + zero, *bounds, dtype)
 
     data_zero = zero_of(use.input(2 if use.operator.name == "TRANSPOSE_CONV" else 0))
     return _Ending(tables, apply, lambda *_: data_zero, kind)
@@ -86,7 +86,7 @@ def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> 
         own, step, real = read[0][channel], read[1][batch], total.astype("float32")
         # In the order in which the kernels multiply.
         real = (real * own) * step if per_channel else real * (step * own)
-        return bounded_float(real if bias is None else real + read[-1][channel], activation)
+        return clamp_float(real if bias is None else real + read[-1][channel], activation)
 
     def data_zero(read: Sequence[Any], batch: Any) -> Any:
         return number(0) if data.zeros is None else read[2][batch]
@@ -141,7 +141,7 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
     bias = use.constant(2) if use.has(2) else None
     reals = _layer_reals(data, weights, use.result, weights.shape[channel_axis])
     ending = integer_ending(use, reals, bias, _is_wide(data, bias), options.FusedActivationFunction())
-    return _windowed(use, operands, options, channel_axis, ending)
+    return _window(use, operands, options, channel_axis, ending)
 
 
 def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
@@ -154,13 +154,13 @@ def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axi
         raise CompileError("real numbers by weights of 8 bits in groups are not supported")
     rows = data.shape[0]
     flat = use.builder.emit(relax.op.reshape(operands[0], (rows, data.size // rows)))
-    own = quantised(use, flat, rows, data.size // rows, symmetric=not per_channel)
+    own = quantise_rows(use, flat, rows, data.size // rows, symmetric=not per_channel)
     image = use.builder.emit(relax.op.reshape(own.numbers, data.shape))
     ending = hybrid_ending(use, own, channels, options.FusedActivationFunction())
-    return _windowed(use, [image, operands[1]], options, channel_axis, ending)
+    return _window(use, [image, operands[1]], options, channel_axis, ending)
 
 
-def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
+def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
     """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
     data, weights, result = use.input(0), use.input(1), use.result
     depthwise = channel_axis == 3
@@ -211,7 +211,7 @@ def _windowed(use: Use, operands: list[Any], options: Any, channel_axis: int, en
     macs = result.size * weights.shape[1] * weights.shape[2] * depth
     kind = "hybrid" if data.dtype == "float32" else data.dtype
     name = f"{'depthwise_' if depthwise else ''}conv2d_{kind}"
-    return added(use.builder, name, [*operands[:2], *ending.tables], compute, macs=macs)
+    return add_function(use.builder, name, [*operands[:2], *ending.tables], compute, macs=macs)
 
 
 def dense(use: Use, operands: list[Any]) -> Any:
@@ -228,7 +228,7 @@ def dense(use: Use, operands: list[Any]) -> Any:
     flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
     options = use.options(tflite.FullyConnectedOptions)
     if hybrid:
-        own = quantised(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
+        own = quantise_rows(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
         flat, ending = own.numbers, hybrid_ending(use, own, outputs, options.FusedActivationFunction())
     else:
         ending = _dense_ending(use, outputs, options.FusedActivationFunction())
@@ -247,7 +247,9 @@ def dense(use: Use, operands: list[Any]) -> Any:
         )
 
     name = f"dense_{'hybrid' if hybrid else data.dtype}"
-    product = added(use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth)
+    product = add_function(
+        use.builder, name, [flat, operands[1], *ending.tables], compute, macs=rows * outputs * depth
+    )
     return relax.op.reshape(product, result.shape)
 
 
@@ -317,19 +319,19 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
 
     macs = data.size * rows * columns * channels
     name = f"conv2d_transpose_{data.dtype}"
-    return added(use.builder, name, [operands[2], operands[1], *ending.tables], compute, macs=macs)
+    return add_function(use.builder, name, [operands[2], operands[1], *ending.tables], compute, macs=macs)
 
 
 def float_ending(bias: Array | None, activation: int) -> _Ending:
     """Make the ending of a layer of floats."""
 
     def apply(total: Any, tables: Sequence[Any], channel: Any, _: Any) -> Any:
-        return bounded_float(total if bias is None else total + tables[0][channel], activation)
+        return clamp_float(total if bias is None else total + tables[0][channel], activation)
 
     return _Ending(() if bias is None else (bias.astype(np.float32),), apply, lambda *_: 0, "float32")
 
 
-def bounded_float(value: Any, activation: int) -> Any:
+def clamp_float(value: Any, activation: int) -> Any:
     """A float expression limited as an activation says."""
     low, high = activation_bounds(activation)
     value = value if math.isinf(high) else tirx.min(value, tirx.FloatImm("float32", high))

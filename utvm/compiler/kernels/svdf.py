@@ -12,10 +12,10 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.arithmetic import clamped, number, rescaled
-from utvm.compiler.kernels.functions import looped
-from utvm.compiler.kernels.hybrid import Quantised, one_scale, quantised
-from utvm.compiler.kernels.sums import bounded_float
+from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
+from utvm.compiler.kernels.functions import add_loops
+from utvm.compiler.kernels.hybrid import Quantised, one_scale, quantise_rows
+from utvm.compiler.kernels.sums import clamp_float
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.errors import CompileError
 
@@ -100,13 +100,13 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
         raise CompileError(f"its bias has the shape {bias.shape}, for {units} units")
     given = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
     if hybrid:
-        entered = _entered(use, operands[0], svdf.batches, svdf.depth)
+        entered = _quantise_input(use, operands[0], svdf.batches, svdf.depth)
         given[0], given[2] = entered.numbers, use.constant(2).astype(np.float32) * np.float32(one_scale(use, 2))
         given += [entered.scales] if entered.zeros is None else [entered.scales, entered.zeros]
     macs = svdf.batches * svdf.filters * (svdf.depth + svdf.memory)
     scratch = {"sums": ((2,), svdf.sums), "products": ((1,), svdf.kind)}
     name = f"svdf_{'hybrid' if hybrid else use.dtype(0)}"
-    return looped(use.builder, name, given, use.outputs, scratch, functools.partial(svdf.run, use), macs)
+    return add_loops(use.builder, name, given, use.outputs, scratch, functools.partial(svdf.run, use), macs)
 
 
 def _read(use: Use, hybrid: bool) -> _Svdf:
@@ -121,7 +121,7 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
         raise CompileError(f"its operands' shapes are not those of {filters} filters")
     if data.dtype == "float32":
         factor = tirx.FloatImm("float32", one_scale(use, 1)) if hybrid else None
-        ending = functools.partial(bounded_float, activation=options.FusedActivationFunction())
+        ending = functools.partial(clamp_float, activation=options.FusedActivationFunction())
         sums, kind = "float32", "int32" if hybrid else "float32"
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
@@ -136,18 +136,18 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
     return _Svdf(batches, depth, filters, memory, rank, kind, sums, newest, ending)
 
 
-def _entered(use: Use, data: Any, rows: int, depth: int) -> Quantised:
+def _quantise_input(use: Use, data: Any, rows: int, depth: int) -> Quantised:
     flat = use.builder.emit(relax.op.reshape(data, (rows, depth)))
     symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
-    return quantised(use, flat, rows, depth, symmetric=symmetric)
+    return quantise_rows(use, flat, rows, depth, symmetric=symmetric)
 
 
 def _newest(use: Use, total: Any) -> Any:
     scales = [scale_of(use.input(place)) for place in (0, 1, 4)]
     state = use.input(4)
     info = np.iinfo(state.dtype)
-    value = rescaled(total, float(np.float64(scales[0] * scales[1] / scales[2])))
-    value, zero = clamped(value, int(info.min), int(info.max), "int32"), zero_of(state)
+    value = rescale_value(total, float(np.float64(scales[0] * scales[1] / scales[2])))
+    value, zero = clamp_value(value, int(info.min), int(info.max), "int32"), zero_of(state)
     if zero:
         # The kernel adds it to what it has clamped, and keeps the lowest bits of the sum.
         value = ((value + number(zero - int(info.min))) & number(int(info.max) - int(info.min))) + number(info.min)
@@ -157,7 +157,7 @@ def _newest(use: Use, total: Any) -> Any:
 def _integer_ending(use: Use) -> Any:
     real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
     # The kernels know no activation here.
-    return lambda total: clamped(rescaled(total, real) + number(zero_of(use.result)), -128, 127)
+    return lambda total: clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
 
 
 KERNEL = Kernel(tflite={"SVDF": _svdf})

@@ -57,8 +57,8 @@ def plan_memory(
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
     names = _names(graph, spans)
-    shared = _shared(graph, spans, overlaps)
-    regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pinned(memory, names))
+    shared = _share(graph, spans, overlaps)
+    regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pin(memory, names))
     blocks = {
         key: Block(names[key], key[0], regions[key], offsets[key], span.size, span.first, span.last)
         for key, span in spans.items()
@@ -67,7 +67,7 @@ def plan_memory(
     for block in blocks.values():
         taken[block.region] = max(taken[block.region], block.offset + block.size)
     keys = list(spans)
-    return Plan(blocks, taken, lower_bound(*_numbered(keys, spans, shared)))
+    return Plan(blocks, taken, lower_bound(*_number(keys, spans, shared)))
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
@@ -119,7 +119,7 @@ def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
     return uses
 
 
-def _shared(
+def _share(
     graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
 ) -> dict[tuple[Key, Key], int]:
     """Which outputs may lie over which inputs, and how far before them they must begin.
@@ -152,7 +152,7 @@ def _parts(graph: Graph, key: Key) -> int:
     return sum(_key(place) == key for step in graph.steps for place in step.writes)
 
 
-def _pinned(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
+def _pin(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
     tensors = sorted({name for key, name in names.items() if key[0] != "workspace"})
     for tensor in memory.pins:
         if tensor not in tensors:
@@ -163,7 +163,7 @@ def _pinned(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
     return {key: memory.pins[name] for key, name in names.items() if key[0] != "workspace" and name in memory.pins}
 
 
-def _numbered(
+def _number(
     keys: Sequence[Key], spans: Mapping[Key, Span], shared: Mapping[tuple[Key, Key], int]
 ) -> tuple[list[Span], Overlaps]:
     numbers = {key: number for number, key in enumerate(keys)}
@@ -187,7 +187,7 @@ class _Filler:
     ) -> None:
         self._memory = memory
         self._spans = spans
-        self._shared = shared
+        self._share = shared
         # What is used most for its size comes first: it gains most from fast memory.
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
@@ -224,7 +224,7 @@ class _Filler:
         if region.size_bytes is None:
             return True
         keys = sorted(keys)
-        spans, overlaps = _numbered(keys, self._spans, self._shared)
+        spans, overlaps = _number(keys, self._spans, self._share)
         if lower_bound(spans, overlaps) > region.size_bytes:
             return False
         # The final search begins in the same way and goes on for longer: it finds nothing worse.
@@ -233,7 +233,7 @@ class _Filler:
 
     def _place(self, keys: Sequence[Key]) -> dict[Key, int]:
         keys = sorted(keys)
-        return dict(zip(keys, arrange(*_numbered(keys, self._spans, self._shared)), strict=True))
+        return dict(zip(keys, arrange(*_number(keys, self._spans, self._share)), strict=True))
 
     def _too_small(self, region: Region, keys: Sequence[Key]) -> DoesNotFitError:
         need = height([self._spans[key] for key in sorted(keys)], list(self._place(keys).values()))

@@ -145,8 +145,8 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
         ],
         "lower_bound_bytes": library.lower_bound_bytes,
-        "inputs": _placed(library.inputs, library.input_places),
-        "outputs": _placed(library.outputs, library.output_places),
+        "inputs": _placements(library.inputs, library.input_places),
+        "outputs": _placements(library.outputs, library.output_places),
         "calls": [asdict(call) for call in library.calls],
         "plan": [asdict(block) for block in library.blocks],
         "float_leftovers": [asdict(leftover) for leftover in library.leftovers],
@@ -154,7 +154,7 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
     }
 
 
-def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
+def _placements(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
     return [
         {
             "name": tensor.name,

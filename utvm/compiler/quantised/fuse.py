@@ -20,17 +20,17 @@ def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     Args:
         results: what must still be computed.
     """
-    return _residuals(needed(_paddings(nodes), results), results)
+    return _fuse_additions(needed(_fuse_paddings(nodes), results), results)
 
 
-def _paddings(nodes: Sequence[Node]) -> list[Node]:
+def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
     makers = {id(node.output): node for node in nodes}
     fused: list[Node] = []
     for node in nodes:
         work = node.work
         before = makers.get(id(node.inputs[0])) if node.inputs else None
         if isinstance(work, Convolution) and before is not None and len(node.inputs[0].shape) == 4:
-            widths = _padded(before, work.input_zero)
+            widths = _pad_widths(before, work.input_zero)
             if widths is not None:
                 top, left, bottom, right = widths
                 _, height, width, channels = before.inputs[0].shape
@@ -48,7 +48,7 @@ def _paddings(nodes: Sequence[Node]) -> list[Node]:
     return fused
 
 
-def _padded(node: Node, zero: int) -> tuple[int, int, int, int] | None:
+def _pad_widths(node: Node, zero: int) -> tuple[int, int, int, int] | None:
     if not isinstance(node.work, Native) or node.work.operator != "relax.nn.pad":
         return None
     attributes = node.work.call.attrs
@@ -63,7 +63,7 @@ def _padded(node: Node, zero: int) -> tuple[int, int, int, int] | None:
     return top, left, bottom, right
 
 
-def _residuals(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     uses = Counter(id(value) for node in nodes for value in node.inputs)
     uses.update(id(value) for value in results)
     makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}

@@ -12,8 +12,8 @@ from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling
 from utvm.compiler.kernels.nodes import Native, Value
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View, quantity_of
-from utvm.compiler.kernels.reader import Reader, composed, operator_name
-from utvm.compiler.kernels.requantise import concatenated
+from utvm.compiler.kernels.reader import Reader, compose_orders, operator_name
+from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.kernels.use import Layer
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
@@ -72,14 +72,14 @@ class Recogniser:
         shape, name = shape_of(variable.ty), str(variable.name)
         result = layer.build(self._reader, list(call.args[1].fields), name)
         if result.shape != shape:
-            base = result if isinstance(result, Value) else self._reader.arranged(result)
+            base = result if isinstance(result, Value) else self._reader.arrange(result)
             flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
             moved = self._reader.native(flat, [base], name, shape, dtype_of(base.type))
             result = moved if isinstance(result, Value) else View(moved)
         if isinstance(result, View) and dtype_of(variable.ty) in ("int8", "uint8"):
             self._reader.set_view(variable, replace(result, unsigned=dtype_of(variable.ty) == "uint8"))
         else:
-            value = result if isinstance(result, Value) else self._reader.arranged(result)
+            value = result if isinstance(result, Value) else self._reader.arrange(result)
             self._reader.set_value(variable, value)
 
     # Integers that the module computes as such.
@@ -91,7 +91,7 @@ class Recogniser:
             self._limit(variable, call.args[0], low, high)
             return True
         if name == "relax.permute_dims":
-            self._reader.set_view(variable, _transposed(self._reader.view(call.args[0]), variable, call))
+            self._reader.set_view(variable, _transpose(self._reader.view(call.args[0]), variable, call))
             return True
         if name != "relax.nn.max_pool2d":
             return False
@@ -116,7 +116,7 @@ class Recogniser:
                 if getattr(work, "residual", None) is None:
                     self._reader.replace_record(view.base, replace(work, **limits))
             else:
-                view = lookup.looked_up(self._reader, view, lookup.clamp(low, high), "clip", str(variable.name))
+                view = lookup.look_up(self._reader, view, lookup.clamp(low, high), "clip", str(variable.name))
         self._reader.set_view(variable, view)
 
     # Float tensors that are nothing but integers.
@@ -135,7 +135,7 @@ class Recogniser:
             return
         label = str(variable.name)
         if name == "relax.permute_dims":
-            self._reader.set_real(variable, replace(real, view=_transposed(real.view, variable, call)))
+            self._reader.set_real(variable, replace(real, view=_transpose(real.view, variable, call)))
         elif name == "relax.nn.max_pool2d":
             try:
                 view = pooling.pool(self._reader, call, real.view, shape_of(variable.ty), label)
@@ -149,7 +149,7 @@ class Recogniser:
             output = Value(label, _with_int8(variable.ty))
             self._reader.append(
                 Native(lambda inputs: _same_call(call, inputs), name, call),
-                [self._reader.arranged(real.view)],
+                [self._reader.arrange(real.view)],
                 output,
             )
             self._reader.set_real(variable, Real(View(output), real.quantity))
@@ -160,7 +160,7 @@ class Recogniser:
             return
         build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
         output = Value(str(variable.name), _with_int8(variable.ty))
-        values = [self._reader.arranged(real.view) for real in (first, second)]
+        values = [self._reader.arrange(real.view) for real in (first, second)]
         self._reader.append(Native(lambda inputs: build(*inputs), str(call.op.name)), values, output)
         self._reader.set_real(variable, Real(View(output), first.quantity))
 
@@ -199,7 +199,7 @@ class Recogniser:
         known = [real for real in reals if real is not None]
         if len(known) == len(reals) and all(real.quantity == known[0].quantity for real in known):
             views = [real.view for real in known]
-            view = concatenated(self._reader, views, int(call.attrs.axis), str(variable.name))
+            view = concatenate(self._reader, views, int(call.attrs.axis), str(variable.name))
             self._reader.set_real(variable, Real(view, known[0].quantity))
 
     # Quantisation.
@@ -215,7 +215,7 @@ class Recogniser:
             self._reader.explain(call.args[0], "its result has more than one scale, or more than 8 bits")
             return
         try:
-            view = self._quantized(call.args[0], target, str(variable.name))
+            view = self._quantise_expression(call.args[0], target, str(variable.name))
         except Unfit as unfit:
             self._reader.explain(call.args[0], unfit.reason)
             source = self._reader.value(call.args[0])
@@ -226,24 +226,24 @@ class Recogniser:
             return
         self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
 
-    def _quantized(self, expression: Any, target: Quantity, name: str) -> View:
+    def _quantise_expression(self, expression: Any, target: Quantity, name: str) -> View:
         """Add the nodes of a float expression and its quantisation."""
         real = self._reader.real(expression)
         if real is not None:
-            return lookup.requantized(self._reader, real, target, name)
+            return lookup.requantize_view(self._reader, real, target, name)
         core, low, high = self._without_limits(expression, target)
         goal = Goal(target, low, high)
         if (real := self._reader.real(core)) is not None:
             table = lookup.requantisation(real.quantity, target, low, high)
-            return lookup.looked_up(self._reader, real.view, table, "requantize", name)
-        view = self._recognised(core, goal, name)
+            return lookup.look_up(self._reader, real.view, table, "requantize", name)
+        view = self._recognise(core, goal, name)
         if view is None:
-            view = lookup.tabulated(self._reader, expression, target, name)
+            view = lookup.tabulate(self._reader, expression, target, name)
         if view is None:
             raise Unfit("no integer form of it is known")
         return view
 
-    def _recognised(self, core: Any, goal: Goal, name: str) -> View | None:
+    def _recognise(self, core: Any, goal: Goal, name: str) -> View | None:
         """Ask the kernels of an operator."""
         operator = operator_name(self._reader.call(core))
         if operator == "relax.concat" and not goal.is_limited:
@@ -257,8 +257,8 @@ class Recogniser:
     def _concatenate(self, core: Any, target: Quantity, name: str) -> View | None:
         call = self._reader.call(core)
         reals = [self._reader.real(field) for field in call.args[0].fields]
-        views = [lookup.requantized(self._reader, real, target, name) for real in reals if real is not None]
-        return concatenated(self._reader, views, int(call.attrs.axis), name) if len(views) == len(reals) else None
+        views = [lookup.requantize_view(self._reader, real, target, name) for real in reals if real is not None]
+        return concatenate(self._reader, views, int(call.attrs.axis), name) if len(views) == len(reals) else None
 
     def _without_limits(self, expression: Any, target: Quantity) -> tuple[Any, int, int]:
         """The expression that activations limit, and the limits in numbers of the target."""
@@ -282,10 +282,10 @@ class Recogniser:
             expression = call.args[0]
 
 
-def _transposed(view: View, variable: Any, call: Any) -> View:
+def _transpose(view: View, variable: Any, call: Any) -> View:
     rank = len(variable.ty.shape)
     axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
-    return replace(view, order=composed(view.order, axes))
+    return replace(view, order=compose_orders(view.order, axes))
 
 
 def _only_moves(call: Any, name: str) -> bool:

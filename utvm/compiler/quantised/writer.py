@@ -41,7 +41,7 @@ def to_module(
         with builder.dataflow():
             for node in nodes:
                 writer.write(node)
-            output = builder.emit_output(writer.nested(result))
+            output = builder.emit_output(writer.nest(result))
         builder.emit_func_output(output)
     module = builder.get()
     for variable, function in functions.items():
@@ -81,9 +81,9 @@ class _Writer:
         operator: Operator = self._makers[type(record)](record, self._target)
         return operator
 
-    def nested(self, item: Any) -> Any:
+    def nest(self, item: Any) -> Any:
         if isinstance(item, tuple):
-            return tvm.ir.Tuple([self.nested(field) for field in item])
+            return tvm.ir.Tuple([self.nest(field) for field in item])
         return self._expression(item)
 
     def _expression(self, value: Value) -> Any:
@@ -97,15 +97,15 @@ class _Writer:
         function = operator.function.without_attr("global_symbol")  # The module names it.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [
-            self._reshaped(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
+            self._reshape(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
         ]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
         kind = tensor_type(shape_of(output), dtype_of(output))
         call = self._builder.emit(relax.call_tir(variable, [*arguments, *constants], kind), self._name(result))
-        return self._reshaped(call, result.shape)
+        return self._reshape(call, result.shape)
 
-    def _reshaped(self, item: Any, shape: tuple[int, ...]) -> Any:
+    def _reshape(self, item: Any, shape: tuple[int, ...]) -> Any:
         """A tensor in another shape; of a chain of shapes, only the last one."""
         if shape_of(item.ty) == shape:
             return item

@@ -69,17 +69,17 @@ def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_pyt
         return tflite_file.from_tflite(content, name, origin)
     if content.startswith(torch_file.ARCHIVE):
         torch_file.check_archive(content, origin)
-        _check_asked(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
+        _check_permission(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
         return torch_file.from_archive(content, name, origin)
     if relax_file.is_relax_json(content):
         return relax_file.from_json(content, name, origin)
     if path.suffix == ".py":
-        _check_asked(path, ".py", run_python, "a Python program")
+        _check_permission(path, ".py", run_python, "a Python program")
         return relax_file.from_python(path, name, origin)
     return None
 
 
-def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
+def _check_permission(path: Path, suffix: str, run_python: bool, what: str) -> None:
     if path.suffix != suffix:
         raise ConfigError(f"{path}: is {what}", f"if you trust it, call it NAME{suffix} and give --run-python")
     if not run_python:

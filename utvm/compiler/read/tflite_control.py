@@ -47,7 +47,7 @@ def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list
     # What is called comes first: a graph is taken over as it is then.
     for number in _inner_first(graphs, called(graphs, origin)):
         while (place := _constant_if(done[number])) is not None:
-            done[number] = _inlined(done[number], place, done, origin)
+            done[number] = _inline(done[number], place, done, origin)
     return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(done)]
 
 
@@ -75,7 +75,7 @@ def _constant_if(graph: TfliteGraph) -> int | None:
     return None
 
 
-def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
+def _inline(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
     """A graph with the operators of the branch that an ``IF`` takes in its place."""
     operator = graph.operators[place]
     data = graph.tensors[operator.inputs[0]].data

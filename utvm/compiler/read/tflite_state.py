@@ -39,10 +39,10 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
 
 def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
     """The numbers of the graphs that begin variables."""
-    return {_begun_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
+    return {_initialised_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
 
 
-def _begun_by(operator: TfliteOperator) -> int:
+def _initialised_by(operator: TfliteOperator) -> int:
     return operator.options.integer(0, "<i") if operator.options else 0
 
 
@@ -93,7 +93,7 @@ class _Reader:
             elif operator.name == "ASSIGN_VARIABLE":
                 self._variable(operator, self._handles).now = self._final(operator.inputs[1])
             else:
-                self._operators.append(self._kept(operator, own))
+                self._operators.append(self._kept_tensors(operator, own))
         states, constants = self._states()
         for number, data in constants.items():
             self._tensors[number] = replace(self._tensors[number], data=data)
@@ -166,7 +166,7 @@ class _Reader:
 
     def _begin(self, operator: TfliteOperator) -> None:
         """Take what a graph assigns once, before the first run, to variables."""
-        graph = self._graphs[_begun_by(operator)]
+        graph = self._graphs[_initialised_by(operator)]
         handles: dict[int, _Name] = {}
         for item in graph.operators:
             if item.name == "VAR_HANDLE":
@@ -184,7 +184,7 @@ class _Reader:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data
 
-    def _kept(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
+    def _kept_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
         inputs = tuple(self._final(number) for number in operator.inputs)
         made = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]

@@ -56,7 +56,7 @@ def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
     from tvm import relax
 
     dtype = _dtype(node, 4)
-    scales, zeros = (_stored(program, node.args[place]) for place in (1, 2))
+    scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
     parameters = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
     value = importer.env[node.args[0]]
     return importer.block_builder.emit(
@@ -64,7 +64,7 @@ def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
     )
 
 
-def _stored(program: Any, node: Any) -> Any:
+def _stored_type(program: Any, node: Any) -> Any:
     signature = program.graph_signature
     names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     name = names.get(node.name)

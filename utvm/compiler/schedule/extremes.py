@@ -79,7 +79,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 
     def pair(left: Any, right: Any) -> Any:
         def element(*place: Any) -> Any:
-            a, b = (item(*_spread_over(item, place)) for item in (left, right))
+            a, b = (item(*_spread_along(item, place)) for item in (left, right))
             return tirx.Select(tirx.isnan(b), b, combine(a, b))
 
         return te.compute(list(call.ty.shape), element, name="extreme")
@@ -87,7 +87,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
     return builder.call_te(pair, one, other, primfunc_name_hint=usual.__name__)
 
 
-def _spread_over(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
+def _spread_along(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
     rank = len(tensor.shape)
     return [
         0 if int(extent) == 1 else item
@@ -105,13 +105,13 @@ def _legalize(
     axes = range(rank) if attributes.axis is None else [int(axis) % rank for axis in attributes.axis]
     reducer = te.comm_reducer(combine, lambda kind: tirx.const(start, kind))
     return builder.call_te(
-        lambda tensor: _reduced(tensor, sorted(axes), bool(attributes.keepdims), reducer),
+        lambda tensor: _reduce(tensor, sorted(axes), bool(attributes.keepdims), reducer),
         source,
         primfunc_name_hint=usual.__name__,
     )
 
 
-def _reduced(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
+def _reduce(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
     extents = [int(extent) for extent in source.shape]
     loops = {axis: te.reduce_axis((0, extents[axis]), f"k{axis}") for axis in axes}
 

@@ -38,13 +38,13 @@ def _names(module: Any) -> list[str]:
     found = []
     for binding in _bindings(fused):
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
-        found.append(_last_named(function.body, makes) if isinstance(function, relax.Function) else "")
+        found.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
-            note("fused", f"{' + '.join(_called(function.body, does))}, into {found[-1] or binding.var.name}")
+            note("fused", f"{' + '.join(_name_of(function.body, does))}, into {found[-1] or binding.var.name}")
     return found
 
 
-def _last_named(body: Any, makes: Mapping[str, str]) -> str:
+def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
@@ -56,7 +56,7 @@ def _last_named(body: Any, makes: Mapping[str, str]) -> str:
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
 
 
-def _called(body: Any, does: Mapping[str, str]) -> list[str]:
+def _name_of(body: Any, does: Mapping[str, str]) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     called = (
         getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "") for binding in bindings

@@ -12,7 +12,7 @@ from utvm.compiler.schedule.layer_names import fuse
 from utvm.compiler.schedule.legalizations import legalizations
 
 
-def _folded(module: Any) -> Any:
+def _fold(module: Any) -> Any:
     """Compute what only depends on constants, and say what that is."""
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
@@ -37,7 +37,7 @@ def legalize(module: Any) -> Any:
             relax.transform.CanonicalizeBindings(),
             relax.transform.LegalizeOps(legalizations()),
             relax.transform.AnnotateTIROpPattern(),
-            tvm.transform.module_pass(lambda item, _: _folded(item), opt_level=0),
+            tvm.transform.module_pass(lambda item, _: _fold(item), opt_level=0),
             tvm.transform.module_pass(lambda item, _: fuse(item), opt_level=0),
             relax.transform.FuseTIR(),
             relax.transform.RewriteDataflowReshape(),

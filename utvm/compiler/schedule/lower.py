@@ -124,14 +124,14 @@ def _with_whole_tensors(function: Any) -> Any:
     return tvm_ffi.structural_map(function, (tvm.ir.Var, begin), order="post")
 
 
-def _arranged(function: Any, target: Target) -> Any:
+def _arrange(function: Any, target: Target) -> Any:
     tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
     made = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
     return function if made else schedule(function, registers_of(target, tuned))
 
 
-def _guarded(function: Any, target: Target) -> Any:
+def _guard(function: Any, target: Target) -> Any:
     return function if target.unchecked else with_checked_indices(function)
 
 
@@ -149,7 +149,7 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     """
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
-        name: _guarded(_arranged(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: _guard(_arrange(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
         if name not in done
     }

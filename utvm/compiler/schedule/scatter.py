@@ -29,7 +29,7 @@ def _legalize_by_rows(builder: Any, call: Any) -> Any:
     def scatter_nd(data: Any, indices: Any, updates: Any) -> Any:
         last = len(indices.shape) - 1
         extents = [int(extent) for extent in data.shape]
-        known = _known(indices, extents, lambda at: _chosen(at[last], extents[: int(indices.shape[last])]), 0)
+        known = _bound(indices, extents, lambda at: _choose(at[last], extents[: int(indices.shape[last])]), 0)
         return topi.scatter_nd(data, topi.transpose(known, [last, *range(last)]), updates, reduction)
 
     return builder.call_te(scatter_nd, *call.args)
@@ -41,7 +41,7 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
     def scatter_elements(data: Any, indices: Any, updates: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
         axis = int(call.attrs.axis) % len(extents)
-        known = _known_along(axis, indices, extents)
+        known = _bound_along(axis, indices, extents)
         if all(
             int(one) == other
             for at, (one, other) in enumerate(zip(indices.shape, extents, strict=True))
@@ -73,7 +73,7 @@ def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 def _legalize_by_dimensions(builder: Any, call: Any) -> Any:
     def index_put(data: Any, indices: Any, values: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
-        known = [_known_along(axis, index, extents) for axis, index in enumerate(indices)]
+        known = [_bound_along(axis, index, extents) for axis, index in enumerate(indices)]
         return topi.index_put(data, known, values, bool(call.attrs.accumulate))
 
     data, indices, values = call.args
@@ -87,12 +87,12 @@ def _legalize_take(builder: Any, call: Any) -> Any:
     return builder.call_te(topi.take, *call.args, axis, mode=str(call.attrs.mode))
 
 
-def _known_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
+def _bound_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
     # Negative ones count from the end.
-    return _known(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
+    return _bound(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
 
 
-def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
+def _bound(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
     """Indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
 
     Args:
@@ -110,7 +110,7 @@ def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any]
     return te.compute(indices.shape, known, "known")
 
 
-def _chosen(number: Any, extents: Sequence[int]) -> Any:
+def _choose(number: Any, extents: Sequence[int]) -> Any:
     chosen = tirx.const(extents[-1], "int64")
     for place, extent in enumerate(extents[:-1]):
         chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)

@@ -91,7 +91,7 @@ class _Writer:
         for first, count, size in _spans(axes[0].extent, self._tile.sizes[len(begun)]):
             loops: list[tuple[Any, int]] = []
             begin = _begin(axes[0], first, count, size, loops)
-            parts.append(_looped([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
+            parts.append(_loop([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
         return _sequence(parts)
 
     def _one(self, begun: Sequence[tuple[Axis, Any, int]]) -> Any:
@@ -120,29 +120,29 @@ class _Writer:
                 for axis, begin, step in zip(axes, begins, steps, strict=True)
             }
             for number, point in enumerate(points):
-                value = self._placed(nest.value, point | reduced, {hash(nest.buffer): self._loaded(number)})
+                value = self._place(nest.value, point | reduced, {hash(nest.buffer): self._load(number)})
                 body.append(tirx.BufferStore(self._sums, value, [_at(number)]))
-        return _looped(body, loops)
+        return _loop(body, loops)
 
-    def _loaded(self, number: int) -> Any:
+    def _load(self, number: int) -> Any:
         return tirx.BufferLoad(self._sums, [_at(number)])
 
     def _results(self, number: int, point: dict[int, Any]) -> Iterator[Any]:
         """Compute what is made of a sum, and store what others read."""
         reduction = self._group.reduction
-        known = {hash(reduction.buffer): self._loaded(number)}
+        known = {hash(reduction.buffer): self._load(number)}
         places = [point.get(hash(index), index) for index in reduction.indices]
         for nest in (reduction, *self._group.followers):
             if nest is not reduction:
                 own = {hash(index): place for index, place in zip(nest.indices, places, strict=True)}
                 variable = ir.Var(str(nest.buffer.name), ir.PrimType(element_type(nest.buffer)))
-                yield tirx.Bind(variable, self._placed(nest.value, own, known))
+                yield tirx.Bind(variable, self._place(nest.value, own, known))
                 known[hash(nest.buffer)] = variable
             if _is_one_of(nest.buffer, self._group.results):
                 yield tirx.BufferStore(nest.buffer, known[hash(nest.buffer)], places)
 
     @staticmethod
-    def _placed(value: Any, variables: dict[int, Any], known: dict[int, Any]) -> Any:
+    def _place(value: Any, variables: dict[int, Any], known: dict[int, Any]) -> Any:
         changes = [
             (ir.TensorLoad, lambda load: known.get(hash(load.source), load)),
             (ir.Var, lambda variable: variables.get(hash(variable), variable)),
@@ -167,7 +167,7 @@ def _at(number: int) -> Any:
     return tirx.const(number, "int32")
 
 
-def _looped(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
+def _loop(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
     statement = _sequence(body)
     for loop, count in reversed(loops):
         kind = element_type(loop)

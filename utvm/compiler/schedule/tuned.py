@@ -49,10 +49,10 @@ def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Functions, those that were tuned for a target with their loops arranged so."""
     if not target.tuned:
         return dict(functions)
-    return {name: _arranged(function, target) for name, function in functions.items()}
+    return {name: _apply_trace(function, target) for name, function in functions.items()}
 
 
-def _arranged(function: Any, target: Target) -> Any:
+def _apply_trace(function: Any, target: Target) -> Any:
     attributes = function.attrs or {}
     trace = "" if LAYER in attributes else target.choice(layer_of(function))
     return replayed(function, trace) if trace and trace not in {item.name for item in ROWS} else function

@@ -17,11 +17,9 @@ def function_body(
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
-        body.ParseFromString(
-            schema.get_function_with_opset_version(_written(schema.function_opset_versions, opset))
-        )
+        body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
     elif schema.has_context_dependent_function:
-        written = _written(schema.context_dependent_function_opset_versions, opset)
+        written = _write(schema.context_dependent_function_opset_versions, opset)
         # A body is written for the types of a node's inputs; those of inputs left out are empty.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
@@ -39,7 +37,7 @@ def function_body(
     return body
 
 
-def _written(versions: Sequence[int], opset: int) -> int:
+def _write(versions: Sequence[int], opset: int) -> int:
     return max((version for version in versions if version <= opset), default=min(versions))
 
 
@@ -70,7 +68,7 @@ def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
     return copy
 
 
-def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """A node in which values are called otherwise, also where its subgraphs read them."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -87,6 +85,6 @@ def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     own |= {name for node in graph.node for name in node.output}
     captured = {name: new for name, new in names.items() if name not in own}
     for node in graph.node:
-        node.CopyFrom(renamed(node, captured))
+        node.CopyFrom(rename(node, captured))
     for value in graph.output:
         value.name = captured.get(value.name, value.name)

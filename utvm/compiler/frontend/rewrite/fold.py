@@ -74,7 +74,7 @@ def computed(
         feeds[name] = tensor
     if any(math.prod(tensor.dims) > _MAX_ELEMENTS for tensor in feeds.values()) or _grows(node, types):
         return None
-    return _evaluated(node, opset, feeds)
+    return _evaluate(node, opset, feeds)
 
 
 def _grows(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
@@ -100,7 +100,7 @@ def _shape(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> list[on
     return [numpy_helper.from_array(np.array(part, np.int64))]
 
 
-def _evaluated(
+def _evaluate(
     node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]
 ) -> list[onnx.TensorProto] | None:
     from onnx.reference import ReferenceEvaluator  # Takes long to import, and is rarely needed.

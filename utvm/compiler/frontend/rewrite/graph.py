@@ -19,7 +19,7 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from utvm.compiler.frontend.rewrite.body import function_body, renamed
+from utvm.compiler.frontend.rewrite.body import function_body, rename
 from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
 from utvm.compiler.notes import note
 
@@ -174,7 +174,7 @@ class RuleGraph:
     def body_of(self, node: RuleNode) -> list[str]:
         """Take a node apart as ONNX defines its operator."""
         proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
-        return self._taken_apart(proto, node.opset)
+        return self._expand(proto, node.opset)
 
     def cast(self, value: str, dtype: npt.DTypeLike) -> str:
         """Add a conversion to another element type, unless it has it."""
@@ -228,7 +228,7 @@ class RuleGraph:
             for output in node.output:
                 if output:
                     scope[output] = self._fresh(output)
-            self.add(renamed(node, scope), opset or self.opset)
+            self.add(rename(node, scope), opset or self.opset)
         return [self.name(scope.get(result, result)) for result in results]
 
     # The way of a node.
@@ -274,7 +274,7 @@ class RuleGraph:
 
     def _take(self, node: onnx.NodeProto, opset: int) -> None:
         if node.domain not in STANDARD:
-            if self._ruled(node, opset, self.foreign_rules.get(node.domain, {})):
+            if self._apply_rule(node, opset, self.foreign_rules.get(node.domain, {})):
                 return
             if node.domain != MICROSOFT or node.op_type not in self.known:
                 raise Unsupported(NOT_SUPPORTED)
@@ -283,20 +283,20 @@ class RuleGraph:
         self._infer(node, opset)
         # What a rule adds is computed at once where that can be done; what the model says is mostly left as it is.
         deep = self._depth > 1
-        done = (deep or worth_folding(node, self)) and self._folded(node, opset)
-        if done or (deep and self._is_empty(node)) or self._ruled(node, opset, self.rules):
+        done = (deep or worth_folding(node, self)) and self._fold(node, opset)
+        if done or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
             return
         if node.op_type in self.known:
             self._append(node, opset)
-        elif not self._folded(node, opset):
+        elif not self._fold(node, opset):
             # ONNX's definitions make rows of one element of scalars.
-            made = zip(node.output, self._taken_apart(node, opset), strict=False)
+            made = zip(node.output, self._expand(node, opset), strict=False)
             self._replace(node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in made])
 
     def _scalar_if(self, wanted: bool, value: str) -> str:
         return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
 
-    def _ruled(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
+    def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
         results = rule(self, _seen(node, opset)) if rule else None
         if results is None:
@@ -313,7 +313,7 @@ class RuleGraph:
                     np.zeros(shapes[0] or (), self.dtype(node.output[0]))
                 )
             elif node.op_type == "Split":
-                self._sliced_apart(node)
+                self._slice_apart(node)
             else:
                 raise Unsupported("a part without elements is not supported")
             return True
@@ -322,7 +322,7 @@ class RuleGraph:
             node.input[:] = kept
         return False
 
-    def _sliced_apart(self, node: onnx.NodeProto) -> None:
+    def _slice_apart(self, node: onnx.NodeProto) -> None:
         rank = len(self.shape(node.input[0]))
         axis = next((item.i for item in node.attribute if item.name == "axis"), 0) % rank
         begin = 0
@@ -331,7 +331,7 @@ class RuleGraph:
             self._aliases[output] = self.sliced(node.input[0], axis, begin, end)
             begin = end
 
-    def _taken_apart(self, node: onnx.NodeProto, opset: int) -> list[str]:
+    def _expand(self, node: onnx.NodeProto, opset: int) -> list[str]:
         body = function_body(node, opset, self.types)
         if body is None:
             raise Unsupported(NOT_SUPPORTED)
@@ -358,7 +358,7 @@ class RuleGraph:
             self._made[output] = node
         self.nodes.append(node)
 
-    def _folded(self, node: onnx.NodeProto, opset: int) -> bool:
+    def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
         """Compute a node while compiling, if that can be done."""
         results = computed(node, opset, self._constant, self.types)
         if results is None:

@@ -36,10 +36,10 @@ def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
     form = [1] * len(shape)
     form[time], form[batch] = shape[time], shape[batch]
     table = (places if batch < time else places.T).reshape(form)
-    return [_picked(graph, value, table, time)]
+    return [_pick(graph, value, table, time)]
 
 
-def _picked(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
+def _pick(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
     """Take elements along an axis by a constant table, spread over the other axes."""
     shape = list(graph.shape(value))
     shape[axis] = table.shape[axis]

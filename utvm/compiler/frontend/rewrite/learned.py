@@ -120,7 +120,7 @@ def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Arr
     return weights.astype(np.float32)
 
 
-def _walked(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
+def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
     """Add up what the leaves give that each row comes to: rows by results."""
     rows = _rows(graph, node.inputs[0])
     count, width = graph.shape(rows)
@@ -145,7 +145,7 @@ def _walked(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, b
     return graph.op("Add", total, graph.constant(base, np.float32))
 
 
-def _transformed(graph: RuleGraph, node: RuleNode, scores: str) -> str:
+def _transform(graph: RuleGraph, node: RuleNode, scores: str) -> str:
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "SOFTMAX":
         return graph.op("Softmax", scores, axis=1)
@@ -171,8 +171,8 @@ def _tree_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
     weights = _leaf_weights(node, forest, "target", count)
     if aggregate == "AVERAGE":
         weights = weights / np.float32(len(forest.roots))
-    total = _walked(graph, node, forest, weights, node.attributes.get("base_values", ()))
-    return [_transformed(graph, node, total)]
+    total = _walk(graph, node, forest, weights, node.attributes.get("base_values", ()))
+    return [_transform(graph, node, total)]
 
 
 def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -181,13 +181,13 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
     ids = sorted(set(node.attributes.get("class_ids", ())))
     weights = _leaf_weights(node, forest, "class", len(labels))
     if len(labels) == 2 and len(ids) == 1:
-        scores = _walked(graph, node, forest, weights[:, ids[0] : ids[0] + 1], base)
+        scores = _walk(graph, node, forest, weights[:, ids[0] : ids[0] + 1], base)
         return _two_classes(graph, node, scores, labels, bool(np.all(weights >= 0)))
     if len(labels) == len(base) == 2:
         # ONNX's own evaluator adds both; onnxruntime, the second, and negates it for the first.
         raise Unsupported("base values of both of two classes are not supported")
-    scores = _walked(graph, node, forest, weights, base)
-    return [_best(graph, scores, labels), _transformed(graph, node, scores)]
+    scores = _walk(graph, node, forest, weights, base)
+    return [_best(graph, scores, labels), _transform(graph, node, scores)]
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
@@ -229,13 +229,13 @@ def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
 
 
 def _linear_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return [_transformed(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
+    return [_transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
 
 
 def _linear_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
     labels = _labels(node, "classlabels_ints")
     scores = _product(graph, node, len(labels))
-    return [_best(graph, scores, labels), _transformed(graph, node, scores)]
+    return [_best(graph, scores, labels), _transform(graph, node, scores)]
 
 
 def _scaler(graph: RuleGraph, node: RuleNode) -> list[str]:

@@ -94,7 +94,7 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     if not node.wants(1):
-        return _padded(graph, node, shape[2:])
+        return _pad(graph, node, shape[2:])
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
     flat = graph.reshaped(value, (*shape[:2], cells))
@@ -124,7 +124,7 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
 
 
-def _padded(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
+def _pad(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
     kept = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
@@ -133,7 +133,7 @@ def _padded(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[st
 
 
 def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    return _padded(graph, node, graph.shape(node.inputs[0])[2:])
+    return _pad(graph, node, graph.shape(node.inputs[0])[2:])
 
 
 def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:

@@ -123,16 +123,16 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
         rows.append(graph.op("Unsqueeze", row, graph.constant([1], np.int64)))
         states.append(graph.op("Unsqueeze", state, graph.constant([0], np.int64)))
         memories.append(graph.op("Unsqueeze", memory, graph.constant([0], np.int64)) if memory else "")
-    results = [_joined(graph, rows, 1), _joined(graph, states, 0)]
+    results = [_join(graph, rows, 1), _join(graph, states, 0)]
     if node.operator == "LSTM":
-        results.append(_joined(graph, memories, 0))
+        results.append(_join(graph, memories, 0))
     if batch_first:
         results[0] = graph.op("Transpose", results[0], perm=[2, 0, 1, 3])
         results[1:] = [graph.op("Transpose", result, perm=[1, 0, 2]) for result in results[1:]]
     return results
 
 
-def _joined(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
+def _join(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
     return values[0] if len(values) == 1 else graph.op("Concat", *values, axis=axis)
 
 
@@ -190,7 +190,7 @@ def _steps(
             new_memory = graph.op("Where", inside, new_memory, memory) if memory else ""
         hidden, memory = new_hidden, new_memory
         rows[place] = graph.op("Unsqueeze", row, graph.constant([0], np.int64))
-    return _joined(graph, rows, 0), hidden, memory
+    return _join(graph, rows, 0), hidden, memory
 
 
 def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:

@@ -96,13 +96,13 @@ def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
         multiplier, offset, shift. None where it cannot be proved that every sum fits.
     """
     settled, table = settle(record, _FOLDED_LIMIT)
-    folded = None if table is None else _folded(table)
+    folded = None if table is None else _fold(table)
     if folded is None:
         return None
     return settled, np.column_stack([folded_bias(settled), folded]).astype(np.int32)
 
 
-def _folded(table: Int32) -> npt.NDArray[np.int64] | None:
+def _fold(table: Int32) -> npt.NDArray[np.int64] | None:
     multipliers, offsets, shifts = table.astype(np.int64).T
     offsets = 2 * offsets + 1
     # A product of four times a sum below 2^28 is below 2^29.
@@ -117,8 +117,8 @@ def residual_tables(residual: Residual) -> Int32 | None:
     if plain is None:
         return None
     operands = ((residual.result_zero, residual.result), (residual.other_zero, residual.other))
-    tables = [_scaled(zero, rescale) for zero, rescale in operands]
-    folded = _folded(plain[None, 8:11])
+    tables = [_scale_values(zero, rescale) for zero, rescale in operands]
+    folded = _fold(plain[None, 8:11])
     if folded is None or sum(max(map(abs, table)) for table in tables) >= _FOLDED_LIMIT:
         return None
     return np.array([*tables[0], *tables[1], *folded[0], residual.low, residual.high], np.int32)
@@ -140,7 +140,7 @@ def _residual_table(residual: Residual) -> Int32 | None:
     return np.array([*rows, *last[0].tolist(), residual.low, residual.high], np.int32)
 
 
-def _scaled(zero: int, rescale: Rescale) -> list[int]:
+def _scale_values(zero: int, rescale: Rescale) -> list[int]:
     multiplier, shift = int(rescale.multipliers[0]), int(rescale.shifts[0])
     return [requantize((value - zero) << 20, multiplier, shift) for value in range(-128, 128)]
 

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from utvm.compiler.kernels.functions import THRIFTY, described
+from utvm.compiler.kernels.functions import THRIFTY, describe
 from utvm.compiler.kernels.records import Convolution, Operator
 
 
@@ -62,7 +62,7 @@ def operator_of_steps(
                 script.reads(*map(_whole, read.values()))
                 script.writes(*map(_whole, (output, *written.values())))
                 body(number, output, Pointers(read, written))
-    function = described(builder.get(), name, overlap, record.macs)
+    function = describe(builder.get(), name, overlap, record.macs)
     return Operator(function, tuple(constants.values()), overlap, record.macs)
 
 

@@ -115,11 +115,11 @@ def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
             raise CompileError(
                 f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
             )
-        return tirx.stmt_seq(_copied(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
+        return tirx.stmt_seq(_copy(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
     return _done(env, chip, nest, to, out)
 
 
-def _copied(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
+def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
     dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in in_elements(dims_of(nest, *strides), env.lanes(ACC))]
     zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
     return tirx.stmt_seq(
@@ -167,25 +167,25 @@ def _read(store: Any) -> tuple[int, Any, Any]:
     kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
     name = next((name for kind, name in kinds if isinstance(value, kind)), "")
     if not name:
-        raise _unknown(store)
+        raise _refuse(store)
     left, right = value.a, value.b
     if name == "SUB" and isinstance(right, tirx.IntImm):
         name, right = "ADD", tirx.const(-int(right), "int32")
     if name not in OPERATIONS:
-        raise _unknown(store)
+        raise _refuse(store)
     turned = name != "SHR" and isinstance(right, TensorLoad)
     if turned and (not isinstance(left, TensorLoad) or right.source.same_as(store.buffer)):
         left, right = right, left
     operands = (left, right) if isinstance(right, TensorLoad) else (left,)
     for operand in operands:
         if not isinstance(operand, TensorLoad) or operand.source.scope() != ACC:
-            raise _unknown(store)
+            raise _refuse(store)
     if not isinstance(right, TensorLoad | tirx.IntImm):
-        raise _unknown(store)
+        raise _refuse(store)
     return OPERATIONS[name], left, right
 
 
-def _unknown(store: Any) -> CompileError:
+def _refuse(store: Any) -> CompileError:
     return CompileError(
         f"VTA: the ALU cannot do {store.buffer.name} = {store.value}",
         f"it does min, max, + and >> on int32 in {ACC}, with a number or another accumulator",

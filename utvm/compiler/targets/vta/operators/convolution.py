@@ -74,7 +74,7 @@ class Conv2d:
         x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")
         w = te.placeholder((outer, inner, *self.kernel, block, block), "int8", "w")
         bias = te.placeholder((outer, batch, block), "int32", "bias")
-        padded = self._padded(x)
+        padded = self._pad(x)
         ko, ki = te.reduce_axis((0, inner), "ko"), te.reduce_axis((0, block), "ki")
         dy, dx = (te.reduce_axis((0, size), name) for size, name in zip(self.kernel, ("dy", "dx"), strict=True))
         step = self.stride
@@ -115,7 +115,7 @@ class Conv2d:
         stored = sums * self.requantise.results * env.lanes(ACC)
         return chosen.cycles + sums * self.requantise.cycles, chosen.loaded + stored
 
-    def _padded(self, x: Any) -> Any:
+    def _pad(self, x: Any) -> Any:
         if not any(self.padding):
             return x
         above, below, left, right = self.padding

@@ -49,7 +49,7 @@ class Elementwise:
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]
         stages = ["wide_a", "wide_b"] if self.dtype == "int8" else []
-        a, b = (_widened(item, name) for item, name in zip(given, stages, strict=True)) if stages else given
+        a, b = (_widen(item, name) for item, name in zip(given, stages, strict=True)) if stages else given
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declared(total)
@@ -70,5 +70,5 @@ class Elementwise:
         return schedule
 
 
-def _widened(of: Any, name: str) -> Any:
+def _widen(of: Any, name: str) -> Any:
     return te.compute(of.shape, lambda *i: of(*i).astype("int32"), name=name)

@@ -129,7 +129,7 @@ class _Tile:
             _nest(
                 (blocks, rows, width, batch, lane), lambda *at: tirx.BufferStore(self.largest, _number(_LEAST), at)
             ),
-            *self._compared(blocks, rows, width, (batch, lane)),
+            *self._compare(blocks, rows, width, (batch, lane)),
             _nest((blocks, rows, width, batch, lane), self._store),
         ]
 
@@ -151,7 +151,7 @@ class _Tile:
         value = self.largest[c, i, j, b, k].astype("int8")
         return tirx.BufferStore(self.target, value, [self.image, self.block + c, self.row + i, j, b, k])
 
-    def _compared(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
+    def _compare(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
         pool, made = self.pool, []
         above, _, left, _ = pool.padding
         for dy in range(pool.window[0]):
