@@ -84,7 +84,7 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
 
 @dataclass(frozen=True)
 class Lookup(Computation):
-    """A function of one int8 number, tabulate.
+    """A function of one int8 number, as a table.
 
     Attributes:
         shape: of input and output.
@@ -98,7 +98,7 @@ class Lookup(Computation):
 
 
 def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
-    """Add the node of a tabulate function."""
+    """Add the node of a tabulated function."""
     shape = view.base.shape
     return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
 

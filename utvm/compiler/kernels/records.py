@@ -38,7 +38,7 @@ class Rescale:
 class Residual:
     """An int8 addition that follows a convolution in the same function: TFLite's ADD of the result and a tensor.
 
-    Both operands are ``(value - zero) << 20``, rescale_value each, added, rescale_value, moved by the output's zero point
+    Both operands are ``(value - zero) << 20``, rescaled each, added, rescaled, moved by the output's zero point
     and clamped. The convolution's own result is the operand described by ``result_*``.
 
     Attributes:

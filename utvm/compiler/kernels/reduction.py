@@ -24,7 +24,7 @@ from utvm.compiler.tvm_types import shape_of
 
 @dataclass(frozen=True)
 class Reduction(Computation):
-    """The sum over some dimensions, rescale_value: TensorFlow Lite's MEAN and SUM.
+    """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
 
     Attributes:
         shape: of the input.
