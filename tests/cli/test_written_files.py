@@ -13,7 +13,7 @@ from invoke.exceptions import Exit
 
 from utvm import compiler
 from utvm.cli import docker, env, firmware, model, root, vm
-from utvm.compiler.package.archive import write_archive
+from utvm.compiler.package.read import write_archive
 from utvm.environment import drafts, locked
 from utvm.errors import ConfigError
 from utvm.files import check_folder, check_places, write_whole

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from utvm.compiler.c.helpers import helper_definitions
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.names import RESERVED, Scope, identifier, library_name
 from utvm.process import run
 

@@ -14,7 +14,7 @@ from utvm.arrays import read_arrays
 from utvm.cli.model_inputs import typed
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor
-from utvm.compiler.named_model import Sample
+from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.names import printable
 from utvm.session.judged import Confusion, Distance

@@ -20,21 +20,19 @@ from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
 from utvm.compiler.memory.graph import extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
-from utvm.compiler.memory.plan import Plan, plan_memory
+from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.memory.steps import Graph, Location
-from utvm.compiler.memory.thrift import Saving, save
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.notes import note
 from utvm.compiler.quantised import Integerized, integerize
+from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.schedule.tuned import arranged
-from utvm.compiler.storage import Storage
-from utvm.compiler.target import ANY, Target
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.target import ANY, Storage, Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError
 

@@ -16,8 +16,7 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.notes import collected
-from utvm.compiler.storage import Storage
-from utvm.compiler.target import ANY, Target
+from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import ConfigError
 from utvm.names import printable
 

@@ -21,8 +21,8 @@ from utvm.compiler.kernels.arithmetic import expand_helpers, number
 from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
+from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalizations import legalizations
-from utvm.compiler.tvm_errors import tvm_errors
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]

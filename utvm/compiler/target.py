@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a library is compiled for: the record by which a board's CPU chooses kernels."""
+"""The target of a library: the CPU that chooses kernels, and the memory that stores weights."""
 
 from dataclasses import asdict, dataclass
+
+from utvm.errors import DoesNotFitError
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,27 @@ class Target:
 
 ANY = Target()
 """Any CPU with a C99 compiler."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where weights are stored.
+
+    Attributes:
+        name: what messages call it.
+        size_bytes: all of it, code counted.
+        hint: what to do where it is too small.
+    """
+
+    name: str
+    size_bytes: int
+    hint: str
+
+    def check(self, need: int) -> None:
+        """Check bytes that must be stored there."""
+        if need > self.size_bytes:
+            raise DoesNotFitError(
+                f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "
+                f"({need - self.size_bytes} too many)",
+                self.hint,
+            )

@@ -7,7 +7,7 @@ from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.boards.accelerators import assistant
 from utvm.compiler import Library, Memory, Model, Target, compile_model
 from utvm.compiler.accelerator import Wish
-from utvm.compiler.storage import Storage
+from utvm.compiler.target import Storage
 
 
 def compile_for(

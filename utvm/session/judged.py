@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.named_model import Sample
+from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.session.evaluation import prediction
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.printer import CFunction
+from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.library import Library, Tensor, item_bytes
-from utvm.compiler.literals import C_TYPES
 
 _BODIES = {
     "if": """\

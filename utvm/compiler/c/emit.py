@@ -16,10 +16,9 @@ from utvm import runtime
 from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
-from utvm.compiler.c_files import CFiles, is_large, stand_in
+from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
+from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
-from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.literals import rows as rows_of
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
 from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.names import comment

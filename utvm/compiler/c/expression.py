@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from utvm.compiler.c.helpers import is_helper
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.schedule.bounds import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError

@@ -13,8 +13,8 @@ from tvm import ir
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
+from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.library import item_bytes
-from utvm.compiler.literals import C_TYPES
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.bounds import CHECKED
 from utvm.compiler.tvm_types import element_type

@@ -2,20 +2,20 @@
 """From an ONNX model to a Relax module: TVM's importer, with quantised operators of our own."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
 import tvm
-from onnx import helper
+from onnx import helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.onnx_quantised import CONVERTERS as QUANTISED
-from utvm.compiler.frontend.onnx_scalings import input_scalings, output_scalings
-from utvm.compiler.frontend.onnx_scans import SCANS
+from utvm.compiler.frontend.onnx_converters import CONVERTERS
 from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
+from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.notes import note
@@ -24,9 +24,6 @@ from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
-
-CONVERTERS = {**QUANTISED, **SCANS}
-"""Operators that are converted in our own way."""
 
 
 def import_onnx(model: Model) -> Imported:
@@ -152,3 +149,42 @@ def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.Type
         if known and list(shape_of(kind)) != extents:
             return f"an output {number} of shape {tuple(extents)} is not supported"
     return ""
+
+
+def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+    """The scaling of each input that becomes real numbers in but one way; None of others."""
+    constants = _constants(graph)
+
+    def scaling(name: str) -> Scaling | None:
+        users = [node for node in graph.node if name in node.input]
+        ways = {
+            _way(node, constants) if node.op_type == "DequantizeLinear" and node.input[0] == name else None
+            for node in users
+        }
+        return ways.pop() if len(ways) == 1 else None
+
+    return tuple(map(scaling, names))
+
+
+def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+    """The scaling of each output that is made of real numbers, None of others."""
+    constants = _constants(graph)
+    made = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
+    return tuple(map(made.get, names))
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    nodes = [node for node in graph.node if node.op_type == "Constant"]
+    return {item.name: item for item in graph.initializer} | {
+        node.output[0]: item.t for node in nodes for item in node.attribute if item.name == "value"
+    }
+
+
+def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Scaling | None:
+    tensors = [constants.get(name) for name in node.input[1:3] if name]
+    numbers = [
+        numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1
+    ]
+    if not numbers or len(numbers) < len(tensors):
+        return None
+    return Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)

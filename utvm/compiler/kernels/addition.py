@@ -12,8 +12,7 @@ from tvm import tirx
 from utvm.compiler.kernels import Kernel, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
-from utvm.compiler.kernels.nodes import Value
-from utvm.compiler.kernels.quantities import Goal, Real, View
+from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader, operator_name
 from utvm.compiler.kernels.records import Computation, Operator, Rescale
 from utvm.compiler.kernels.use import Use

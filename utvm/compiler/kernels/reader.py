@@ -12,9 +12,18 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from utvm.compiler.kernels.nodes import Native, Node, Value, tensor_type
 from utvm.compiler.kernels.quantisation import Shift
-from utvm.compiler.kernels.quantities import Constants, Real, View, dequantise, quantity_of
+from utvm.compiler.kernels.quantities import (
+    Constants,
+    Native,
+    Node,
+    Real,
+    Value,
+    View,
+    dequantise,
+    quantity_of,
+    tensor_type,
+)
 from utvm.compiler.kernels.records import Computation
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.tvm_types import dtype_of, shape_of

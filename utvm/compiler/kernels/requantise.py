@@ -12,9 +12,8 @@ from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import add_function
 from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_view
-from utvm.compiler.kernels.nodes import Native, Value
 from utvm.compiler.kernels.quantisation import Rounding
-from utvm.compiler.kernels.quantities import View
+from utvm.compiler.kernels.quantities import Native, Value, View
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import Layer, Use, limits, quantity, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor

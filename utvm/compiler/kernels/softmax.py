@@ -14,8 +14,7 @@ from tvm import relax, s_tir, te, tirx
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import call_function, describe
-from utvm.compiler.kernels.nodes import Value
-from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View
+from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View
 from utvm.compiler.kernels.reader import Reader, operator_name
 from utvm.compiler.kernels.records import Computation, Int32, Operator
 from utvm.compiler.kernels.use import Use, scale_of, zero_of

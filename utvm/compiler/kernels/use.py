@@ -11,8 +11,7 @@ import numpy as np
 import tflite
 from tvm import relax
 
-from utvm.compiler.kernels.nodes import Value, tensor_type
-from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View, quantity_of
+from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View, quantity_of, tensor_type
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.read.tflite_records import TfliteOperator, TfliteTensor
 from utvm.errors import CompileError

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory planning: which bytes of which region each tensor and workspace has, and when."""
+"""Memory planning: the bytes of each tensor and workspace, and the forms of functions that take less memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from utvm.compiler.library import HERE, Block, Placement, Tensor, item_bytes
@@ -241,3 +241,53 @@ class _Filler:
             f"memory region {region.name} has {region.size_bytes} bytes, what must lie there needs {need}",
             "give the region more bytes, add a region, or pin less to it",
         )
+
+
+_ROUNDS = 16
+
+Saving = Mapping[str, int]
+"""Function to which of its forms is taken: 0 is the fastest, each further one needs less memory."""
+
+
+def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan]) -> tuple[Plan, Saving]:
+    """Plan memory, and choose forms of functions.
+
+    Args:
+        forms: how many forms functions have.
+        plan: makes the plan for some choice.
+
+    Returns:
+        The plan, which takes no more bytes than if all functions had their last forms, and the choice.
+    """
+    last = {function: count - 1 for function, count in forms.items()}
+    least = plan(last)
+    best: tuple[Plan, Saving] | None = None
+    chosen = dict.fromkeys(forms, 0)
+    for _ in range(_ROUNDS if any(last.values()) else 0):
+        try:
+            tried = plan(chosen)
+        except DoesNotFitError:
+            break
+        if best is None or _bytes(tried) < _bytes(best[0]):
+            best = tried, dict(chosen)
+        # What lies above what no plan can do without.
+        above = _at_the_top(graph, tried, least.lower_bound_bytes)
+        guilty = [item for item in above if chosen.get(item, 0) < last.get(item, 0)]
+        if not guilty:
+            break
+        for item in guilty:
+            chosen[item] += 1
+    return best if best is not None and _bytes(best[0]) <= _bytes(least) else (least, last)
+
+
+def _bytes(plan: Plan) -> int:
+    return sum(plan.region_bytes.values())
+
+
+def _at_the_top(graph: Graph, plan: Plan, limit: int) -> set[str]:
+    above = [block for block in plan.blocks.values() if block.offset + block.size > limit]
+    return {
+        step.function
+        for index, step in enumerate(graph.steps)
+        if any(block.first <= index <= block.last for block in above)
+    }

@@ -1,16 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a package back: the library that it was written from, as far as a firmware needs it."""
+"""Packages as archives, and reading one back: the library, as far as a firmware needs it."""
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
 from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
 from utvm.compiler.target import Target
 from utvm.errors import ConfigError
+from utvm.files import write_whole
 from utvm.paths import DATA
+
+
+def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
+    """Write files into an uncompressed tar archive.
+
+    Names are sorted and begin with ``./``, as in the archives of TVM, whose readers open ``./metadata.json``.
+    Owner, group and mode are the same for all, so equal files give equal bytes.
+
+    Args:
+        files: path below the root to content.
+        time: seconds since 1970 that every file carries.
+    """
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(files[name])
+            member.mtime = time
+            member.mode = 0o644
+            archive.addfile(member, io.BytesIO(files[name]))
+    write_whole(path, stream.getvalue())
+
 
 _SCHEMA = DATA / "docs" / "package.schema.json"
 _HINT = "model.package writes one"

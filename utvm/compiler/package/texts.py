@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Placement, Tensor
-from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
+from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.compiler.package.metadata import RunStack
-from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
 from utvm.names import comment
 from utvm.templates import templates_of

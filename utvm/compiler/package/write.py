@@ -14,10 +14,9 @@ import numpy.typing as npt
 from utvm.compiler import Library, Model, Target, compile_model, load
 from utvm.compiler.bounded import bounded
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.package.archive import write_archive
-from utvm.compiler.package.layout import placed_sources
+from utvm.compiler.package.layout import Terms, placed_sources
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.terms import Terms
+from utvm.compiler.package.read import write_archive
 from utvm.compiler.package.texts import texts
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError

@@ -9,12 +9,11 @@ from typing import Any
 import tvm
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.kernels.nodes import Native, Node, Value, needed
+from utvm.compiler.kernels.quantities import Native, Node, Value, needed
 from utvm.compiler.kernels.reader import Reader, operator_name
 from utvm.compiler.kernels.use import Layer
 from utvm.compiler.library import Decision, Leftover
-from utvm.compiler.quantised.division import divide
-from utvm.compiler.quantised.fuse import fuse
+from utvm.compiler.quantised.nodes import divide, fuse
 from utvm.compiler.quantised.recognise import Recogniser
 from utvm.compiler.quantised.writer import to_module
 from utvm.compiler.target import Target

@@ -9,9 +9,8 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling
-from utvm.compiler.kernels.nodes import Native, Value
 from utvm.compiler.kernels.quantisation import Rounding
-from utvm.compiler.kernels.quantities import Goal, Quantity, Real, View, quantity_of
+from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, Value, View, quantity_of
 from utvm.compiler.kernels.reader import Reader, compose_orders, operator_name
 from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.kernels.use import Layer

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.kernels import kernels
-from utvm.compiler.kernels.nodes import Native, Node, Value, tensor_type
+from utvm.compiler.kernels.quantities import Native, Node, Value, tensor_type
 from utvm.compiler.kernels.records import Computation, Operator, Ready
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of, shape_of

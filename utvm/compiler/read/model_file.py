@@ -13,7 +13,7 @@ from types import MappingProxyType
 from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.read import relax_file, tflite_file, torch_file
+from utvm.compiler.read import relax_file, tflite_graph, torch_file
 from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
 from utvm.files import check_readable
@@ -65,8 +65,8 @@ def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_python: bool) -> Model | None:
-    if content[4:8] == tflite_file.IDENTIFIER:
-        return tflite_file.from_tflite(content, name, origin)
+    if content[4:8] == tflite_graph.IDENTIFIER:
+        return tflite_graph.from_tflite(content, name, origin)
     if content.startswith(torch_file.ARCHIVE):
         torch_file.check_archive(content, origin)
         _check_permission(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
+from utvm.compiler.model import Model
 from utvm.compiler.read.flatbuffer import Buffer, Table
 from utvm.compiler.read.tflite_control import called, with_constant_conditions
 from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
@@ -155,3 +156,26 @@ def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:
 
 def _integers(table: Table, field: int) -> tuple[int, ...]:
     return tuple(int(value) for value in table.array(field, np.int32).tolist())
+
+
+IDENTIFIER = b"TFL3"
+"""What stands at byte 4 of every file."""
+
+
+def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
+    """Take a TensorFlow Lite file.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+
+    Raises:
+        ConfigError: it is damaged, or only a part of a file.
+        CompileError: it is a model, but not one that can run on a board.
+    """
+    from utvm.compiler.read.tflite_graph import read
+    from utvm.compiler.read.tflite_validate import check
+
+    origin = origin or f"TFLite model {name}"
+    check(read(content, origin), origin)
+    return Model(name, origin, "tflite", content)

@@ -8,8 +8,8 @@ from typing import Any
 
 from utvm.compiler.model import Model
 from utvm.compiler.read.relax_file import from_module
-from utvm.compiler.read.torch_quantised import MARK
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.read.torch_program import MARK
+from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
 _LOG = logging.getLogger("utvm.compiler")

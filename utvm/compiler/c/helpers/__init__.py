@@ -14,7 +14,7 @@ from pathlib import Path
 
 from utvm.compiler.c.dsp_kernels import dsp_helper, is_dsp_helper
 from utvm.compiler.c.vector_tiles import is_vector_helper, vector_helper
-from utvm.compiler.literals import C_TYPES
+from utvm.compiler.c_files import C_TYPES
 
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED_OF = {"int32": "uint32_t", "int64": "uint64_t"}

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Chosen,
     Needs,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's quantised operators as Relax: dequantise, operator on floats, quantise; or exact sums in int32.
+"""ONNX operators that TVM's importer lacks, as Relax: quantised ones, CumProd and TopK.
 
-TVM's importer lacks most of them. What they compute is written in ``docs/Operators.md`` of onnx/onnx.
+Quantised operators become *dequantise, operator on floats, quantise*, or exact sums in int32. They are defined in
+``docs/Operators.md`` of onnx/onnx.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import ir, relax
+from tvm import ir, relax, topi
 from tvm.relax.frontend.onnx.onnx_frontend import Conv as _Conv
 from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
 from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
@@ -19,6 +20,29 @@ from utvm.errors import CompileError
 
 _STATIC = "quantise the model statically, with a calibration data set"
 Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+
+
+def cumulative_product(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert CumProd."""
+    data, axis = inputs[0], _number(inputs[1], "its axis")
+    backwards = attributes.get("reverse", 0)
+    if backwards:
+        data = builder.emit_te(topi.flip, data, axis=axis)
+    product = builder.emit(relax.op.cumprod(data, axis, exclusive=bool(attributes.get("exclusive", 0))))
+    return builder.emit_te(topi.flip, product, axis=axis) if backwards else product
+
+
+def best(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert TopK; where any order will do, it is that of the elements."""
+    count = int(attributes["k"]) if len(inputs) == 1 else _number(inputs[1], "its number of elements")
+    largest = bool(attributes.get("largest", 1))
+    return relax.op.topk(inputs[0], count, attributes.get("axis", -1), "both", largest, "int64")
+
+
+def _number(value: Any, what: str) -> int:
+    if not hasattr(value, "value"):
+        raise CompileError(f"{what} must be constant: a library's shapes and loops are fixed")
+    return int(value.value.numpy().reshape(-1)[0])
 
 
 def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -84,6 +108,8 @@ def matmul_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, An
 
 
 CONVERTERS: dict[str, Converter] = {
+    "CumProd": cumulative_product,
+    "TopK": best,
     "QuantizeLinear": quantize_linear,
     "DequantizeLinear": dequantize_linear,
     "QLinearConv": qlinear_conv,
