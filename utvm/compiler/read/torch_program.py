@@ -13,9 +13,6 @@ from utvm.compiler.refusal import refuse
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
-MARK = b"quantized_decomposed"
-"""What an archive of such a program has in it."""
-
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
