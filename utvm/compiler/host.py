@@ -22,6 +22,7 @@ from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
+from utvm.compiler.schedule.casts import with_defined_casts
 from utvm.compiler.schedule.legalizations import legalizations
 from utvm.compiler.tvm_types import element_type, tensor_of
 
@@ -96,7 +97,7 @@ def _as_in_c(module: Any) -> Any:
 
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            expanded = expand_helpers(function, _HELPERS)
+            expanded = expand_helpers(with_defined_casts(function), _HELPERS)
             body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bound), (tirx.Min, bound)], order="post")
             module.update_func(variable, expanded.with_body(body))
     return module
@@ -133,7 +134,31 @@ def _softmax_scale(total: Any) -> Any:
     return result
 
 
-_HELPERS = {"leading_zeros": _leading_zeros, "softmax_scale": _softmax_scale}
+def _cast(target: str) -> Callable[[Any], Any]:
+    info = np.iinfo(target)
+    lowest, highest, zero = (tirx.const(value, target) for value in (info.min, info.max, 0))
+
+    def cast(value: Any) -> Any:
+        low, limit = (tirx.FloatImm(element_type(value), float(bound)) for bound in (info.min, int(info.max) + 1))
+        inside = tirx.Select(value < limit, value.astype(target), highest)
+        return tirx.Select(value > low, inside, tirx.Select(value <= low, lowest, zero))
+
+    return cast
+
+
+_HELPERS = {
+    "leading_zeros": _leading_zeros,
+    "softmax_scale": _softmax_scale,
+    "fitting_uint8": lambda value: value.astype("uint8"),
+    **{f"above_float{bits}": lambda a, b: tirx.Select(a > b, a, b) for bits in (32, 64)},
+    **{f"below_float{bits}": lambda a, b: tirx.Select(a < b, a, b) for bits in (32, 64)},
+    **{
+        f"{sign}int{bits}_of_float{source}": _cast(f"{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+        for source in (32, 64)
+    },
+}
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:

@@ -116,7 +116,9 @@ def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
                 + part(top, right) * (one - below) * beside
                 + part(bottom, right) * below * beside
             )
-            return value if dtype == "float32" else (value + tirx.FloatImm("float32", 0.5)).astype(dtype)
+            if dtype == "float32":
+                return value
+            return tirx.call_pure_extern(dtype, "fitting_uint8", value + tirx.FloatImm("float32", 0.5))
 
         return te.compute(use.result.shape, at, "output")
 

@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.schedule.bounds import with_checked_indices
+from utvm.compiler.schedule.casts import with_defined_casts
 from utvm.compiler.schedule.loops import SCHEDULED, schedule
 from utvm.compiler.schedule.tile_choice import registers_of
 from utvm.compiler.schedule.tuned import layer_of
@@ -157,6 +158,6 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     module = tvm.IRModule(
         {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
     )
-    module = tirx.transform.LowerIntrin()(module)
-    lowered = done | {variable.name_hint: function for variable, function in module.functions.items()}
+    functions_of_c = tirx.transform.LowerIntrin()(module).functions.items()
+    lowered = done | {variable.name_hint: with_defined_casts(function) for variable, function in functions_of_c}
     return {name: lowered[name] for name in functions}
