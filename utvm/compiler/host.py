@@ -146,7 +146,7 @@ def _cast(target: str) -> Callable[[Any], Any]:
     return cast
 
 
-_HELPERS = {
+_HELPERS: dict[str, Callable[..., Any]] = {
     "leading_zeros": _leading_zeros,
     "softmax_scale": _softmax_scale,
     "fitting_uint8": lambda value: value.astype("uint8"),

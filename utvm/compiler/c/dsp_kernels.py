@@ -77,13 +77,13 @@ def _assembly(name: str, parameters: str, state: list[str], lines: list[str], po
 def _scale(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
     """Multiply by r2, round, add r3, shift by r12, limit: several sums in turn."""
     lines = []
-    for item in sums:
-        lines += [] if doubled else [f"lsl {item}, {item}, #1"]
+    for acc in sums:
+        lines += [] if doubled else [f"lsl {acc}, {acc}, #1"]
         if rounded:
-            lines += [f"smmulr {item}, {item}, r2", f"add {item}, {item}, {item}, asr #31", f"add {item}, r3"]
+            lines += [f"smmulr {acc}, {acc}, r2", f"add {acc}, {acc}, {acc}, asr #31", f"add {acc}, r3"]
         else:
-            lines.append(f"smmlar {item}, {item}, r2, r3")
-        lines += [f"asr {item}, r12", _limit(item, limit)]
+            lines.append(f"smmlar {acc}, {acc}, r2, r3")
+        lines += [f"asr {acc}, r12", _limit(acc, limit)]
     return lines
 
 
@@ -194,18 +194,14 @@ def _plane(
 ) -> str:
     weights = (("r2", "r3"), ("r4", "r5"), ("r6", "r7"))
 
-    def scale(total: str) -> list[str]:
-        scaling = [f"smmlar {total}, {total}, r8, r9"]
+    def scale(acc: str) -> list[str]:
+        scaling = [f"smmlar {acc}, {acc}, r8, r9"]
         if rounded:
-            scaling = [
-                f"smmulr {total}, {total}, r8",
-                f"add {total}, {total}, {total}, asr #31",
-                f"add {total}, r9",
-            ]
-        storing = [f"strb {total}, [r1], #{channels}"]
+            scaling = [f"smmulr {acc}, {acc}, r8", f"add {acc}, {acc}, {acc}, asr #31", f"add {acc}, r9"]
+        storing = [f"strb {acc}, [r1], #{channels}"]
         if channels > 255:
-            storing = [f"strb {total}, [r1]", f"addw r1, r1, #{channels}"]
-        return [*scaling, f"asr {total}, r12", _limit(total, limit), *storing]
+            storing = [f"strb {acc}, [r1]", f"addw r1, r1, #{channels}"]
+        return [*scaling, f"asr {acc}, r12", _limit(acc, limit), *storing]
 
     def body(count: int) -> list[str]:
         lines = ["ldrd r10, r11, [sp, #8]"]
@@ -215,13 +211,10 @@ def _plane(
             if count == 2 and across == 1:
                 lines += [f"smlatb r11, r8, {one}, r11", f"smlad r11, r9, {other}, r11"]
             elif count == 2:
-                lines += [
-                    f"ldr r8, [r0, #{at + 8}]",
-                    f"smlad r11, r9, {one}, r11",
-                    f"smlabt r11, r8, {other}, r11",
-                ]
+                last = f"smlabt r11, r8, {other}, r11"
+                lines += [f"ldr r8, [r0, #{at + 8}]", f"smlad r11, r9, {one}, r11", last]
         lines.append("ldrd r8, r9, [sp]")
-        return [*lines, *(line for item in ("r10", "r11")[:count] for line in scale(item))]
+        return [*lines, *(line for acc in ("r10", "r11")[:count] for line in scale(acc))]
 
     pairs, step = pixels // 2, 4 * across
     loop = ["1:", *body(2), f"add r0, #{step}", "cmp r0, lr", "bne 1b"] if pairs > 1 else []

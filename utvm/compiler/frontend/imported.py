@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from utvm.compiler.kernels.use import Layer
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Scaling
 
 
@@ -40,7 +40,7 @@ class Imported:
     output_scalings: tuple[Scaling | None, ...] = ()
     kept: tuple[Kept, ...] = ()
     control: "Mapping[str, Control]" = field(default_factory=dict)
-    layers: Mapping[str, Layer] = field(default_factory=dict)
+    layers: Mapping[str, IntegerLayer] = field(default_factory=dict)
 
     @property
     def kept_names(self) -> tuple[str, ...]:

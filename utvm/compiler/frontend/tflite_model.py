@@ -22,7 +22,7 @@ from utvm.compiler.frontend.imported import Control, Imported, Kept
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.kernels import Unfit, kernels
 from utvm.compiler.kernels.requantise import rounding
-from utvm.compiler.kernels.use import Layer, Use, activation_bounds, call_layer
+from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
@@ -64,7 +64,7 @@ def import_tflite(model: Model) -> Imported:
 
 
 def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
-    layers: dict[str, Layer] = {}
+    layers: dict[str, IntegerLayer] = {}
     module = from_tflite(ModelView(graph, content), op_converter=functools.partial(_Converter, layers=layers))
     return Imported(
         module,
@@ -109,7 +109,7 @@ def _short(name: str) -> str:
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """Converts the operators of one graph. The base class calls methods by the names they have here."""
 
-    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, Layer]) -> None:
+    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, IntegerLayer]) -> None:
         super().__init__(model, subgraph, exp_tab, ctx)
         self._layers = layers
         self._real = False

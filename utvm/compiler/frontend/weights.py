@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
-from utvm.compiler.kernels.use import Layer
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of
 
 # What multiplies a tensor by all of its weights; a result that is needed needs each of them.
@@ -28,7 +28,7 @@ _KEEPING = (
 _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.zeros_like")
 
 
-def least_bytes(module: Any, enough: int, layers: Mapping[str, Layer] = MappingProxyType({})) -> int:
+def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
     """A lower bound of what any library of a model stores; the exact one is known late.
 
     Counted are the weights of convolutions and matrix products that an output depends on, where the other operand

@@ -15,13 +15,13 @@ from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_vie
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Native, Value, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.use import Layer, Use, limits, quantity, scale_of, zero_of
+from utvm.compiler.kernels.use import IntegerLayer, Use, limits, quantity, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.compiler.tvm_types import shape_of
 from utvm.errors import CompileError
 
 
-def rounding(result: TfliteTensor, reason: str = "") -> Layer:
+def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
     """The layer that makes integers of real numbers.
 
     Args:
@@ -34,7 +34,7 @@ def rounding(result: TfliteTensor, reason: str = "") -> Layer:
             reader.explain(arguments[0], reason)
         return reader.add(record, [reader.value(arguments[0])], name, result.shape, result.dtype)
 
-    return Layer(build)
+    return IntegerLayer(build)
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:

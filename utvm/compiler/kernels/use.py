@@ -25,7 +25,7 @@ _ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Layer:
+class IntegerLayer:
     """An operator of integers in a Relax module, called as a packed function until its nodes are built.
 
     Attributes:
@@ -58,7 +58,7 @@ class Use:
     content: bytes
     value: Callable[[int], Any]
     builder: Any
-    layers: dict[str, Layer] = field(default_factory=dict)
+    layers: dict[str, IntegerLayer] = field(default_factory=dict)
 
     @property
     def result(self) -> TfliteTensor:
@@ -131,10 +131,12 @@ class Use:
             raise CompileError(
                 f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"
             )
-        return call_layer(self.layers, Layer(build, weights), operands, self.result)
+        return call_layer(self.layers, IntegerLayer(build, weights), operands, self.result)
 
 
-def call_layer(layers: dict[str, Layer], layer: Layer, operands: Sequence[Any], result: TfliteTensor) -> Any:
+def call_layer(
+    layers: dict[str, IntegerLayer], layer: IntegerLayer, operands: Sequence[Any], result: TfliteTensor
+) -> Any:
     """Enter a layer, and return the Relax call of it."""
     name = f"utvm.layer_{len(layers)}"
     layers[name] = layer

@@ -11,7 +11,7 @@ import tvm
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.kernels.quantities import Native, Node, Value, needed
 from utvm.compiler.kernels.reader import Reader, operator_name
-from utvm.compiler.kernels.use import Layer
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
 from utvm.compiler.quantised.nodes import divide, fuse
 from utvm.compiler.quantised.recognise import Recogniser
@@ -35,7 +35,7 @@ def integerize(
     module: Any,
     target: Target | None,
     assistant: Assistant | None = None,
-    layers: Mapping[str, Layer] = MappingProxyType({}),
+    layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
     """Turn quantised operators into integer ones.
 

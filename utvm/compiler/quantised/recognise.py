@@ -13,7 +13,7 @@ from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, Value, View, quantity_of
 from utvm.compiler.kernels.reader import Reader, compose_orders, operator_name
 from utvm.compiler.kernels.requantise import concatenate
-from utvm.compiler.kernels.use import Layer
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
 # They move numbers and compute none.
@@ -38,7 +38,7 @@ class Recogniser:
         layers: of a TensorFlow Lite model, by the packed functions that are called in their place.
     """
 
-    def __init__(self, reader: Reader, layers: Mapping[str, Layer]) -> None:
+    def __init__(self, reader: Reader, layers: Mapping[str, IntegerLayer]) -> None:
         self._reader = reader
         self._layers = layers
         self._operators: dict[str, list[Callable[..., View | None]]] = {}
@@ -67,7 +67,7 @@ class Recogniser:
         elif name:
             self._move(variable, call, name)
 
-    def _build(self, variable: Any, call: Any, layer: Layer) -> None:
+    def _build(self, variable: Any, call: Any, layer: IntegerLayer) -> None:
         shape, name = shape_of(variable.ty), str(variable.name)
         result = layer.build(self._reader, list(call.args[1].fields), name)
         if result.shape != shape:

@@ -18,7 +18,7 @@ from utvm.compiler.target import Target
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CoreKernel:
     """A way to compute convolutions.
 
     Attributes:
@@ -43,17 +43,17 @@ _MVE = frozenset({"mve"})
 _NEON = frozenset({"neon"})
 
 KERNELS = (
-    Kernel("MVE: 16 products in an instruction", _MVE, False, make_with_mve, 0.16),
-    Kernel("MVE: a channel's four by four values in a vector", _MVE, True, make_with_mve, 1.0),
-    Kernel("NEON: eight products in an instruction", _NEON, False, make_with_neon, 0.4),
-    Kernel("NEON: a channel's four by four values in a vector", _NEON, True, make_with_neon, 2.0),
-    Kernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
-    Kernel(
+    CoreKernel("MVE: 16 products in an instruction", _MVE, False, make_with_mve, 0.16),
+    CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, make_with_mve, 1.0),
+    CoreKernel("NEON: eight products in an instruction", _NEON, False, make_with_neon, 0.4),
+    CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, make_with_neon, 2.0),
+    CoreKernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
+    CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
-    Kernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
-    Kernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
-    Kernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
+    CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
+    CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
+    CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
 )
 """The first that a core has the extensions for, and that holds for a record, is chosen."""
 
@@ -74,6 +74,6 @@ def estimated_cycles(record: Convolution, target: Target) -> int:
     return round(record.macs * next(_suitable(record, target)).cycles_a_mac)
 
 
-def _suitable(record: Convolution, target: Target) -> Iterator[Kernel]:
+def _suitable(record: Convolution, target: Target) -> Iterator[CoreKernel]:
     has = frozenset(target.extensions)
     return (item for item in KERNELS if item.depthwise == record.depthwise and item.extensions <= has)
