@@ -68,18 +68,18 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
     tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
-    kept = [
+    states = [
         np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
         for tensor, item in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
     ]
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
-        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in (*inputs, *kept)))
+        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in (*inputs, *states)))
         if isinstance(results, tvm.runtime.Tensor):
             return [results.numpy()]
         arrays = [item.numpy() for item in results]
-        outputs = len(arrays) - len(kept)
-        kept[:] = arrays[outputs:]
+        outputs = len(arrays) - len(states)
+        states[:] = arrays[outputs:]
         return arrays[:outputs]
 
     return run

@@ -169,8 +169,8 @@ def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scalin
 def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
     """The scaling of each output that is made of real numbers, None of others."""
     constants = _constants(graph)
-    made = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
-    return tuple(map(made.get, names))
+    scalings = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
+    return tuple(map(scalings.get, names))
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

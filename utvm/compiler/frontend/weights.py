@@ -60,9 +60,9 @@ def _operator(value: Any) -> str:
 
 
 def _variables(expression: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expression, (tvm.ir.Var, found.append), order="pre")
-    return found
+    variables: list[Any] = []
+    tvm_ffi.structural_walk(expression, (tvm.ir.Var, variables.append), order="pre")
+    return variables
 
 
 def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:

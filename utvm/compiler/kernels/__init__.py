@@ -57,6 +57,8 @@ class Kernel:
 
 def kernels() -> tuple[Kernel, ...]:
     """All rows, in the order of their files' names. Imports TVM."""
-    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    modules = [
+        importlib.import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)
+    ]
     rows = [getattr(module, "KERNEL", None) for module in modules]
     return tuple(row for row in rows if isinstance(row, Kernel))

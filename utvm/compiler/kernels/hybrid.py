@@ -58,8 +58,8 @@ def quantise_rows(use: Use, data: Any, rows: int, size: int, *, symmetric: bool)
         outputs = _asymmetric(source, low, high, rows, size)
     name = "quantize_rows" if symmetric else "quantize_rows_with_zeros"
     function = describe(te.create_prim_func([source, *outputs]), name, [None])
-    made = call_function(use.builder, function, name, [data], len(outputs))
-    parts = [use.builder.emit(relax.TupleGetItem(made, place)) for place in range(len(outputs))]
+    rows_of = call_function(use.builder, function, name, [data], len(outputs))
+    parts = [use.builder.emit(relax.TupleGetItem(rows_of, place)) for place in range(len(outputs))]
     return Quantised(parts[0], parts[1], None if symmetric else parts[2])
 
 

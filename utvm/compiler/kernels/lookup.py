@@ -112,10 +112,10 @@ def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> 
 
 def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
     """Add the node of any function of one number; None if an expression is no such function."""
-    found = _leaves(reader, expression)
-    if len(found) != 1:
+    found_leaves = _leaves(reader, expression)
+    if len(found_leaves) != 1:
         return None
-    (leaf,) = found
+    (leaf,) = found_leaves
     real = reader.real(leaf)
     if real is None or shape_of(expression.ty) != real.view.shape:
         return None
@@ -285,11 +285,11 @@ def _of_reals(
 
 def _leaves(reader: Reader, expression: Any) -> list[Any]:
     """The dequantised tensors in an expression of known functions; empty for other expressions."""
-    found: dict[int, Any] = {}
+    found_leaves: dict[int, Any] = {}
 
     def visit(item: Any) -> bool:
         if reader.real(item) is not None:
-            found[hash(item)] = item
+            found_leaves[hash(item)] = item
             return True
         if isinstance(item, tvm.ir.GenericConst):
             return bool(item.value.numpy().size == 1)
@@ -299,7 +299,7 @@ def _leaves(reader: Reader, expression: Any) -> list[Any]:
             return visit(call.args[0])
         return name in _BINARY and all(visit(argument) for argument in call.args)
 
-    return list(found.values()) if visit(expression) else []
+    return list(found_leaves.values()) if visit(expression) else []
 
 
 def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:

@@ -128,7 +128,7 @@ def _run(
         state[at] = old_cell[at]
     with building.serial(0, sizes.batches) as batch, building.serial(0, sizes.steps) as step:
         place = sizes.place(batch, step)
-        kept, first = cell.begin(hidden, batch * units, place, tables, own)
+        retained, first = cell.begin(hidden, batch * units, place, tables, own)
         for gate in range(4):
             with building.serial(0, units) as unit:
                 row = number(gate * units) + unit
@@ -139,7 +139,7 @@ def _run(
                     sums[0] = sums[0] + cell.product(data[place * sizes.depth + inner], factor, cell.data_zero)
                 with building.serial(0, units) as inner:
                     factor = recurrent[row * units + inner]
-                    sums[1] = sums[1] + cell.product(kept[first + inner], factor, cell.hidden_zero)
+                    sums[1] = sums[1] + cell.product(retained[first + inner], factor, cell.hidden_zero)
                 total = cell.gate(gate, sums[0], bias[row], sums[1])
                 own["gates"][row] = cell.curve(total, gate != _CELL, tables, own["curve"])
         with building.serial(0, units) as unit:
@@ -228,8 +228,8 @@ class _HybridCell(_FloatCell):
         }
 
     def begin(self, hidden: Any, first: Any, place: Any, tables: Sequence[Any], own: Mapping[str, Any]) -> Any:
-        ends, kept, scale = own["ends"], own["kept"], own["scale"]
-        units = int(kept.shape[0])
+        ends, retained, scale = own["ends"], own["kept"], own["scale"]
+        units = int(retained.shape[0])
         ends[0] = hidden[first]
         ends[1] = hidden[first]
         with building.serial(0, units) as unit:
@@ -247,11 +247,11 @@ class _HybridCell(_FloatCell):
             scale[1] = tirx.FloatImm("float32", 1.0) / scale[0]
         with building.serial(0, units) as unit:
             real = own["zero"][0].astype("float32") + hidden[first + unit] * scale[1]
-            kept[unit] = integer(real, -127 if self._symmetric else -128)
+            retained[unit] = integer(real, -127 if self._symmetric else -128)
         self._steps = [tables[0][place], scale[0]]
         if not self._symmetric:
             self.data_zero, self.hidden_zero = tables[1][place], own["zero"][0]
-        return kept, number(0)
+        return retained, number(0)
 
     def product(self, value: Any, factor: Any, zero: Any) -> Any:
         return (value.astype("int32") - zero) * factor.astype("int32")
@@ -324,10 +324,10 @@ class _IntegerCell(_Cell):
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])
-        kept = clamp_value(rescale_value(forget * state.astype("int32"), self._forget), *_INT16, "int32")
+        retained = clamp_value(rescale_value(forget * state.astype("int32"), self._forget), *_INT16, "int32")
         new = clamp_value(rescale_value(entered * candidate, self._input), *_INT16, "int32")
         bounds = (-self._clip, self._clip) if self._clip else _INT16
-        return clamp_value(clamp_value(kept + new, *_INT16, "int32"), *bounds, "int16")
+        return clamp_value(clamp_value(retained + new, *_INT16, "int32"), *bounds, "int16")
 
     def result(self, state: Any, gate: Any, tables: Sequence[Any], own: Any) -> Any:
         rounding = number(1 << (self._places - 1) if self._places else 0)

@@ -313,8 +313,8 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
         pads = [0] * (2 * rank)
         pads[2 * axis + begin] = 1
         longer = relax.op.nn.pad(value, pads)
-        kept = relax.op.strided_slice(longer, axes=[axis], begin=[begin], end=[begin + data.shape[axis]])
-        value = use.builder.emit(kept)
+        shifted = relax.op.strided_slice(longer, axes=[axis], begin=[begin], end=[begin + data.shape[axis]])
+        value = use.builder.emit(shifted)
     if options.Reverse():
         value = relax.op.flip(relax.op.cumsum(relax.op.flip(value, axis), axis), axis)
     else:

@@ -85,9 +85,9 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
             continue
         candidates = []
         for side, value in enumerate(node.inputs):
-            made = makers.get(id(value))
-            if made is not None and isinstance(made[1].work, Convolution) and uses[id(value)] == 1:
-                candidates.append((made[0], side, made[1]))
+            maker = makers.get(id(value))
+            if maker is not None and isinstance(maker[1].work, Convolution) and uses[id(value)] == 1:
+                candidates.append((maker[0], side, maker[1]))
         if not candidates:
             continue
         # The convolution that comes last: the other operand is there by then.
@@ -156,13 +156,13 @@ def divide(
 def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:
     tensors = list(node.inputs)
     parts = offer.parts()
-    made = []
+    maker = []
     for number, part in enumerate(parts):
         output = node.output
         if number < len(parts) - 1:
             kind = part.operator.function.params[-1]
             shape = [int(extent) for extent in kind.ty.shape]
             output = Value(f"{name} ({number + 1})", tensor_type(shape, element_type(kind)))
-        made.append(Node(Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
+        maker.append(Node(Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
         tensors.append(output)
-    return made
+    return maker

@@ -58,7 +58,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
     """Return what ``compile.json`` holds: plain values, everything that the page shows."""
     content = asdict(library)
     counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
-    kept = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
+    fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
     return {
         "model": library.name,
         "executor": library.executor,
@@ -68,7 +68,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
         "arena_bytes": library.arena_bytes,
         "state_bytes": library.state_bytes,
         "lower_bound_bytes": library.lower_bound_bytes,
-        **{field: list(content[field]) for field in kept},
+        **{field: list(content[field]) for field in fields},
         **({"decisions": list(content["decisions"])} if library.decisions else {}),
         "digest": library.digest,
         **counted,

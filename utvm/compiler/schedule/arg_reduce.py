@@ -35,7 +35,7 @@ def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any
     """The index, along an axis or into all elements in row-major order, of the first of the best."""
     extents = [int(extent) for extent in source.shape]
     axes = list(range(len(extents))) if axis is None else [axis % len(extents)]
-    kept = [number for number in range(len(extents)) if number not in axes]
+    remaining = [number for number in range(len(extents)) if number not in axes]
 
     # The loops run upwards, so the first of equal elements stays.
     def choose(best: Any, new: Any) -> Any:
@@ -46,13 +46,15 @@ def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any
     loops = {number: te.reduce_axis((0, extents[number]), f"k{number}") for number in axes}
 
     def element(*places: Any) -> Any:
-        place = dict(zip(kept, places, strict=True)) | {number: loop.var for number, loop in loops.items()}
+        place = dict(zip(remaining, places, strict=True)) | {number: loop.var for number, loop in loops.items()}
         index: Any = tirx.const(0, _INDEX)
         for position, number in enumerate(axes):
             stride = math.prod(extents[axis] for axis in axes[position + 1 :])
             index = index + place[number].astype(_INDEX) * stride
         return reducer((index, source(*(place[number] for number in range(len(extents))))), list(loops.values()))
 
-    found, _ = te.compute([extents[number] for number in kept] or [1], element if kept else lambda _: element())
+    indices, _ = te.compute(
+        [extents[number] for number in remaining] or [1], element if remaining else lambda _: element()
+    )
     shape = [1 if number in axes else extent for number, extent in enumerate(extents)]
-    return topi.reshape(found, shape if keepdims else [extents[number] for number in kept])
+    return topi.reshape(indices, shape if keepdims else [extents[number] for number in remaining])

@@ -128,8 +128,8 @@ def _with_whole_tensors(function: Any) -> Any:
 def _arrange(function: Any, target: Target) -> Any:
     tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    made = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
-    return function if made else schedule(function, registers_of(target, tuned))
+    is_scheduled = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
+    return function if is_scheduled else schedule(function, registers_of(target, tuned))
 
 
 def _guard(function: Any, target: Target) -> Any:

@@ -44,7 +44,7 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
         before, behind = before * (extent if number < axis else 1), behind * (extent if number > axis else 1)
 
     def body(given: Any, result: Any) -> Any:
-        with IRBuilder() as made:
+        with IRBuilder() as ir:
             read, written = building.buffer_proxy(given), building.buffer_proxy(result)
             with building.serial(0, before) as outer, building.serial(0, behind) as inner:
                 first = outer * (length * behind) + inner
@@ -56,7 +56,7 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
                 with building.serial(0, length - 1) as step:
                     place = first + step * behind
                     written[place + behind] = combine(written[place], read[place if exclusive else place + behind])
-            return made.get()
+            return ir.get()
 
     kind = str(getattr(source.dtype, "dtype", source.dtype))
     return te.extern(

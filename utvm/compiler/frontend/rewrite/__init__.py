@@ -89,9 +89,9 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
 
 
 def _needed_nodes(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    kept = []
+    chosen = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
+            chosen.append(node)
+    return chosen[::-1]

@@ -122,13 +122,13 @@ def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
-        made = {
+        choices = {
             "ReduceL1": lambda: graph.op("Abs", value),
             "ReduceL2": lambda: graph.op("Abs", value),
             "ReduceLogSum": lambda: graph.op("Log", value),
             "ReduceSumSquare": lambda: graph.op("Mul", value, value),
         }
-        return [made.get(node.operator, lambda: graph.op("Identity", value))()]
+        return [choices.get(node.operator, lambda: graph.op("Identity", value))()]
     if node.operator == "ReduceLogSumExp" and graph.dtype(value).kind == "f":
         return [_log_of_sum(graph, node, axes or range(len(graph.shape(value))))]
     if node.operator in ("ReduceMax", "ReduceMin"):
@@ -203,8 +203,10 @@ def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return None
     wide = graph.cast(node.inputs[0], np.uint8)
     axes = [node.inputs[1]] if node.input(1) else []
-    kept = {key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")}
-    return [graph.cast(graph.op(node.operator, wide, *axes, **kept), np.bool_)]
+    settings = {
+        key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")
+    }
+    return [graph.cast(graph.op(node.operator, wide, *axes, **settings), np.bool_)]
 
 
 def _bit_cast(graph: RuleGraph, node: RuleNode) -> list[str]:

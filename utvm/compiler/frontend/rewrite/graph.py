@@ -265,9 +265,9 @@ class RuleGraph:
         self.reasons.append(f"{place(node)}: {reason}")
         self.refused.extend(node.output)
 
-    def _note(self, node: onnx.NodeProto, made: Sequence[onnx.NodeProto]) -> None:
-        kinds = list(dict.fromkeys(item.op_type for item in made))
-        if not made:
+    def _note(self, node: onnx.NodeProto, results: Sequence[onnx.NodeProto]) -> None:
+        kinds = list(dict.fromkeys(item.op_type for item in results))
+        if not results:
             note("folded", f"{place(node)}: nothing of it is left to compute")
         elif kinds != [node.op_type]:
             note("rewritten", f"{place(node)}: as {', '.join(kinds)}")
@@ -290,8 +290,10 @@ class RuleGraph:
             self._append(node, opset)
         elif not self._fold(node, opset):
             # ONNX's definitions make rows of one element of scalars.
-            made = zip(node.output, self._expand(node, opset), strict=False)
-            self._replace(node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in made])
+            results = zip(node.output, self._expand(node, opset), strict=False)
+            self._replace(
+                node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in results]
+            )
 
     def _scalar_if(self, wanted: bool, value: str) -> str:
         return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
@@ -407,12 +409,12 @@ class RuleGraph:
         imports = [helper.make_opsetid("", opset)]
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
-            found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
+            kinds_of = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
         except (
             Exception
         ):  # onnx raises several kinds, some of them only bound in C++; what is not known is asked for
             return
-        for name, kind in found.items():
+        for name, kind in kinds_of.items():
             # Branches and bodies need not say what they give.
             if kind.tensor_type.elem_type or kind.WhichOneof("value") not in (None, "tensor_type"):
                 self.types.setdefault(name, kind)

@@ -131,9 +131,9 @@ def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | Non
         first = total // 2 if upper else total - total // 2
         begins.append(first)
         ends.append(total - first)
-    kept = {key: value for key, value in node.attributes.items() if key in ("dilations", "group", "strides")}
-    kept |= {"pads": [*begins, *ends], "output_padding": extras, "kernel_shape": list(weights[2:])}
-    return [graph.op("ConvTranspose", *node.inputs, opset=11, **kept)]
+    settings = {key: value for key, value in node.attributes.items() if key in ("dilations", "group", "strides")}
+    settings |= {"pads": [*begins, *ends], "output_padding": extras, "kernel_shape": list(weights[2:])}
+    return [graph.op("ConvTranspose", *node.inputs, opset=11, **settings)]
 
 
 def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:

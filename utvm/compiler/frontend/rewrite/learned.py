@@ -131,11 +131,11 @@ def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, bas
     thresholds = graph.constant(forest.thresholds)
     place = graph.constant(np.broadcast_to(forest.roots, (count, len(forest.roots))), np.int32)
     for _ in range(forest.depth):
-        asked = graph.cast(graph.op("Gather", tables[0], place), np.int32)
-        value = graph.op("GatherElements", rows, asked, axis=1)
-        taken = graph.op(forest.comparison, value, graph.op("Gather", thresholds, place))
+        modes_of = graph.cast(graph.op("Gather", tables[0], place), np.int32)
+        value = graph.op("GatherElements", rows, modes_of, axis=1)
+        matches = graph.op(forest.comparison, value, graph.op("Gather", thresholds, place))
         onward = [graph.op("Gather", table, place) for table in tables[1:]]
-        place = graph.cast(graph.op("Where", taken, *onward), np.int32)
+        place = graph.cast(graph.op("Where", matches, *onward), np.int32)
     leaves = graph.op("Gather", graph.constant(weights), place)
     total = graph.op("ReduceSum", leaves, graph.constant([1], np.int64), keepdims=0)
     if not len(base):

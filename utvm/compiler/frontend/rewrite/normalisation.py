@@ -70,9 +70,9 @@ def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     momentum = node.attributes.get("momentum", 0.9)
 
     def running(before: str, now: str) -> str:
-        kept = graph.op("Mul", before, graph.like(momentum, before))
+        settings = graph.op("Mul", before, graph.like(momentum, before))
         new = graph.cast(graph.reshaped(now, graph.shape(before)), graph.dtype(before))
-        return graph.op("Add", kept, graph.op("Mul", new, graph.like(1 - momentum, before)))
+        return graph.op("Add", settings, graph.op("Mul", new, graph.like(1 - momentum, before)))
 
     result = graph.op("Add", scaled, graph.reshaped(bias, channels))
     return [result, running(mean, seen), running(variance, spread)]
@@ -127,9 +127,9 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def _pad(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
-    kept = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
+    settings = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
     pads = _pads(graph, node, shape)
-    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**kept, "pads": pads})]
+    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**settings, "pads": pads})]
 
 
 def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:

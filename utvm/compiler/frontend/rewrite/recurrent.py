@@ -81,8 +81,8 @@ def _gru(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, s
     else:
         new = graph.op("Add", new, cell.product(graph.op("Mul", reset, hidden), 2))
         new = second(graph.op("Add", new, bias) if bias else new)
-    kept = graph.op("Mul", update, hidden)
-    return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), kept), memory
+    retained = graph.op("Mul", update, hidden)
+    return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), retained), memory
 
 
 def _rnn(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:

@@ -30,8 +30,8 @@ def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
         if (factors[chosen] != 1).any():
             part = graph.constant(np.where(chosen, factors, 1), np.float32)
-            kept = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
-            result = graph.op("Resize", result, "", part, **kept)
+            settings = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
+            result = graph.op("Resize", result, "", part, **settings)
     return [result if result != node.inputs[0] else graph.op("Identity", result)]
 
 

@@ -97,17 +97,17 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         to = tirx.address_of(output[first * channels])
         count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
         _columns(record, first, count, at)
-        made = at.get("result", to)
+        target = at.get("result", to)
         if channels > 1:
             even = channels // 2 * 2
-            call_helper(helper, made, at["columns"], at["stream"], even, pairs, count, channels)
+            call_helper(helper, target, at["columns"], at["stream"], even, pairs, count, channels)
         if channels % 2:
             stream_of_last = at.to("stream", channels // 2 * group)
             call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
             place = tirx.address_of(output[(first + 1) * channels - 1])
             place = place if tables is None else at.to("result", channels - 1)
             call_helper("spread_bytes", place, channels, at["last"], 2, count)
-        clamp(record, made, count * channels)
+        clamp(record, target, count * channels)
         if tables is not None:
             other = at.to("other", first * channels)
             call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)

@@ -78,8 +78,8 @@ def _convolution(record: Convolution, table: Int32) -> Operator | None:
         read = [at["data"], at["geometry"], at["columns"]]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
         limits = [record.low, record.high, record.output_zero]
-        made = at.get("result", to)
-        call_helper("convolve_tile", made, *read, *place, at["weights"], at["scales"], channels, *limits)
+        target = at.get("result", to)
+        call_helper("convolve_tile", target, *read, *place, at["weights"], at["scales"], channels, *limits)
         if tables is not None:
             other = at.to("other", first * channels)
             call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)

@@ -68,10 +68,10 @@ def operator_of_steps(
 
 def with_forms(forms: Sequence[Operator]) -> Operator:
     """The first of operators that differ in speed and memory only; each next one needs less memory."""
-    made = forms[-1]
+    operator = forms[-1]
     for form in reversed(forms[:-1]):
-        made = replace(form, function=form.function.with_attr(THRIFTY, made.function))
-    return made
+        operator = replace(form, function=form.function.with_attr(THRIFTY, operator.function))
+    return operator
 
 
 def _buffer(name: str, elements: int, dtype: str) -> Any:

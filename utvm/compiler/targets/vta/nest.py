@@ -90,12 +90,12 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
             )
         inner = left.pop()
         rest = lanes // covered
-        taken = min(inner.extent, rest)
-        if inner.extent % taken or rest % taken:
+        shared = min(inner.extent, rest)
+        if inner.extent % shared or rest % shared:
             raise CompileError(f"VTA: a loop of {inner.extent} does not divide into elements of {lanes} numbers")
-        if inner.extent > taken:
-            left.append(Dim(inner.extent // taken, tuple(stride * taken for stride in inner.strides)))
-        covered *= taken
+        if inner.extent > shared:
+            left.append(Dim(inner.extent // shared, tuple(stride * shared for stride in inner.strides)))
+        covered *= shared
     if any(stride % lanes for dim in left for stride in dim.strides):
         raise CompileError(f"VTA: a loop steps by {left[-1].strides} numbers, where an element has {lanes}")
     return [replace(dim, strides=tuple(stride // lanes for stride in dim.strides)) for dim in left]
@@ -103,17 +103,17 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
 
 def merged(dims: Sequence[Dim]) -> list[Dim]:
     """Make one loop of two where the outer one goes on where the inner one ends."""
-    made: list[Dim] = []
+    merged_dims: list[Dim] = []
     for dim in reversed(dims):
         if dim.extent == 1 and not dim.padded:
             continue
-        if made and not dim.padded and not made[-1].padded:
-            inner = made[-1]
+        if merged_dims and not dim.padded and not merged_dims[-1].padded:
+            inner = merged_dims[-1]
             if all(outer == step * inner.extent for outer, step in zip(dim.strides, inner.strides, strict=True)):
-                made[-1] = Dim(dim.extent * inner.extent, inner.strides)
+                merged_dims[-1] = Dim(dim.extent * inner.extent, inner.strides)
                 continue
-        made.append(dim)
-    return made[::-1]
+        merged_dims.append(dim)
+    return merged_dims[::-1]
 
 
 def element(base: Any, lanes: int) -> Any:

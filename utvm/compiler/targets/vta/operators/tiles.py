@@ -110,19 +110,21 @@ def best_tile(
         uops: micro-ops of its largest operation.
     """
     room = env.configuration.memories["UOP"].depth
-    found = [
+    candidates = [
         (turns(tile).estimate(overlapped), -math.prod(tile), tile)
         for tile in itertools.product(*map(divisors, extents))
         if all(count <= env.depth(scope) for scope, count in needs(tile).items()) and 2 * uops(tile) <= room
     ]
-    if not found:
+    if not candidates:
         least = needs((1,) * len(extents))
-        said = ", ".join(f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items())
+        needs_text = ", ".join(
+            f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items()
+        )
         raise DoesNotFitError(
-            f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {said} elements",
+            f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {needs_text} elements",
             "take a VTA with larger buffers",
         )
-    cycles, _, tile = min(found)
+    cycles, _, tile = min(candidates)
     return Chosen(tile, cycles, turns(tile).count * turns(tile).loaded)
 
 
