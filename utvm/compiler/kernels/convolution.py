@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tflite
-from tvm import te, tirx
+from tvm import te
 
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point, sums
-from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_by, rescale_value
+from utvm.compiler.kernels.arithmetic import clamp_value, rescale_by, rescale_value
 from utvm.compiler.kernels.cores import choose
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.overlaps import distance
@@ -297,43 +297,31 @@ def make(record: Convolution, target: Target | None) -> Operator:
 
 
 def _plain(record: Convolution) -> Operator:
-    height, width, channels = record.input_shape
-    output_height, output_width, outputs = record.output_shape
-    _, rows, columns, _ = record.weights.shape
-    top, left, _, _ = record.padding
-    data = te.placeholder((1, height, width, channels), "int8", "data")
-    other = te.placeholder((1, output_height, output_width, outputs), "int8", "other")
+    channels, shape = record.input_shape[2], (1, *record.output_shape)
+    outputs, rows, columns, depth = record.weights.shape
+    data = te.placeholder((1, *record.input_shape), "int8", "data")
+    other = te.placeholder(shape, "int8", "other")
     weights = te.placeholder(record.weights.shape, "int8", "weights")
     per_channel = [te.placeholder((outputs,), "int32", name) for name in ("bias", "multipliers", "shifts")]
     bias, multipliers, shifts = per_channel
-    row, column = te.reduce_axis((0, rows), "row"), te.reduce_axis((0, columns), "column")
-    depth = te.reduce_axis((0, 1 if record.depthwise else channels), "depth")
-    copies = outputs // channels if record.depthwise else 1
+    copies = outputs // channels
 
-    def padded(y: Any, x: Any, c: Any) -> Any:
-        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-        value = data[0, y, x, c].astype("int32") - record.input_zero
-        return tirx.if_then_else(inside, value, number(0)) if any(record.padding) else value
+    def factor(o: Any, row: Any, column: Any, inner: Any) -> Any:
+        return weights[o, row, column, inner].astype("int32")
 
-    accumulator = te.compute(
-        (1, output_height, output_width, outputs),
-        lambda n, y, x, o: te.sum(
-            padded(
-                y * record.strides[0] + row * record.dilation[0] - top,
-                x * record.strides[1] + column * record.dilation[1] - left,
-                te.indexdiv(o, copies) if record.depthwise else depth,
-            )
-            * weights[o, row, column, depth].astype("int32"),
-            axis=[row, column, depth],
-        ),
-        "accumulator",
-    )
+    def channel(o: Any, inner: Any) -> Any:
+        return te.indexdiv(o, copies) if record.depthwise else inner
+
+    accumulator = sums.window_sums(
+        data, shape, (rows, columns, depth), record.strides, record.dilation, record.padding[:2], factor, channel,
+        lambda _: record.input_zero,
+    )  # fmt: skip
 
     def result(n: Any, y: Any, x: Any, o: Any) -> Any:
         total = accumulator[n, y, x, o] + bias[o]
         return narrow_sum(record, total, multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
-    output = te.compute((1, output_height, output_width, outputs), result, "output")
+    output = te.compute(shape, result, "output")
     inputs = [data] if record.residual is None else [data, other]
     function = te.create_prim_func([*inputs, weights, *per_channel, output])
     function = with_sum_in_place(function, _UNROLLED)

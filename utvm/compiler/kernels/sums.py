@@ -24,6 +24,8 @@ from utvm.errors import CompileError
 
 Array = npt.NDArray[Any]
 
+_AXES = ("row", "column", "inner")
+
 
 @dataclass(frozen=True)
 class _Ending:
@@ -160,6 +162,50 @@ def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axi
     return _window(use, [image, operands[1]], options, channel_axis, ending)
 
 
+def window_sums(
+    image: Any,
+    shape: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    before: Sequence[int],
+    factor: Callable[[Any, Any, Any, Any], Any],
+    channel: Callable[[Any, Any], Any],
+    zero: Callable[[Any], Any],
+    kind: str = "int32",
+) -> Any:
+    """The sums of a convolution, NHWC.
+
+    Args:
+        shape: of the result.
+        window: rows, columns and depth.
+        before: rows and columns that are padded in front.
+        factor: the int32 weight of an output channel at a row, a column and a depth.
+        channel: of the image, for an output channel at a depth.
+        zero: zero point of an image.
+        kind: element type of the sums.
+    """
+    row, column, inner = (
+        te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True)
+    )
+    _, height, width, _ = (int(extent) for extent in image.shape)
+    ends = [
+        (shape[1 + axis] - 1) * strides[axis] + (window[axis] - 1) * dilation[axis] - before[axis]
+        for axis in (0, 1)
+    ]
+    padded = any(before) or ends[0] >= height or ends[1] >= width
+
+    def total(n: Any, y: Any, x: Any, c: Any) -> Any:
+        line = y * strides[0] + row * dilation[0] - before[0]
+        at = x * strides[1] + column * dilation[1] - before[1]
+        value = image[n, line, at, channel(c, inner)].astype("int32") - zero(n)
+        inside = tirx.all(line >= 0, line < height, at >= 0, at < width)
+        value = tirx.if_then_else(inside, value, number(0)) if padded else value
+        return te.sum((value * factor(c, row, column, inner)).astype(kind), axis=[row, column, inner])
+
+    return te.compute(tuple(shape), total, "accumulator")
+
+
 def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
     """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
     data, weights, result = use.input(0), use.input(1), use.result
@@ -174,38 +220,20 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
         )[0]
         for axis in (0, 1)
     ]  # fmt: skip
-    groups = data.shape[3] // depth
-    each_group = max(channels // groups, 1)
+    each_group = max(channels // (data.shape[3] // depth), 1)
+    # The kernels of signed weights know no zero point of them.
+    zero = zero_of(weights) if weights.dtype == "uint8" else 0
 
     def compute(image: Any, filters: Any, *tables: Any) -> Any:
-        row = te.reduce_axis((0, weights.shape[1]), "row")
-        column = te.reduce_axis((0, weights.shape[2]), "column")
-        inner = te.reduce_axis((0, depth), "inner")
+        def factor(c: Any, row: Any, column: Any, inner: Any) -> Any:
+            weight = filters[0, row, column, c] if depthwise else filters[c, row, column, inner]
+            return weight.astype("int32") - zero
 
-        def total(n: Any, y: Any, x: Any, c: Any) -> Any:
-            line = y * strides[0] + row * dilation[0] - before[0]
-            at = x * strides[1] + column * dilation[1] - before[1]
-            own = tirx.floordiv(c, each_group) * depth + inner
-            factor = filters[0, row, column, c] if depthwise else filters[c, row, column, inner]
-            weight = factor.astype("int32")
-            # The kernels of signed weights know no zero point of them.
-            weight = weight - zero_of(weights) if weights.dtype == "uint8" else weight
-            value = image[n, line, at, own].astype("int32") - ending.data_zero(tables, n)
-            inside = tirx.all(line >= 0, line < data.shape[1], at >= 0, at < data.shape[2])
-            value = tirx.if_then_else(inside, value, number(0)) if any(before) or _overhangs(y, x) else value
-            return te.sum((value * weight).astype(ending.kind), axis=[row, column, inner])
-
-        def _overhangs(_: Any, __: Any) -> bool:
-            ends = [
-                (result.shape[1 + axis] - 1) * strides[axis]
-                + (weights.shape[1 + axis] - 1) * dilation[axis]
-                - before[axis]
-                >= data.shape[1 + axis]
-                for axis in (0, 1)
-            ]
-            return any(ends)
-
-        sums = te.compute(result.shape, total, "accumulator")
+        sums = window_sums(
+            image, result.shape, (*weights.shape[1:3], depth), strides, dilation, before, factor,
+            lambda c, inner: tirx.floordiv(c, each_group) * depth + inner,
+            lambda n: ending.data_zero(tables, n), ending.kind,
+        )  # fmt: skip
         return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c, n), "output")
 
     macs = result.size * weights.shape[1] * weights.shape[2] * depth
