@@ -91,7 +91,7 @@ def is_large(array: npt.NDArray[Any]) -> bool:
 
 
 def stand_in(name: str, number: int) -> str:
-    """Return what brief files have in a large array: no two are alike, for compilers join those."""
+    """Content of a large array in brief files: no two are alike, for compilers join those."""
     return f"    {number % 100 + 1}, {number // 100 % 100} /* instead of {name} */"
 
 
@@ -129,7 +129,7 @@ class CFiles(Mapping[str, str]):
         )
 
     def packed(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """The files as values of JSON."""
         arrays = {
             name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
             for name, array in self.arrays.items()
@@ -138,7 +138,7 @@ class CFiles(Mapping[str, str]):
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    """Return what :meth:`CFiles.packed` gave."""
+    """The files of :meth:`CFiles.packed`."""
     arrays = {
         name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
     }

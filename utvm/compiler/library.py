@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler hands on: the records that describe a compiled model."""
+"""Records of a compiled model."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ ELEMENT_TYPES = tuple(_ITEM_BYTES)
 """The element types a library can hold, as numpy names."""
 
 INDEX_OUT_OF_RANGE = -16
-"""What a model returns when its inputs select an element of a tensor that has none there."""
+"""Status of a run whose inputs select an element that a tensor does not have."""
 
 MAX_TENSOR_BYTES = 1 << 26
 """No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""

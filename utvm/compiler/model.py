@@ -35,7 +35,7 @@ class Model:
 
 
 Sample = list[npt.NDArray[Any]]
-"""What one run of a model takes: an array an input, in the model's order."""
+"""Inputs of one run: an array for each, in the model's order."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def identifier(text: str, fallback: str) -> str:
 
 
 MADE_UP = re.compile(r"(?:lv|gv)\d*")
-"""What TVM calls a tensor that nobody has given a name."""
+"""TVM's name of a tensor without one."""
 
 
 class Scope:

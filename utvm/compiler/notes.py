@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a model's operators, and why: noted where it is decided, kept with the library, read by people.
+"""Notes on a model's operators and decisions: written where they are made, stored with the library, for people.
 
 The notes of a library are lines, each of which begins with a word that says what was done, such as ``fused``.
 """

@@ -38,7 +38,7 @@ def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
 
 
 def hints(refused: Iterable[CompileError]) -> str:
-    """Return what would help against refusals, each once."""
+    """Hints against refusals, each once."""
     return "; ".join(dict.fromkeys(error.hint for error in refused if error.hint))
 
 

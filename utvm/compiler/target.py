@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target of a library: the CPU that chooses kernels, and the memory that stores weights."""
+"""Targets of a library: the CPU that chooses kernels, and the memory that stores weights."""
 
 from dataclasses import asdict, dataclass
 
@@ -32,17 +32,17 @@ class Target:
         object.__setattr__(self, "tuned", tuple(sorted((layer, choice) for layer, choice in self.tuned)))
 
     def choice(self, layer: str) -> str:
-        """Return what was measured to compute a layer best; nothing where that is not known."""
+        """The choice that was measured to be best for a layer; empty where none was."""
         return dict(self.tuned).get(layer, "")
 
     @property
     def told(self) -> dict[str, object]:
-        """What packages and reports say of it; of tuning, and of indices, only where that is not as ever."""
+        """Fields for packages and reports; tuning and indices only where they differ from the default."""
         return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
     def spoken(self) -> str:
-        """What it is called in reports."""
+        """Name in reports."""
         name = self.core or "any CPU"
         extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
         return f"{extended}, indices unchecked" if self.unchecked else extended

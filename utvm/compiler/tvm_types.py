@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Relax and TIRx types say about tensors."""
+"""Tensors by their Relax and TIRx types."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ _LINE = 110  # Characters in a line of C.
 
 @dataclass(frozen=True)
 class Kind:
-    """What an operator computes, for people.
+    """Description of an operator, for people.
 
     Attributes:
         name: for example ``conv2d_int8``.
@@ -52,7 +52,7 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _State:
-    """What is kept between runs.
+    """State between runs.
 
     Attributes:
         byte: what all of its bytes are in the first run; None where they differ: :attr:`rows` are its elements.
@@ -135,7 +135,7 @@ def emit(
 def _values(
     library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
 ) -> dict[str, object]:
-    """Return what the templates are filled in with."""
+    """Values for the templates."""
     calls = _Calls(library.name, graph, plan, operators)
     lines = [
         line

@@ -11,7 +11,7 @@ from utvm.compiler.library import Scaling
 
 @dataclass(frozen=True)
 class Kept:
-    """What a model keeps from one run to the next.
+    """A tensor that a model keeps from one run to the next.
 
     Attributes:
         initial: the bytes that the first run finds.

@@ -76,7 +76,7 @@ def symmetric_size(low: Any, high: Any) -> Any:
 
 
 def symmetric_scale(size: Any) -> Any:
-    """Return what a step is, where the largest number has a size."""
+    """The step, where the largest number has a size."""
     return tirx.Select(size == _real(0.0), _real(1.0), size / _real(127.0))
 
 
@@ -103,7 +103,7 @@ def _ends(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def asymmetric_step(low: Any, high: Any) -> Any:
-    """Return what a step is, in double precision, of numbers between two; 1 where all are 0."""
+    """The step, in double precision, of numbers between two; 1 where all are 0."""
     least, most = _ends(low, high)
     return tirx.Select(least == most, _real(1.0, _WIDE), (most - least) / _real(255.0, _WIDE))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves elements to places that are known while compiling, or that indices from the input say."""
+"""Operators that move elements to places known while compiling, or named by indices from the input."""
 
 import math
 from typing import Any

@@ -163,7 +163,7 @@ class Constants:
 
 
 def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -> Quantity | None:
-    """What numbers mean that are quantised as a whole, those of uint8 moved to int8; None for other tensors."""
+    """The quantity of numbers that are quantised as a whole, those of uint8 moved to int8; else None."""
     if scales.size != 1 or zeros.size != 1 or not float(scales.ravel()[0]) > 0:
         return None
     zero = int(zeros.ravel()[0]) - (_HALF_RANGE if dtype == "uint8" else 0)

@@ -112,7 +112,7 @@ class Use:
         return Real(reader.view(arguments[number]), known_quantity(self.input(number)))
 
     def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-        """What the result is quantised to, and limited to by an activation."""
+        """Quantity and limits of the result."""
         return goal(self.result, activation)
 
     def layer(
@@ -144,7 +144,7 @@ def call_layer(
 
 
 def quantity(tensor: TfliteTensor) -> Quantity | None:
-    """What a tensor's integers mean (those of uint8 moved to int8), if it is quantised as a whole."""
+    """A tensor's quantity (of uint8, moved to int8), if it is quantised as a whole."""
     known = tensor.quantisation
     return None if known is None else quantity_of(known.scales, known.zero_points, tensor.dtype)
 
@@ -158,7 +158,7 @@ def known_quantity(tensor: TfliteTensor) -> Quantity:
 
 
 def goal(tensor: TfliteTensor, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-    """What a result is quantised to, and limited to by an activation."""
+    """Quantity and limits of a result."""
     moved = 128 if tensor.dtype == "uint8" else 0
     low, high = (limit - moved for limit in limits(activation, tensor))
     return Goal(known_quantity(tensor), low, high)

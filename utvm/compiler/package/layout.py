@@ -44,7 +44,7 @@ class Terms:
 
 
 ALIGNMENT = 16
-"""What every region of working memory begins at a multiple of, in bytes, as ``NAME.h`` says."""
+"""Alignment of each region of working memory, in bytes, as in ``NAME.h``."""
 
 SOURCES = PurePosixPath("codegen/host/src")
 """C files and private headers; the folder is Model Library Format's."""
@@ -56,7 +56,7 @@ GRAPHS = PurePosixPath("executor-config/graph")
 """Descriptions that a graph executor was made from; the folder is Model Library Format's."""
 
 ARDUINO = PurePosixPath("src")
-"""What Arduino compiles: files that include those above. Model Library Format keeps the model's text here."""
+"""Folder that Arduino compiles: files that include those above. Model Library Format keeps the model's text here."""
 
 
 def public_headers(library: Library) -> list[str]:

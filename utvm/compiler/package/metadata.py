@@ -49,7 +49,7 @@ def metadata(
     misra: Mapping[str, int] | None,
     stack: RunStack | None,
 ) -> dict[str, object]:
-    """Return what ``metadata.json`` holds.
+    """The content of ``metadata.json``.
 
     Args:
         time: of export, in seconds since 1970.

@@ -27,7 +27,7 @@ _TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppch
 
 
 class Reasons(Record):
-    """What ``docs/misra.yaml`` says.
+    """Content of ``docs/misra.yaml``.
 
     Attributes:
         mandatory: rules that MISRA allows no deviation from.

@@ -97,7 +97,7 @@ def texts(
 
 
 def cmake_target(name: str) -> str:
-    """Return what CMake calls the library of that name."""
+    """CMake's target of a library."""
     return f"{name}_model" if name in _CMAKE_TAKEN else name
 
 

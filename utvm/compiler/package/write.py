@@ -70,7 +70,7 @@ def package_files(
     misra: Mapping[str, int] | None = None,
     stack: RunStack | None = None,
 ) -> dict[str, bytes]:
-    """Return what a package holds: path to content. Arguments and errors as :func:`write_package`."""
+    """The files of a package: path to content. Arguments and errors as :func:`write_package`."""
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)

@@ -159,7 +159,7 @@ def _integers(table: Table, field: int) -> tuple[int, ...]:
 
 
 IDENTIFIER = b"TFL3"
-"""What stands at byte 4 of every file."""
+"""Bytes 4 to 7 of every file."""
 
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:

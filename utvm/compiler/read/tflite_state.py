@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TensorFlow Lite model keeps between runs, as tensors that a run is given and tensors that it leaves.
+"""The state of a TensorFlow Lite model between runs, as tensors that a run reads and tensors that it writes.
 
 Variables (``VAR_HANDLE`` and its kind) and the states of recurrent operators disappear from the graph: what
 follows reads a tensor that the run finds, and the value of another tensor is kept when the run has ended.

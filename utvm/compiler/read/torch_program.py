@@ -17,7 +17,7 @@ _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
-    """Return what makes Relax of these operators, by their names.
+    """Converters of these operators to Relax, by their names.
 
     Args:
         program: a ``torch.export.ExportedProgram``, which has the scales of each channel.

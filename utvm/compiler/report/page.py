@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler did to a model, as a page and as JSON: operators, what stayed in float, the memory plan."""
+"""The compiler's work on a model, as a page and as JSON: operators, those in float, the memory plan."""
 
 import functools
 import json
@@ -55,7 +55,7 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 
 
 def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
-    """Return what ``compile.json`` holds: plain values, everything that the page shows."""
+    """The content of ``compile.json``: plain values, everything that the page shows."""
     content = asdict(library)
     counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
     fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")

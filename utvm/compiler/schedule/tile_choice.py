@@ -20,7 +20,7 @@ from utvm.compiler.tvm_types import element_type
 
 @dataclass(frozen=True)
 class TileRegisters:
-    """What a core has for sums.
+    """Registers of a core for sums.
 
     Attributes:
         name: what a log of tuning calls it.
@@ -75,7 +75,7 @@ class Tile:
 
 
 def registers_of(target: Target, name: str = "") -> TileRegisters:
-    """Return what a core has for sums, or the row of a name."""
+    """The registers of a core for sums, or the row of a name."""
     rows = [item for item in ROWS if item.extensions <= set(target.extensions)]
     return next((row for row in rows if row.name == name), rows[0])
 

@@ -21,11 +21,11 @@ from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
 TRACED = "loops as they were tuned"
-"""What reports call the kernel of such a function."""
+"""Name in reports of the kernel of such a function."""
 
 
 def layer_of(function: Any) -> str:
-    """Return what tuning calls a layer; nothing where there is no choice of what computes it.
+    """Tuning's name of a layer; empty where there is no choice of kernels.
 
     Functions that compute the same, of whatever model, have one name.
     """

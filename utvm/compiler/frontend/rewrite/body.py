@@ -10,7 +10,7 @@ import onnx.defs
 def function_body(
     node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """Return what a node's operator is made of, its attributes filled in; None where ONNX does not say."""
+    """ONNX's definition of a node's operator, its attributes filled in; None where there is none."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:

@@ -27,7 +27,7 @@ _INTEGERS = frozenset(
 
 
 class KnownValues(Protocol):
-    """What is known of a graph."""
+    """Known values of a graph."""
 
     types: dict[str, onnx.TypeProto]
 

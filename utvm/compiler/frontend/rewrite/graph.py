@@ -104,7 +104,7 @@ class RuleGraph:
     # What rules ask.
 
     def name(self, value: str) -> str:
-        """Return what a value is called now."""
+        """The present name of a value."""
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:

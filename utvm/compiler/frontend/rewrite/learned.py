@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scikit-learn's models are made of (domain ai.onnx.ml): trees, linear models, what prepares inputs.
+"""Operators of scikit-learn's models (domain ai.onnx.ml): trees, linear models, preparation of inputs.
 
 All trees are walked at once, one level a step: a tree's place is a number, and tables say what is asked there and
 where to go. A leaf leads to itself. What onnxruntime computes is what these give.

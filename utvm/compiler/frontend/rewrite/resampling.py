@@ -123,7 +123,7 @@ def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
 
 
 def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
-    """Return what each element (column) counts in each result (row); a row of zeros lies outside of the region."""
+    """The weight of each element (column) in each result (row); a row of zeros lies outside of the region."""
     attributes = node.attributes
     mode = attributes.get("mode", "nearest")
     result = np.zeros((count, extent))

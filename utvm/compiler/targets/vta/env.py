@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody who writes an operator for VTA needs to know of it, under the names that VTA's tutorials use."""
+"""Facts of a VTA for who writes an operator, under the names that VTA's tutorials use."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,7 @@ from utvm.compiler.targets.vta.uops import alu, gemm, is_gemm
 from utvm.errors import CompileError
 
 BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
-"""What a lowered function calls first and last, with the name of its configuration. Whoever runs it has them."""
+"""Functions that a lowered one calls first and last, with the name of its configuration."""
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:

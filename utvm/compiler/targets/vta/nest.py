@@ -65,7 +65,7 @@ def read_nest(statement: Any) -> Nest | None:
 
 
 def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
-    """Return what a turn of each loop adds to an index, and what it is when all counters are 0."""
+    """The stride of each loop in an index, and the index when all counters are 0."""
     parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
     parts = [ANALYZER.simplify(part) for part in parts]
     if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):

@@ -26,7 +26,7 @@ from utvm.runtime.vta.configuration import Configuration
 
 
 def offers(configuration: Configuration) -> Callable[[Any], Offer]:
-    """Return what says what a VTA would do of an int8 operator, and raises ``Refused`` for what it cannot."""
+    """A function that offers a VTA's work for an int8 operator, and raises ``Refused`` where there is none."""
     env = Env(configuration)
 
     def offer(record: Any) -> Offer:

@@ -25,7 +25,7 @@ _BYTES_A_CYCLE = 8
 
 @dataclass(frozen=True)
 class Turns:
-    """What is loaded and computed with a tile.
+    """Loads and computations of a tile.
 
     Attributes:
         count: how often.
@@ -90,7 +90,7 @@ def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], l
 
 
 def divisors(number: int) -> list[int]:
-    """Return what divides a number, the largest first."""
+    """Divisors of a number, the largest first."""
     return [place for place in range(number, 0, -1) if number % place == 0]
 
 
@@ -180,7 +180,7 @@ def named(function: Any, name: str) -> Any:
 
 
 def twice(needs: Needs, overlapped: bool) -> Needs:
-    """Return what is needed where inputs and weights are there twice."""
+    """The needs where inputs and weights are there twice."""
     return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
 
 
