@@ -18,11 +18,10 @@ from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
-from utvm.compiler.memory.graph import extract
+from utvm.compiler.memory.graph import Graph, Location, extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.memory.steps import Graph, Location
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.notes import note

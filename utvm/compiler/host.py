@@ -23,7 +23,7 @@ from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.casts import with_defined_casts
-from utvm.compiler.schedule.legalizations import legalizations
+from utvm.compiler.schedule.legalize import LEGALIZATIONS
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
@@ -63,7 +63,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         module = imported.module
         if imported.layers:
             module = integerize(module, None, layers=imported.layers).module
-        module = _as_in_c(relax.transform.LegalizeOps(legalizations())(module))
+        module = _as_in_c(relax.transform.LegalizeOps(LEGALIZATIONS)(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from utvm.compiler.memory.graph import Graph, Location
 from utvm.compiler.memory.plan import Plan
-from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}

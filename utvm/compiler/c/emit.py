@@ -19,8 +19,8 @@ from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
 from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
+from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.names import comment
 from utvm.templates import templates_of
 

@@ -5,8 +5,8 @@ Made from a Relax module. From here on nothing but the operators' TIRx functions
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,65 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.library import Tensor
-from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.compiler.schedule.legalize import CONCATENATION
 from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a tensor's elements are.
+
+    Attributes:
+        kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
+            own memory.
+        number: which one of its kind.
+        offset: bytes from its beginning.
+    """
+
+    kind: Literal["input", "constant", "buffer", "output", "state"]
+    number: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of an operator, or a copy.
+
+    Attributes:
+        function: name of the TIRx function; empty for a copy.
+        copied_bytes: how many bytes a copy moves from its only read to its only write.
+    """
+
+    function: str
+    reads: tuple[Location, ...]
+    writes: tuple[Location, ...]
+    copied_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model, ready for planning.
+
+    Attributes:
+        inputs: what the caller provides.
+        buffers: what operators write and no caller sees, in the order of writing.
+        constants: the weights, C-contiguous; equal ones are one.
+        steps: operator calls and copies, in order.
+        outputs: what the caller receives; all are written when all steps are done.
+        functions: TIRx function of each operator, not lowered yet.
+        states: what the library keeps between runs; the last steps copy it there.
+        initial: the bytes of each in the first run.
+    """
+
+    inputs: tuple[Tensor, ...]
+    buffers: tuple[Tensor, ...]
+    constants: tuple[npt.NDArray[Any], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Tensor, ...]
+    functions: Mapping[str, Any]
+    states: tuple[Tensor, ...] = ()
+    initial: tuple[bytes, ...] = ()
 
 
 def settle(

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from utvm.compiler.library import HERE, Block, Placement, Tensor, item_bytes
+from utvm.compiler.memory.graph import Graph, Location
 from utvm.compiler.memory.placing import Overlaps, Span, arrange, height, lower_bound
 from utvm.compiler.memory.regions import Memory, Region
-from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError, DoesNotFitError
 
 _ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best.

@@ -56,7 +56,7 @@ GRAPHS = PurePosixPath("executor-config/graph")
 """Descriptions that a graph executor was made from; the folder is Model Library Format's."""
 
 ARDUINO = PurePosixPath("src")
-"""Folder that Arduino compiles: files that include those above. Model Library Format keeps the model's text here."""
+"""Folder that Arduino compiles: files that include those above. Model Library Format has the model's text here."""
 
 
 def public_headers(library: Library) -> list[str]:

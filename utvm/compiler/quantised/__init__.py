@@ -13,9 +13,8 @@ from utvm.compiler.kernels.quantities import Native, Node, Value, needed
 from utvm.compiler.kernels.reader import Reader, operator_name
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
-from utvm.compiler.quantised.nodes import divide, fuse
+from utvm.compiler.quantised.nodes import divide, fuse, to_module
 from utvm.compiler.quantised.recognise import Recogniser
-from utvm.compiler.quantised.writer import to_module
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import dtype_of
 

@@ -11,7 +11,10 @@ from tvm.relax.expr import _update_type
 
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.notes import note
-from utvm.compiler.schedule.legalizations import legalizations
+from utvm.compiler.schedule import extremes, scans, scatter
+
+LEGALIZATIONS = {**extremes.RULES, **scans.RULES, **scatter.RULES}
+"""Relax's operators that become TIRx in our own way: TVM's is missing, or wrong at the edges."""
 
 CONCATENATION = "utvm.concatenate"
 """Name of the packed function whose calls stand for concatenations that need no loop."""
@@ -169,7 +172,7 @@ def legalize(module: Any) -> Any:
             tvm.transform.module_pass(lambda item, _: mark_concatenations(item), opt_level=0),
             relax.transform.DecomposeOpsForInference(),
             relax.transform.CanonicalizeBindings(),
-            relax.transform.LegalizeOps(legalizations()),
+            relax.transform.LegalizeOps(LEGALIZATIONS),
             relax.transform.AnnotateTIROpPattern(),
             tvm.transform.module_pass(lambda item, _: _fold(item), opt_level=0),
             tvm.transform.module_pass(lambda item, _: fuse(item), opt_level=0),

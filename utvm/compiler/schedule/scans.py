@@ -18,15 +18,6 @@ from utvm.compiler.tvm_types import element_type
 _Combine = Callable[[Any, Any], Any]
 
 
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {
-        "relax.cumsum": functools.partial(_legalize_scan, "cumsum", lambda one, other: one + other, 0),
-        "relax.cumprod": functools.partial(_legalize_scan, "cumprod", lambda one, other: one * other, 1),
-        "relax.topk": _legalize_best,
-    }
-
-
 def _legalize_scan(name: str, combine: _Combine, neutral: int, builder: Any, call: Any) -> Any:
     axis, exclusive = int(call.attrs.axis), bool(call.attrs.exclusive)
     return builder.call_te(
@@ -111,3 +102,10 @@ def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[
     places = te.compute(shape, which, name="places")
     values = te.compute(shape, lambda *place: at(place, places(*place)), name="best")
     return [values, te.compute(shape, lambda *place: places(*place).astype(kind), name="indices")]
+
+
+RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.cumsum": functools.partial(_legalize_scan, "cumsum", lambda one, other: one + other, 0),
+    "relax.cumprod": functools.partial(_legalize_scan, "cumprod", lambda one, other: one * other, 1),
+    "relax.topk": _legalize_best,
+}

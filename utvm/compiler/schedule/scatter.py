@@ -13,16 +13,6 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """How Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {
-        "relax.scatter_nd": _legalize_by_rows,
-        "relax.scatter_elements": _legalize_by_elements,
-        "relax.index_put": _legalize_by_dimensions,
-        "relax.take": _legalize_take,
-    }
-
-
 def _legalize_by_rows(builder: Any, call: Any) -> Any:
     reduction = str(call.attrs.reduction)
 
@@ -115,3 +105,11 @@ def _choose(number: Any, extents: Sequence[int]) -> Any:
     for place, extent in enumerate(extents[:-1]):
         chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)
     return chosen
+
+
+RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.scatter_nd": _legalize_by_rows,
+    "relax.scatter_elements": _legalize_by_elements,
+    "relax.index_put": _legalize_by_dimensions,
+    "relax.take": _legalize_take,
+}
