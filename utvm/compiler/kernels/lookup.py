@@ -188,11 +188,6 @@ def requantisation(source: Quantity, target: Quantity, low: int = -128, high: in
     return fixed_point.table_of(function)
 
 
-def clamp(low: int, high: int) -> Int8:
-    """The table that limits numbers."""
-    return fixed_point.table_of(lambda number: max(low, min(high, number)))
-
-
 def logistic(source: Quantity, target: Quantity) -> Int8 | None:
     """The table of TensorFlow Lite's LOGISTIC, or None where it has none: its output has a fixed scale."""
     if target != _LOGISTIC:

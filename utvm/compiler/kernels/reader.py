@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading a Relax module into nodes: the float tensors that are dequantised integers, and where these are."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,14 +36,12 @@ class Reader:
     Attributes:
         nodes: in order; not all of them are needed.
         calls: the value that each variable is bound to.
-        uses: how often each variable is mentioned.
         reasons: why operators stay in float, by the identity of the tensor that they make.
     """
 
     def __init__(self, main: Any) -> None:
         self.nodes: list[Node] = []
         self.calls: dict[int, Any] = {}
-        self.uses: Counter[int] = Counter()
         self.reasons: dict[int, str] = {}
         self._values: dict[int, Value] = {}
         self._views: dict[int, View] = {}
@@ -57,11 +54,6 @@ class Reader:
         for block in main.body.blocks:
             for binding in block.bindings:
                 self.calls[hash(binding.var)] = binding.value
-                tvm_ffi.structural_walk(binding.value, (tvm.ir.Var, self._count), order="pre")
-        tvm_ffi.structural_walk(main.body.body, (tvm.ir.Var, self._count), order="pre")
-
-    def _count(self, variable: Any) -> None:
-        self.uses[hash(variable)] += 1
 
     def _declare(self, variable: Any) -> Value:
         value = Value(str(variable.name), variable.ty)
@@ -202,16 +194,6 @@ class Reader:
         operator = str(getattr(getattr(call, "op", None), "name", ""))
         inputs = tuple(self.value(item) for item in known)
         self.nodes.append(Node(Native(build, operator, call), inputs, self._declare(variable)))
-
-    def replace_record(self, output: Value, record: Computation) -> None:
-        """Let the node that makes a tensor do something else."""
-        for number, node in enumerate(self.nodes):
-            if node.output is output:
-                self.nodes[number] = replace(node, work=record)
-
-    def maker(self, value: Value) -> Node | None:
-        """The node that makes a tensor."""
-        return next((node for node in reversed(self.nodes) if node.output is value), None)
 
     def explain(self, expression: Any, reason: str) -> None:
         """Note why a float tensor of dequantised ones is computed in float; the first reason counts."""

@@ -85,10 +85,6 @@ class Recogniser:
 
     def _integers(self, variable: Any, call: Any, name: str) -> bool:
         """Read what makes 8-bit integers of 8-bit integers; return whether it is known."""
-        if name == "relax.clip":
-            low, high = (float(item.value) for item in call.args[1:])
-            self._limit(variable, call.args[0], low, high)
-            return True
         if name == "relax.permute_dims":
             self._reader.set_view(variable, _transpose(self._reader.view(call.args[0]), variable, call))
             return True
@@ -101,22 +97,6 @@ class Recogniser:
             return False
         self._reader.set_view(variable, replace(pooled, unsigned=view.unsigned))
         return True
-
-    def _limit(self, variable: Any, source: Any, lowest: float, highest: float) -> None:
-        """Read a clamp of integers: into the operator before it, if that has no other reader."""
-        view = self._reader.view(source)
-        offset = 128 if view.unsigned else 0
-        low, high = (int(max(-128, min(127, limit - offset))) for limit in (lowest, highest))
-        if (low, high) != (-128, 127):
-            node = self._reader.maker(view.base)
-            if node is not None and hasattr(node.work, "low") and self._reader.uses[hash(source)] == 1:
-                work: Any = node.work
-                limits = {"low": max(low, work.low), "high": min(high, work.high)}
-                if getattr(work, "residual", None) is None:
-                    self._reader.replace_record(view.base, replace(work, **limits))
-            else:
-                view = lookup.look_up(self._reader, view, lookup.clamp(low, high), "clip", str(variable.name))
-        self._reader.set_view(variable, view)
 
     # Float tensors that are nothing but integers.
 
