@@ -87,7 +87,9 @@ def _requantized(value: Any, multiplier: Any, shift: Any) -> Any:
     if constant is not None and constant >= 0:
         return high.astype("int32")
     # Halves away from zero: a half less is added to a negative number. Nothing is, where nothing is shifted out.
-    amount = tirx.max(number(0) - shift, number(0)) if constant is None else number(-constant)
+    amount = (
+        tirx.min(tirx.max(number(0) - shift, number(0)), number(62)) if constant is None else number(-constant)
+    )
     right, zero, one = amount.astype("int64"), number(0, "int64"), number(1, "int64")
     half = tirx.shift_right(tirx.shift_left(one, right), one)
     negative = tirx.Select(tirx.all(high < zero, right > zero), one, zero)

@@ -198,9 +198,7 @@ def _divide(use: Use, operands: list[Any]) -> Any:
         total = te.compute(shape, lambda *at: number(shift + 1) - length[size[at]] - room[at], "total")
 
         def output(*at: Any) -> Any:
-            # No more places are shifted out than 64 bits have: of a total of at least shift - 38.
-            places = total[at] if shift >= -24 else tirx.max(total[at], number(-62))
-            scaled = rescale_by(quotient[at], number(multiplier), places)
+            scaled = rescale_by(quotient[at], number(multiplier), total[at])
             return clamp_value(scaled + number(zero_of(use.result)), *bounds)
 
         return te.compute(shape, output, "output")
