@@ -18,14 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.bench import attach
+from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
-from utvm.choice import Wish
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
-from utvm.config import load_yaml
+from utvm.drivers import attach
 from utvm.hil import nightly
 from utvm.hil.figures import shown
 from utvm.hil.reading import read
+from utvm.selection import BoardKind
 
 _MEANS = {
     "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
@@ -89,19 +89,19 @@ def measure(turn: nightly.Turn, result: dict[str, Any], reports: Path, logs: Pat
     )
 
 
-def write_speed(board: Board, kind: Wish, logs: Path) -> float:
+def write_speed(board: Board, kind: BoardKind, logs: Path) -> float:
     """Return KiB/s of writes to the region for data, compared after reading back."""
     region = board.region(board.layout.data)
     data = random.Random(1).randbytes(min(region.size, _MOST_WRITTEN))
     seconds = []
-    with attach(board, kind, log_directory=logs / "memory-writes") as bench:
-        bench.reset(halt=True)
+    with attach(board, kind, log_directory=logs / "memory-writes") as connection:
+        connection.reset(halt=True)
         for _ in range(_TRIES):
-            bench.write_memory(region.address, bytes(len(data)))
+            connection.write_memory(region.address, bytes(len(data)))
             began = time.perf_counter()
-            bench.write_memory(region.address, data)
+            connection.write_memory(region.address, data)
             seconds.append(time.perf_counter() - began)
-            if bench.read_memory(region.address, len(data)) != data:
+            if connection.read_memory(region.address, len(data)) != data:
                 raise SystemExit(f"{board.name}: memory does not hold what was written")
     return len(data) / 1024 / min(seconds)
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks import seen
 from models.cifar10_cnn.network import network, random_parameters
-from utvm.cache import Cache
+from utvm.base.storage.cache import Cache
 from utvm.paths import ROOT
 
 _RUNS = 5

@@ -20,7 +20,7 @@ from benchmarks.int8 import check, compile_anew, random_inputs
 from benchmarks.networks import Network, networks
 from models.tflite_reference import tflite_micro
 from utvm import boards, compiler, firmware
-from utvm.bench import attach
+from utvm.drivers import attach
 from utvm.session import HostDriven
 
 
@@ -86,8 +86,8 @@ def measure(core: Core, network: Network, count: int) -> dict[str, Any]:
     image = firmware.build(board, [library])
     with (
         tempfile.TemporaryDirectory() as logs,
-        attach(board, "virtual", log_directory=Path(logs)) as bench,
-        HostDriven(bench, image) as session,
+        attach(board, "virtual", log_directory=Path(logs)) as connection,
+        HostDriven(connection, image) as session,
     ):
         runs = [session.run(library.name, sample) for sample in samples]
     check(network.name, core.name, [list(run.outputs) for run in runs], tflite_micro(network.content, samples))

@@ -14,8 +14,8 @@ from benchmarks import seen
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware
-from utvm.bench import attach
 from utvm.boards import Board
+from utvm.drivers import attach
 from utvm.paths import ROOT
 from utvm.session import HostDriven
 
@@ -38,8 +38,8 @@ def measure(board: Board, model: Path, images: npt.NDArray[Any]) -> dict[str, in
     image = firmware.build(board, [library])
     with (
         tempfile.TemporaryDirectory() as logs,
-        attach(board, "virtual", log_directory=Path(logs)) as bench,
-        HostDriven(bench, image) as session,
+        attach(board, "virtual", log_directory=Path(logs)) as connection,
+        HostDriven(connection, image) as session,
     ):
         counts = [session.run(library.name, [picture[None]]).count for picture in [*images, images[0]]]
     print(f"{library.name} on a VIRTUAL {board.name}, gcc -O2: {_MACS:,} multiply-accumulates")

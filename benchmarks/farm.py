@@ -20,10 +20,11 @@ import psutil
 import yaml
 
 from benchmarks import seen
-from utvm.environment.farm.client import FarmClient, Leasing, labgrid
-from utvm.environment.farm.hosted import coordinator
+from utvm.base.process.run import free_port
+from utvm.base.process.service import Service
 from utvm.errors import ProvisionError
-from utvm.process import Service, free_port
+from utvm.farm.client import FarmClient, Leasing, labgrid
+from utvm.farm.hosted import coordinator
 
 _JOBS, _SECONDS = 6, 10
 _SIZES = ((200, 400, 60, 20, 0), (200, 400, 60, 20, 200), (1000, 2000, 60, 100, 0))

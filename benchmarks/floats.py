@@ -23,7 +23,7 @@ from benchmarks import seen
 from benchmarks.cores import CORES, Core
 from benchmarks.int8 import compile_anew
 from utvm import boards, compiler, firmware
-from utvm.bench import attach
+from utvm.drivers import attach
 from utvm.session import HostDriven
 
 Array = npt.NDArray[np.float32]
@@ -113,8 +113,8 @@ def measure(core: Core) -> dict[str, Any]:
     x = np.random.default_rng(5).standard_normal((1, 3, 32, 32), np.float32)
     with (
         tempfile.TemporaryDirectory() as logs,
-        attach(board, "virtual", log_directory=Path(logs)) as bench,
-        HostDriven(bench, image) as session,
+        attach(board, "virtual", log_directory=Path(logs)) as connection,
+        HostDriven(connection, image) as session,
     ):
         run = session.run(library.name, [x])
     if run.outputs[0].tobytes() != expected(x, weights).tobytes():

@@ -22,11 +22,11 @@ from benchmarks import seen, yardstick
 from benchmarks.networks import Network, networks
 from models.tflite_reference import Arrays, tflite_micro
 from utvm import boards, compiler, firmware
-from utvm.bench import attach
 from utvm.boards import Board
 from utvm.compiler import Library, Model
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.names import library_name
+from utvm.drivers import attach
 from utvm.session import HostDriven
 
 
@@ -56,8 +56,8 @@ def measure(board: Board, network: Network, count: int) -> dict[str, Any]:
     image = firmware.build(board, [library])
     with (
         tempfile.TemporaryDirectory() as logs,
-        attach(board, "virtual", log_directory=Path(logs)) as bench,
-        HostDriven(bench, image) as session,
+        attach(board, "virtual", log_directory=Path(logs)) as connection,
+        HostDriven(connection, image) as session,
     ):
         virtual = [session.run(library.name, sample) for sample in samples]
     check(network.name, f"virtual {board.name}", [list(run.outputs) for run in virtual], expected)

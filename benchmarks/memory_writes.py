@@ -31,10 +31,10 @@ from rich.table import Table
 
 from benchmarks import seen
 from utvm import boards
+from utvm.base.process.run import free_port
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
-from utvm.process import free_port
 
 ADDRESS = 0x20010000
 TRANSFER = 6144

@@ -32,9 +32,9 @@ from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, compiler, firmware, runtime
-from utvm.bench import Bench, attach
 from utvm.boards import Board
 from utvm.compiler import Tensor
+from utvm.drivers import Connection, attach
 from utvm.session import HostDriven, Session
 from utvm.session.rpc import RpcSession
 from utvm.session.rpc_board import on_bench
@@ -81,7 +81,7 @@ def measure_way(name: str, session: RpcSession) -> Way:
 
 
 @contextmanager
-def bench(board: Board, folder: Path, latency_us: int = 0) -> Iterator[Bench]:
+def bench(board: Board, folder: Path, latency_us: int = 0) -> Iterator[Connection]:
     """Put the virtual board on the bench."""
     with attach(board, "virtual", log_directory=folder, latency_us=latency_us) as ready:
         yield ready

@@ -27,8 +27,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import seen
+from utvm.base.process.run import free_port
 from utvm.paths import ROOT
-from utvm.process import free_port
 
 _DIGITS = ROOT / "models" / "digits"
 _TRACKER = "import sys, time; from tvm.rpc.tracker import Tracker; p = int(sys.argv[1]); "

@@ -59,14 +59,14 @@ def main() -> int:
     print("million instructions a second   board   bare Unicorn   share")
     for name, size, body in LOOPS:
         rounds = ROUNDS // size
-        with tempfile.TemporaryDirectory() as directory, Bench(Path(directory)) as bench:
-            bench.load(PROGRAM.format(rounds=rounds, body=body))
-            before, start = bench.machine.instructions, time.perf_counter()
-            bench.resume()
-            bench.wait_for_halt()
-            board = (bench.machine.instructions - before) / (time.perf_counter() - start) / 1e6
-            image = bench.machine.read(FLASH, 0x1000)
-            bare = size * rounds / _bare_seconds(image, bench.symbols) / 1e6
+        with tempfile.TemporaryDirectory() as directory, Bench(Path(directory)) as connection:
+            connection.load(PROGRAM.format(rounds=rounds, body=body))
+            before, start = connection.machine.instructions, time.perf_counter()
+            connection.resume()
+            connection.wait_for_halt()
+            board = (connection.machine.instructions - before) / (time.perf_counter() - start) / 1e6
+            image = connection.machine.read(FLASH, 0x1000)
+            bare = size * rounds / _bare_seconds(image, connection.symbols) / 1e6
         best = max(best, board)
         found["float" if name == "float" else "integer"].append((board, board / bare))
         print(f"{name:<28} {board:>8.0f}   {bare:>12.0f}   {board / bare:>4.0%}")

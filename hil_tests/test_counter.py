@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
-from utvm.bench import Bench
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 from utvm.session import HostDriven
 
@@ -31,7 +31,7 @@ def counted(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
     return firmware([handwritten("counted", _LOOP)])
 
 
-def _instructions_of_a_round(board: Bench, mark: int) -> int:
+def _instructions_of_a_round(board: Connection, mark: int) -> int:
     """Step from one round to the next; the core is about to run the program."""
     board.insert_breakpoint(mark)
     assert board.run_until_stop(_TIMEOUT) == mark
@@ -44,7 +44,7 @@ def _instructions_of_a_round(board: Bench, mark: int) -> int:
 
 
 def test_a_loop_takes_as_many_as_a_debugger_steps_through(
-    board: Bench, counted: Firmware, session: Callable[[Firmware], HostDriven]
+    board: Connection, counted: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     running = session(counted)
 

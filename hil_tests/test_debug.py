@@ -9,9 +9,9 @@ import pytest
 
 from hil_tests.architectures import Facts
 from hil_tests.programs import handwritten
-from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.probe.gdb import Access
@@ -44,14 +44,14 @@ def stepper(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> 
 
 
 @pytest.fixture
-def ready(board: Bench, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Bench:
+def ready(board: Connection, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Connection:
     """The board, about to run the program: it does so when it is resumed."""
     session(stepper)
     board.write_memory(stepper.symbols["utvm_request"], struct.pack("<I", 0))
     return board
 
 
-def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
+def test_halt_stops_a_running_core(board: Connection, doubler: Firmware, code: MemoryRegion) -> None:
     """Without a breakpoint where it waits for the host, the firmware runs its program over and over."""
     board.program(doubler)
     counts = [0]
@@ -72,7 +72,7 @@ def test_halt_stops_a_running_core(board: Bench, doubler: Firmware, code: Memory
             counts.append(count)
 
 
-def test_step_executes_one_instruction(ready: Bench, stepper: Firmware, facts: Facts) -> None:
+def test_step_executes_one_instruction(ready: Connection, stepper: Firmware, facts: Facts) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
@@ -84,7 +84,7 @@ def test_step_executes_one_instruction(ready: Bench, stepper: Firmware, facts: F
     assert tuple(seen) == facts.steps
 
 
-def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Bench, stepper: Firmware) -> None:
+def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Connection, stepper: Firmware) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.insert_breakpoint(mark)
     for rounds in range(_ROUNDS):
@@ -93,7 +93,7 @@ def test_a_breakpoint_stops_every_time_before_its_instruction(ready: Bench, step
     assert ready.run_until_stop(_TIMEOUT) == stepper.symbols["utvm_host_turn"]
 
 
-def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Bench, stepper: Firmware) -> None:
+def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Connection, stepper: Firmware) -> None:
     mark = stepper.symbols["stepper_mark"]
     ready.gdb.insert_breakpoint(mark)
     assert ready.run_until_stop(_TIMEOUT) == mark
@@ -112,7 +112,7 @@ def test_a_breakpoint_that_was_taken_out_stops_no_more(ready: Bench, stepper: Fi
     ],
 )
 def test_a_watchpoint_stops_at_each_access_of_its_kind(
-    ready: Bench, stepper: Firmware, variable: str, access: Access, stops: int
+    ready: Connection, stepper: Firmware, variable: str, access: Access, stops: int
 ) -> None:
     address = stepper.symbols[variable]
     ready.gdb.insert_watchpoint(address, 4, access)
@@ -128,7 +128,7 @@ def test_a_watchpoint_stops_at_each_access_of_its_kind(
         ready.gdb.remove_watchpoint(address, 4, access)
 
 
-def _is_there(board: Bench, register: str) -> bool:
+def _is_there(board: Connection, register: str) -> bool:
     try:
         board.gdb.read_register(register)
     except BoardError:
@@ -136,7 +136,7 @@ def _is_there(board: Bench, register: str) -> bool:
     return True
 
 
-def test_a_register_holds_what_it_is_given(board: Bench, facts: Facts) -> None:
+def test_a_register_holds_what_it_is_given(board: Connection, facts: Facts) -> None:
     # QEMU also lists registers that a core of this kind can have and this one has not.
     there = [name for name in board.gdb.register_names if _is_there(board, name)]
     assert set(facts.registers) <= set(there)
@@ -149,7 +149,7 @@ def test_a_register_holds_what_it_is_given(board: Bench, facts: Facts) -> None:
             assert after == others
 
 
-def test_reset_halt_stops_before_the_first_instruction(board: Bench, doubler: Firmware, facts: Facts) -> None:
+def test_reset_halt_stops_before_the_first_instruction(board: Connection, doubler: Firmware, facts: Facts) -> None:
     board.program(doubler)
     expected = facts.after_reset(board, doubler)
     places = set()
@@ -162,7 +162,7 @@ def test_reset_halt_stops_before_the_first_instruction(board: Bench, doubler: Fi
 
 
 @pytest.mark.needs("console")
-def test_reset_run_starts_the_firmware(board: Bench, doubler: Firmware) -> None:
+def test_reset_run_starts_the_firmware(board: Connection, doubler: Firmware) -> None:
     board.program(doubler)
     board.gdb.insert_breakpoint(doubler.symbols["utvm_main"])
     try:

@@ -12,9 +12,9 @@ import pytest
 
 from hil_tests.architectures import Facts, FaultCase, JumpCase, parameters
 from hil_tests.programs import endless_recursion, handwritten, line_of
-from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 from utvm.session import DeviceFault, HostDriven
 
@@ -55,13 +55,13 @@ def image(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> Fi
 
 
 @pytest.fixture
-def faulty(board: Bench, image: Firmware, session: Callable[[Firmware], HostDriven]) -> HostDriven:
+def faulty(board: Connection, image: Firmware, session: Callable[[Firmware], HostDriven]) -> HostDriven:
     """A session with the faulty programs, at the start."""
     return session(image)
 
 
 def test_a_fault_is_reported_with_its_cause_and_its_place(
-    board: Bench, faulty: HostDriven, case: FaultCase, image: Firmware
+    board: Connection, faulty: HostDriven, case: FaultCase, image: Firmware
 ) -> None:
     name = case.library.name
     x = board.board.hole if case.x is None else case.x

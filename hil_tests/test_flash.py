@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
-from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session import HostDriven
@@ -26,7 +26,7 @@ def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
 
 
 @pytest.mark.needs("flash")
-def test_every_byte_of_an_image_is_programmed(board: Bench, doubler: Firmware, other: Firmware) -> None:
+def test_every_byte_of_an_image_is_programmed(board: Connection, doubler: Firmware, other: Firmware) -> None:
     """One image over another: bits that the first had cleared must have been erased."""
     for image in (other, doubler):
         board.gdb.flash(image.segments)
@@ -34,14 +34,16 @@ def test_every_byte_of_an_image_is_programmed(board: Bench, doubler: Firmware, o
             assert board.read_memory(address, len(data)) == data
 
 
-def test_an_image_that_is_there_is_told_from_another(board: Bench, doubler: Firmware, other: Firmware) -> None:
+def test_an_image_that_is_there_is_told_from_another(
+    board: Connection, doubler: Firmware, other: Firmware
+) -> None:
     board.program(doubler)
     assert board.first_difference(doubler) is None
     assert board.first_difference(other) is not None
 
 
 def test_what_is_programmed_survives_a_reset_and_runs(
-    board: Bench, doubler: Firmware, session: Callable[[Firmware], HostDriven]
+    board: Connection, doubler: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     running = session(doubler)
     for _ in range(2):
@@ -53,7 +55,7 @@ def test_what_is_programmed_survives_a_reset_and_runs(
 
 @pytest.mark.needs("flash")
 def test_the_last_bytes_can_be_programmed_and_the_image_stays(
-    board: Bench, doubler: Firmware, code: MemoryRegion
+    board: Connection, doubler: Firmware, code: MemoryRegion
 ) -> None:
     board.program(doubler)
     for seed in (1, 2):
@@ -64,7 +66,7 @@ def test_the_last_bytes_can_be_programmed_and_the_image_stays(
 
 
 @pytest.mark.needs("flash")
-def test_an_odd_number_of_bytes(board: Bench, code: MemoryRegion) -> None:
+def test_an_odd_number_of_bytes(board: Connection, code: MemoryRegion) -> None:
     data = random.Random(3).randbytes(37)
     address = code.end - 100
     board.gdb.flash([(address, data)])
@@ -75,7 +77,7 @@ def test_an_odd_number_of_bytes(board: Bench, code: MemoryRegion) -> None:
 @pytest.mark.needs("flash")
 @pytest.mark.parametrize("where", ["across the end", "after the end", "before the start", "in RAM"])
 def test_what_is_not_flash_is_refused_and_nothing_changes(
-    board: Bench, doubler: Firmware, code: MemoryRegion, where: str
+    board: Connection, doubler: Firmware, code: MemoryRegion, where: str
 ) -> None:
     board.program(doubler)
     address = {
@@ -92,7 +94,7 @@ def test_what_is_not_flash_is_refused_and_nothing_changes(
 
 
 @pytest.mark.needs("flash")
-def test_a_plain_write_does_not_change_flash(board: Bench, doubler: Firmware, code: MemoryRegion) -> None:
+def test_a_plain_write_does_not_change_flash(board: Connection, doubler: Firmware, code: MemoryRegion) -> None:
     """Whether the bus refuses it or the flash ignores it, the bytes stay."""
     board.program(doubler)
     before = board.read_memory(code.address, 64)
@@ -102,7 +104,7 @@ def test_a_plain_write_does_not_change_flash(board: Bench, doubler: Firmware, co
 
 
 @pytest.mark.needs("flash")
-def test_a_mirror_shows_the_same_bytes(board: Bench, doubler: Firmware, mirror: MemoryRegion) -> None:
+def test_a_mirror_shows_the_same_bytes(board: Connection, doubler: Firmware, mirror: MemoryRegion) -> None:
     board.program(doubler)
     original = board.board.region(str(mirror.alias_of))
     for offset in (0, original.size // 2, original.size - 256):

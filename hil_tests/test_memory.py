@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from utvm.bench import Bench
 from utvm.boards import MemoryRegion
+from utvm.drivers import Connection
 from utvm.errors import BoardError
 
 pytestmark = pytest.mark.needs("debug port")
@@ -28,14 +28,14 @@ def _places(region: MemoryRegion, generator: random.Random) -> list[int]:
     return [region.address + offset for offset in (0, last, *inside)]
 
 
-def _write(board: Bench, address: int, width: int, data: bytes) -> None:
+def _write(board: Connection, address: int, width: int, data: bytes) -> None:
     """Write with accesses of one width in bits."""
     step = width // 8
     values = " ".join(hex(int.from_bytes(data[n : n + step], "little")) for n in range(0, len(data), step))
     board.gdb.monitor(f"write_memory {address:#x} {width} {{{values}}}")
 
 
-def _read(board: Bench, address: int, width: int, size: int) -> bytes:
+def _read(board: Connection, address: int, width: int, size: int) -> bytes:
     """Read with accesses of one width in bits."""
     step = width // 8
     said = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}")
@@ -45,13 +45,13 @@ def _read(board: Bench, address: int, width: int, size: int) -> bytes:
 
 
 @pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
-def test_every_region_reads_the_same_at_every_width(board: Bench, region: MemoryRegion, width: int) -> None:
+def test_every_region_reads_the_same_at_every_width(board: Connection, region: MemoryRegion, width: int) -> None:
     for address in _places(region, random.Random(region.address)):
         assert _read(board, address, width, _SAMPLE) == board.read_memory(address, _SAMPLE)
 
 
 @pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
-def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegion, width: int) -> None:
+def test_ram_takes_random_patterns_at_every_width(board: Connection, ram: MemoryRegion, width: int) -> None:
     generator = random.Random(ram.address + width)
     for address in _places(ram, generator):
         data = generator.randbytes(_SAMPLE)
@@ -61,7 +61,7 @@ def test_ram_takes_random_patterns_at_every_width(board: Bench, ram: MemoryRegio
 
 
 @pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
-def test_a_narrow_write_leaves_its_neighbours(board: Bench, ram: MemoryRegion, width: int) -> None:
+def test_a_narrow_write_leaves_its_neighbours(board: Connection, ram: MemoryRegion, width: int) -> None:
     step = width // 8
     expected = bytearray(random.Random(width).randbytes(16))
     board.write_memory(ram.address, bytes(expected))
@@ -80,7 +80,7 @@ def _blocks(region: MemoryRegion, whole: int) -> list[tuple[int, int]]:
     return [(0, whole), *((1 << line, _SAMPLE) for line in lines if 1 << line < region.size)]
 
 
-def _wrong_in(board: Bench, address: int, data: bytes) -> str:
+def _wrong_in(board: Connection, address: int, data: bytes) -> str:
     """Return what is wrong with a block that was written; nothing where it is as it was written."""
     try:
         found = board.read_memory(address, len(data))
@@ -92,7 +92,7 @@ def _wrong_in(board: Bench, address: int, data: bytes) -> str:
     return f"the byte at {address + first:#010x} is {found[first]:#04x}, and {data[first]:#04x} was written"
 
 
-def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
+def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Connection) -> None:
     """In full; of what is too large for a probe, blocks that differ in each line of the address."""
     patterns = {
         (region.name, region.address + offset): random.Random(region.address + offset).randbytes(size)
@@ -107,7 +107,7 @@ def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Bench) -> None:
             pytest.fail(f"memory {name}: {said}; is all of it there, and nowhere else too?", pytrace=False)
 
 
-def test_blocks_of_any_size_at_any_address(board: Bench) -> None:
+def test_blocks_of_any_size_at_any_address(board: Connection) -> None:
     address = board.board.region(board.board.layout.data).address
     ground = random.Random(0).randbytes(48)
     for offset in range(4):
@@ -119,7 +119,7 @@ def test_blocks_of_any_size_at_any_address(board: Bench) -> None:
             assert board.read_memory(address + offset, size) == data
 
 
-def _edge(board: Bench) -> tuple[int, int]:
+def _edge(board: Connection) -> tuple[int, int]:
     """Return the address of a word where there is no memory, and of one of RAM beside it."""
     ram = sorted((region for region in board.board.memory if region.kind == "ram"), key=lambda one: one.address)
     if ram[-1].end < _END_OF_ADDRESSES:
@@ -136,7 +136,7 @@ def _is_refused(access: Callable[[], object], address: int) -> None:
 
 
 @pytest.mark.needs("bus errors")
-def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Bench) -> None:
+def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Connection) -> None:
     outside, inside = _edge(board)
     _is_refused(lambda: board.read_memory(outside, 4), outside)
     board.write_memory(inside, b"fine")
@@ -145,7 +145,7 @@ def test_where_there_is_no_memory_a_read_fails_and_the_board_goes_on(board: Benc
 
 @pytest.mark.needs("bus errors")
 @pytest.mark.needs("write errors")  # QEMU's stub says of every write that it is done
-def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Bench) -> None:
+def test_where_there_is_no_memory_a_write_fails_and_the_board_goes_on(board: Connection) -> None:
     outside, inside = _edge(board)
     _is_refused(lambda: board.write_memory(outside, bytes(4)), outside)
     board.write_memory(inside, b"good")

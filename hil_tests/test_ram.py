@@ -17,9 +17,9 @@ from hil_tests.programs import endless_recursion, handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
-from utvm.bench import Bench
 from utvm.boards import Board, MemoryRegion
 from utvm.compiler import Library, load
+from utvm.drivers import Connection
 from utvm.errors import DoesNotFitError
 from utvm.firmware import Firmware, build
 from utvm.hil.plugin import board_of
@@ -108,7 +108,7 @@ def test_a_model_gives_what_the_reference_gives(
 
 
 def test_it_takes_as_many_instructions_as_where_it_is_programmed(
-    board: Bench,
+    board: Connection,
     digits: Library,
     pictures: list[Any],
     firmware: Callable[[Sequence[Library]], Firmware],
@@ -146,7 +146,7 @@ def test_a_stack_that_overflows_is_noticed(faulty: Firmware, session: Callable[[
 
 
 def test_a_reset_brings_back_what_a_program_or_a_debugger_has_destroyed(
-    board: Bench, faulty: Firmware, session: Callable[[Firmware], HostDriven]
+    board: Connection, faulty: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     running = session(faulty)
     for address, data in faulty.segments:
@@ -162,7 +162,7 @@ def test_a_reset_brings_back_what_a_program_or_a_debugger_has_destroyed(
 
 @pytest.mark.needs("flash")
 def test_flash_is_left_alone_and_starts_the_board_after_a_reset(
-    board: Bench,
+    board: Connection,
     doubler: Firmware,
     faulty: Firmware,
     code: MemoryRegion,
@@ -202,7 +202,7 @@ def test_a_model_that_cannot_fit_is_told_what_it_needs_and_what_there_is(
 
 
 def test_afterwards_the_board_takes_what_is_programmed_as_ever(
-    board: Bench, doubler: Firmware, session: Callable[[Firmware], HostDriven]
+    board: Connection, doubler: Firmware, session: Callable[[Firmware], HostDriven]
 ) -> None:
     (output,) = session(doubler).run("doubler", [_ANSWER]).outputs
     assert output.tolist() == [82, 0, 0, 0]

@@ -17,8 +17,8 @@ from hil_tests.programs import handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
-from utvm.bench import Bench
 from utvm.compiler import Library, load
+from utvm.drivers import Connection
 from utvm.firmware import Firmware, build
 from utvm.runtime import pipes
 from utvm.session import DeviceFault, RunResult, Session, StandingAlone
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.needs("debug port")
 
 
 @pytest.fixture(autouse=True)
-def _is_heard(board: Bench) -> None:
+def _is_heard(board: Connection) -> None:
     """It reports on the console, or through buffers in memory, for which not every architecture has code."""
     if "console" not in board.capabilities and "rtt" not in pipes(board.board.architecture):
         pytest.skip("not on this board: it has no console, and nothing to report through in its place")
@@ -43,7 +43,7 @@ def picture() -> npt.NDArray[Any]:
     return quantize.quantized_images(held_out()[0])[0][np.newaxis]
 
 
-def _alone(board: Bench, library: Library, stored: npt.NDArray[Any]) -> StandingAlone:
+def _alone(board: Connection, library: Library, stored: npt.NDArray[Any]) -> StandingAlone:
     image = build(board.board, [library], "standing_alone", [stored], able=board.capabilities)
     return StandingAlone(board, image)
 
@@ -53,7 +53,7 @@ def _start(alone: StandingAlone) -> RunResult:
 
 
 def test_the_result_is_the_reference_s_after_every_start(
-    board: Bench, digits: Library, picture: npt.NDArray[Any]
+    board: Connection, digits: Library, picture: npt.NDArray[Any]
 ) -> None:
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])
     alone = _alone(board, digits, picture)
@@ -66,7 +66,7 @@ def test_the_result_is_the_reference_s_after_every_start(
 
 
 @pytest.mark.needs("reset cause")
-def test_it_says_why_it_was_reset(board: Bench, digits: Library, picture: npt.NDArray[Any]) -> None:
+def test_it_says_why_it_was_reset(board: Connection, digits: Library, picture: npt.NDArray[Any]) -> None:
     alone = _alone(board, digits, picture)
     if alone.has_power_switch:
         alone.power_cycle()
@@ -77,7 +77,7 @@ def test_it_says_why_it_was_reset(board: Bench, digits: Library, picture: npt.ND
 
 
 def test_it_takes_as_long_as_with_a_host(
-    board: Bench,
+    board: Connection,
     digits: Library,
     picture: npt.NDArray[Any],
     firmware: Callable[..., Firmware],
@@ -89,7 +89,7 @@ def test_it_takes_as_long_as_with_a_host(
     assert session(firmware([digits])).run(digits.name, [picture]).count == result.count
 
 
-def test_a_fault_is_said_to_whoever_listens(board: Bench, facts: Facts) -> None:
+def test_a_fault_is_said_to_whoever_listens(board: Connection, facts: Facts) -> None:
     faulty = handwritten("faulty", f"  {facts.undefined} /* here */\n  return x[0];")
     alone = _alone(board, faulty, np.zeros(4, np.int32))
     for _ in range(2):

@@ -35,10 +35,10 @@ def _logic_of_a_virtual_board(request: pytest.FixtureRequest, programmed: list[s
     """A virtual board takes any bitstream for its chip; a physical one holds what its owner has programmed."""
     logic = board_of(request.config).logic
     if logic and not programmed:
-        bench = request.getfixturevalue("board")
-        if bench.kind == "virtual":
+        connection = request.getfixturevalue("board")
+        if connection.kind == "virtual":
             (tmp_path / "vta.bit").write_bytes(made(part=logic.part.encode()))
-            programmed.append(bench.program_logic(tmp_path / "vta.bit").design)
+            programmed.append(connection.program_logic(tmp_path / "vta.bit").design)
 
 
 @pytest.fixture(scope="module")

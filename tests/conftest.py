@@ -53,7 +53,7 @@ _FIRST = (
     "tests/test_end_to_end",
     "tests/environment/test_container",
     "tests/environment/test_places",
-    "tests/environment/test_farm",
+    "tests/farm/test_farm",
     "tests/hil/test_nightly.py",
     "tests/hil/test_outcomes",
     "tests/virtual/usb/",

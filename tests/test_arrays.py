@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from utvm import arrays
-from utvm.arrays import read_arrays, write_array, write_arrays
+from utvm.base.storage import arrays
+from utvm.base.storage.arrays import read_arrays, write_array, write_arrays
 from utvm.errors import ConfigError
 
 HOSTILE = ["file", "allow_pickle", "../../x", "/etc/x", "..", ".", "", "a//b", "a\\b", "C:x", "\x1b[31mx", "a\nb",

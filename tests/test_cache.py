@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.cache import Cache, content_key, tree_digest
+from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.errors import ConfigError
 
 
@@ -57,7 +57,7 @@ _HALF = """
 import sys, time
 from collections.abc import Callable
 from pathlib import Path
-from utvm.cache import Cache
+from utvm.base.storage.cache import Cache
 
 def half(folder):
     (folder / "half").write_bytes(b"x")

@@ -15,7 +15,7 @@ import pytest
 from hil_tests.operator_cases import OPERATOR_CASES
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.cache import Cache
+from utvm.base.storage.cache import Cache
 from utvm.compiler import compile_model
 from utvm.environment.layer import Layer
 from utvm.environment.layers import _kept_layer

@@ -15,13 +15,13 @@ from hil_tests.programs import handwritten
 from models.digits import quantize
 from models.digits.data import held_out
 from utvm import boards, firmware
-from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
+from utvm.drivers import DriverOptions, attach, choose
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.probe.qemu import Qemu
 from utvm.session import HostDriven, RunResult, StandingAlone
-from utvm.session.opening import session_on
+from utvm.session.open_session import session_on
 
 pytestmark = pytest.mark.slow
 
@@ -86,10 +86,10 @@ def test_bad_data_is_refused_by_key(tmp_path: Path, changes: dict[str, Any], sai
 
 def test_there_is_no_physical_one() -> None:
     board = boards.load(_NAME)
-    assert choose(board, Asked()).kind == "virtual"
+    assert choose(board, DriverOptions()).kind == "virtual"
     for wish, serial in (("physical", ""), ("auto", "123")):
         with pytest.raises(ConfigError, match="mps2-an500 is emulated"):
-            choose(board, Asked(wish, serial))
+            choose(board, DriverOptions(wish, serial))
 
 
 def test_what_a_board_says_goes_through_what_it_has(doubler: Library, tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_a_board_with_nothing_but_a_debug_port_runs_answers_and_reports(doubler:
     """Without console and port, counting with SysTick: host-driven, RPC over both pipes, and standing alone."""
     board = _bare(tmp_path, "mps2-an385", port=None, cycle_counter="systick")
     x = np.array([1, -2, 3, 4], np.int32)
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        assert bench.console is None
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        assert connection.console is None
         results = []
         for pipe in ("", "rtt", "semihosting"):
             image = firmware.build(board, [doubler], "rpc" if pipe else "host_driven", pipe=pipe)
-            with session_on(bench, image) as session:
+            with session_on(connection, image) as session:
                 results.append(session.run("doubler", [x]))
-        alone = StandingAlone(bench, firmware.build(board, [doubler], "standing_alone", [x]))
+        alone = StandingAlone(connection, firmware.build(board, [doubler], "standing_alone", [x]))
         results.append(alone.reset())
     assert all(result.outputs[0].tolist() == [2, -4, 6, 8] for result in results)
     assert {result.unit for result in results} == {"instructions"}
@@ -156,31 +156,31 @@ def test_a_qemu_that_dies_in_the_middle_is_named(
     enter = Qemu.__enter__
     monkeypatch.setattr(Qemu, "__enter__", lambda self: (started.append(self), enter(self))[1])
     board = boards.load(_NAME)
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        assert "VIRTUAL board, emulated by QEMU" in bench.describe()
-        assert "without OpenOCD" in bench.describe()
-        bench.program(firmware.build(board, [doubler]))
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        assert "VIRTUAL board, emulated by QEMU" in connection.describe()
+        assert "without OpenOCD" in connection.describe()
+        connection.program(firmware.build(board, [doubler]))
         os.kill(started[0].pid, signal.SIGKILL)
         with pytest.raises(ProbeError) as caught:
-            bench.read_memory(0, 4)
+            connection.read_memory(0, 4)
         assert str(tmp_path / "qemu.log") in caught.value.hint
         os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(ProbeError, match="QEMU ended unexpectedly"):
-            bench.check()
+            connection.check()
 
 
 def test_memory_can_be_reached_while_the_core_runs_and_it_runs_on(tmp_path: Path, doubler: Library) -> None:
     board = boards.load(_NAME)
     image = firmware.build(board, [doubler])
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        assert bench.console is not None
-        bench.program(image)
-        bench.reset(halt=False)
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        assert connection.console is not None
+        connection.program(image)
+        connection.reset(halt=False)
         for _ in range(3):
-            assert bench.first_difference(image) is None
-        assert bench.console.read_until(b"is up", 10.0).endswith(b"utvm: mps2-an500 is up")
+            assert connection.first_difference(image) is None
+        assert connection.console.read_until(b"is up", 10.0).endswith(b"utvm: mps2-an500 is up")
         with pytest.raises(BoardError, match="cannot be switched from here"):
-            bench.power_cycle()
+            connection.power_cycle()
 
 
 @pytest.mark.parametrize("name", [_NAME, "netduinoplus2", "pynq-z1:driver=qemu", "microbit", "mps3-an547"])
@@ -191,8 +191,8 @@ def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
     """
     board = boards.load(name)
     with (
-        attach(board, "virtual", log_directory=tmp_path) as bench,
-        HostDriven(bench, firmware.build(board, [_LOOP])) as session,
+        attach(board, "virtual", log_directory=tmp_path) as connection,
+        HostDriven(connection, firmware.build(board, [_LOOP])) as session,
     ):
         counts = {
             rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
@@ -203,8 +203,8 @@ def test_every_instruction_is_counted(name: str, tmp_path: Path) -> None:
 
 def _runs(board: Board, library: Library, pictures: list[Any], logs: Path) -> list[RunResult]:
     with (
-        attach(board, "virtual", log_directory=logs) as bench,
-        HostDriven(bench, firmware.build(board, [library])) as session,
+        attach(board, "virtual", log_directory=logs) as connection,
+        HostDriven(connection, firmware.build(board, [library])) as session,
     ):
         return [session.run(library.name, [picture]) for picture in pictures]
 

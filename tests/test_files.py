@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from utvm.base.storage.files import read_text, write_whole
 from utvm.errors import ConfigError
-from utvm.files import read_text, write_whole
 
 
 @pytest.mark.parametrize("place", ["no-such-folder/file", "a-folder", "a-file/file"])

@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import deb
-from utvm.cache import Cache
+from utvm.base.storage.cache import Cache
+from utvm.base.storage.cache_entries import cache_root, entries, prune
 from utvm.environment.store import Store
-from utvm.kept import cache_root, entries, prune
 
 _DAY = 86_400
 
@@ -66,7 +66,7 @@ def test_package_files_are_entries_of_their_own(tmp_path: Path) -> None:
 
 _USE = """
 import sys, time
-from utvm.cache import Cache
+from utvm.base.storage.cache import Cache
 Cache("libraries").find("used")
 print("used", flush=True)
 time.sleep(1000)

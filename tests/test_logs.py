@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from utvm.base.log.folders import log_folder
 from utvm.errors import ConfigError
-from utvm.logs import log_folder
 
 
 def _old(root: Path, count: int) -> None:
@@ -43,7 +43,7 @@ def test_as_many_are_kept_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 _USER = (
-    "import sys, pathlib, utvm.logs; utvm.logs.log_folder(pathlib.Path(sys.argv[1]))\n"
+    "import sys, pathlib, utvm.logs; utvm.base.log.folders.log_folder(pathlib.Path(sys.argv[1]))\n"
     "print(flush=True); sys.stdin.read()"
 )
 

@@ -15,12 +15,12 @@ from onnx import TensorProto, helper
 from rich.markup import escape
 from rich.table import Table
 
-from utvm.choice import BoardChoice
+from utvm.base.text.names import comment, member, printable
+from utvm.base.text.terminal import Terminal
 from utvm.cli import model_library, model_run, output
 from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
-from utvm.names import comment, member, printable
-from utvm.terminal import Terminal
+from utvm.selection import BoardSelection
 
 HOSTILE = ["a[/b]", "[red]a[/red]", "\x1b]0;title\x07\x1b[2J", "../../x", "file", "*/ int x; /*", "??/\n#error",
            "<script>alert(1)</script>", "a\r\nb", "\u202egpj.exe", "|`x`|", "a\\", "/etc/passwd",
@@ -93,7 +93,7 @@ def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, pr
 def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
     asked = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
-    model_run.run_model(asked, BoardChoice("host"), str(tmp_path / "o.npz"), JsonChoice(), False, False)
+    model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), JsonChoice(), False, False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:
         np.testing.assert_array_equal(answer[member(f"{name}'")], np.array([2, 4], np.float32), strict=True)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from utvm import peer
-from utvm.peer import OwnerOnlySocket, peer_uid
+from utvm.base.process import peer
+from utvm.base.process.peer import OwnerOnlySocket, peer_uid
 
 _OTHER_UID = 65534
 _CONNECT = """

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.processes import gone
-from utvm import process
+from utvm.base.process.run import run_tool, version_of
+from utvm.base.process.service import Service, Subprocess
 from utvm.errors import ProbeError, ToolchainError
-from utvm.process import Job, Service
 
 
 def _python(code: str) -> list[str]:
@@ -57,8 +57,8 @@ def test_what_is_started_by_who_is_killed_just_then_does_not_begin() -> None:
     """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
     code = (
         "import os, signal, subprocess, time\n"
-        "from utvm.parent import dying_with_us\n"
-        "us, then = os.getpid(), dying_with_us()\n"
+        "from utvm.base.process.parent_death import die_with_parent\n"
+        "us, then = os.getpid(), die_with_parent()\n"
         "def late():\n"
         "    os.kill(us, signal.SIGKILL)\n"
         "    while os.getppid() == us: time.sleep(0.01)\n"
@@ -95,9 +95,9 @@ def test_check_notices_a_death(tmp_path: Path) -> None:
 def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", "utvm.process.helper")
+    caplog.set_level("DEBUG", "utvm.base.process.service.helper")
     code = "import time; print('ready 1'); time.sleep(60)"
-    with _service(tmp_path, code, says="utvm.process.helper") as service:
+    with _service(tmp_path, code, says="utvm.base.process.service.helper") as service:
         assert "ready 1" in caplog.messages
         (tmp_path / "log").unlink()
         (tmp_path / "log").mkdir()
@@ -109,8 +109,9 @@ def test_one_whose_log_cannot_be_read_is_not_taken_for_dead(
 def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from utvm.errors import ProbeError; from utvm.process import Service, end_in_order_on_signals\n"
-        "end_in_order_on_signals()\n"
+        "from utvm.errors import ProbeError; from utvm.base.process.service import Service\n"
+        "from utvm.base.process.signals import raise_on_signals\n"
+        "raise_on_signals()\n"
         "command = [sys.executable, '-u', '-c', 'import time; print(\"ready\"); time.sleep(60)']\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "with Service('x', command, log=log, health='ready', error=ProbeError) as s:\n"
@@ -128,22 +129,22 @@ def test_a_service_ends_with_the_program_that_started_it(tmp_path: Path, number:
 
 def test_a_missing_tool_is_named() -> None:
     with pytest.raises(ToolchainError, match="no-such-compiler is not installed"):
-        process.run(["no-such-compiler"], error=ToolchainError)
+        run_tool(["no-such-compiler"], error=ToolchainError)
 
 
 def test_a_failing_tool_is_quoted() -> None:
     with pytest.raises(ToolchainError, match=r"exit code 3:\nbad input"):
-        process.run(_python("import sys; print('bad input', file=sys.stderr); sys.exit(3)"), error=ToolchainError)
+        run_tool(_python("import sys; print('bad input', file=sys.stderr); sys.exit(3)"), error=ToolchainError)
 
 
 def test_a_tool_that_hangs_is_ended() -> None:
     with pytest.raises(ToolchainError, match=r"did not end within 0\.3 s"):
-        process.run(_python("import time; time.sleep(60)"), timeout=0.3, error=ToolchainError)
+        run_tool(_python("import time; time.sleep(60)"), timeout=0.3, error=ToolchainError)
 
 
 def test_a_job_is_waited_for_by_looking_and_says_how_it_ended(tmp_path: Path) -> None:
     code = "import os, sys; print(os.getcwd()); sys.exit(5)"
-    with Job("helper", _python(code), log=tmp_path / "log", error=ProbeError, cwd=tmp_path) as job:
+    with Subprocess("helper", _python(code), log=tmp_path / "log", error=ProbeError, cwd=tmp_path) as job:
         with pytest.raises(RuntimeError, match="helper has not ended"):
             _ = job.exit_code
         assert gone(job.pid)
@@ -157,7 +158,7 @@ def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('in order'))\n"
         "print('up'); time.sleep(60)"
     )
-    with Job("helper", _python(code), log=tmp_path / "log", error=ProbeError) as job:
+    with Subprocess("helper", _python(code), log=tmp_path / "log", error=ProbeError) as job:
         while not job.log_tail():
             assert job.running
         job.ask_to_end()
@@ -167,7 +168,9 @@ def test_a_job_that_is_asked_to_end_may_do_so_in_order(tmp_path: Path) -> None:
 
 
 def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
-    with Job("helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError) as job:
+    with Subprocess(
+        "helper", _python("import time; time.sleep(60)"), log=tmp_path / "log", error=ProbeError
+    ) as job:
         pid = job.pid
     assert gone(pid)
 
@@ -182,9 +185,9 @@ def test_a_job_that_has_not_ended_is_ended(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_s_version_is_what_it_says_whatever_that_is(says: str, version: str) -> None:
-    assert process.version_of(["sh", "-c", says], error=ToolchainError, pattern=r"Tool (\S+)") == version
+    assert version_of(["sh", "-c", says], error=ToolchainError, pattern=r"Tool (\S+)") == version
 
 
 def test_a_tool_that_says_nothing_of_its_version_is_not_believed() -> None:
     with pytest.raises(ToolchainError, match="sh says nothing of its version"):
-        process.version_of(["sh", "-c", "echo"], error=ToolchainError)
+        version_of(["sh", "-c", "echo"], error=ToolchainError)

@@ -14,9 +14,9 @@ import yaml
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.bench import attach
 from utvm.boards import Board
 from utvm.compiler import Library
+from utvm.drivers import attach
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ProbeError
 from utvm.probe import choice
 from utvm.probe import usb as usb_module
@@ -98,18 +98,18 @@ def test_every_reset_ends_at_the_start_of_an_image_that_is_whole(
     made_by = {"jtag": "a software model, with", "qemu": "emulated by QEMU (xilinx-zynq-a9), with"}[driver]
     image = firmware.build(board, [doubler])
     code = board.region(board.layout.code)
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        assert f"{board.spoken}: VIRTUAL board, {made_by} a model of vta" in bench.describe()
-        bench.program(image)
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        assert f"{board.spoken}: VIRTUAL board, {made_by} a model of vta" in connection.describe()
+        connection.program(image)
         for _ in range(2):
             # As the boot ROM does on the chip.
-            bench.write_memory(code.address, bytes(256))
-            bench.reset(halt=True)
-            assert bench.gdb.read_register("pc") == image.symbols["utvm_reset"]
-            assert bench.first_difference(image) is None
-            mapped = int.from_bytes(bench.read_memory(_OCM_CFG, 4), "little")
+            connection.write_memory(code.address, bytes(256))
+            connection.reset(halt=True)
+            assert connection.gdb.read_register("pc") == image.symbols["utvm_reset"]
+            assert connection.first_difference(image) is None
+            mapped = int.from_bytes(connection.read_memory(_OCM_CFG, 4), "little")
             assert mapped == (0x1F if memory == "ocm" else 0x18 if driver == "jtag" else 0)
-        with HostDriven(bench, image) as session:
+        with HostDriven(connection, image) as session:
             for _ in range(2):
                 (output,) = session.run("doubler", [np.array([1, 2, 3, 4], np.int32)]).outputs
                 assert output.tolist() == [2, 4, 6, 8]
@@ -124,11 +124,11 @@ def test_memory_that_is_not_ready_is_said_before_anything_is_written(doubler: Li
         check.update(address=_OCM_CFG, emulated=True)
 
     board = _variant(tmp_path, change, ":memory=ddr,driver=qemu")
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
         with pytest.raises(BoardError, match="is not ready: 0xf8000910 holds 0x0") as caught:
-            bench.program(firmware.build(board, [doubler]))
+            connection.program(firmware.build(board, [doubler]))
         assert "DDR memory is not set up: set jumper JP4" in caught.value.hint
-        assert bench.read_memory(board.region("ddr").address, 64) == bytes(64)
+        assert connection.read_memory(board.region("ddr").address, 64) == bytes(64)
 
 
 _BITS = """  union { int32_t word; float number; } a, b, product;
@@ -153,8 +153,8 @@ def test_the_core_is_set_up_as_the_port_says(driver: str, tmp_path: Path) -> Non
     small = np.array([1.5e-30, 3e-12], np.float32)
     words = np.array([*small.view(np.int32), 0x11223344, 0], np.int32)
     with (
-        attach(board, "virtual", log_directory=tmp_path) as bench,
-        HostDriven(bench, firmware.build(board, [program, null])) as session,
+        attach(board, "virtual", log_directory=tmp_path) as connection,
+        HostDriven(connection, firmware.build(board, [program, null])) as session,
     ):
         (output,) = session.run("bits", [words]).outputs
         product = small[0] * small[1]
@@ -212,10 +212,12 @@ def test_the_scripts_set_what_the_board_needs() -> None:
 def test_the_second_core_is_halted_and_stays_so_while_the_first_runs(doubler: Library, tmp_path: Path) -> None:
     """Whatever it was booted with would go on in the memory that the image is in."""
     board = boards.load(f"{_NAME}:memory=ddr")
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        bench.program(firmware.build(board, [doubler]))
-        bench.gdb.resume()
-        states = [line.split()[-1] for line in bench.gdb.monitor("targets").splitlines() if "zynq.cpu" in line]
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        connection.program(firmware.build(board, [doubler]))
+        connection.gdb.resume()
+        states = [
+            line.split()[-1] for line in connection.gdb.monitor("targets").splitlines() if "zynq.cpu" in line
+        ]
     assert states == ["running", "halted"]
 
 

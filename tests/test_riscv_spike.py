@@ -15,9 +15,9 @@ import yaml
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import Asked, attach, choose
 from utvm.boards import Board
 from utvm.compiler import Library
+from utvm.drivers import DriverOptions, attach, choose
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.virtual import start_jtag
 from utvm.session import HostDriven
@@ -71,8 +71,8 @@ def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path
     for driver in _DRIVERS:
         board = boards.load(f"{name},driver={driver}")
         with (
-            attach(board, "virtual", log_directory=tmp_path) as bench,
-            HostDriven(bench, firmware.build(board, [_LOOP])) as session,
+            attach(board, "virtual", log_directory=tmp_path) as connection,
+            HostDriven(connection, firmware.build(board, [_LOOP])) as session,
         ):
             counts[driver] = {
                 rounds: session.run("loop", [np.full(4, rounds, np.int32)]).count
@@ -91,8 +91,8 @@ def test_float_results_are_numpy_s_and_nan_is_the_architecture_s(name: str, tmp_
     fused = np.float32(np.float64(a) * np.float64(b) + np.float64(c))
     assert a * b + c != fused
     with (
-        attach(board, "virtual", log_directory=tmp_path) as bench,
-        HostDriven(bench, firmware.build(board, [_FLOATS])) as session,
+        attach(board, "virtual", log_directory=tmp_path) as connection,
+        HostDriven(connection, firmware.build(board, [_FLOATS])) as session,
     ):
 
         def run(*values: int) -> list[int]:
@@ -112,7 +112,7 @@ def test_another_base_address_is_a_change_of_data_alone(core: str, doubler: Libr
     board = boards.load(f"{moved.directory}:core={core},driver=qemu")
     image = firmware.build(board, [doubler])
     assert image.segments[0][0] == 0x8400_0000
-    with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+    with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
         for _ in range(2):
             (output,) = session.run("doubler", [np.array([1, -2, 3, 2**30 - 1], np.int32)]).outputs
             assert output.tolist() == [2, -4, 6, 2**31 - 2]
@@ -134,9 +134,9 @@ def _with_program(folder: Path, program: str) -> Board:
 
 def test_without_spike_it_is_our_model_behind_openocd_and_says_so(tmp_path: Path) -> None:
     board = _with_program(tmp_path, "no-such-spike")
-    assert "OpenOCD" in choose(board, Asked()).capabilities
-    with attach(board, "auto", log_directory=tmp_path) as bench:
-        assert "VIRTUAL board, a software model, JTAG by remote_bitbang" in bench.describe()
+    assert "OpenOCD" in choose(board, DriverOptions()).capabilities
+    with attach(board, "auto", log_directory=tmp_path) as connection:
+        assert "VIRTUAL board, a software model, JTAG by remote_bitbang" in connection.describe()
     said = (tmp_path / "openocd.log").read_text()
     assert "Examined RISC-V core; found 1 harts" in said
     assert "Error" not in said
@@ -154,7 +154,7 @@ def _stand_in(folder: Path) -> str:
 def test_openocd_finds_the_tap_of_what_stands_in_for_spike(tmp_path: Path) -> None:
     """The real OpenOCD with the board's script, on a stand-in that has no core."""
     board = _with_program(tmp_path, _stand_in(tmp_path))
-    able = choose(board, Asked()).capabilities
+    able = choose(board, DriverOptions()).capabilities
     assert "OpenOCD" in able
     assert not able & {"console", "memory while running", "flash"}
     with (

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from utvm import scratch
-from utvm.scratch import scratch_folder
+from utvm.base.storage import temporary
+from utvm.base.storage.temporary import temporary_folder
 
 
 def test_one_that_is_renamed_stays(tmp_path: Path) -> None:
-    with scratch_folder(tmp_path / "new") as folder:
+    with temporary_folder(tmp_path / "new") as folder:
         (folder / "a").write_text("1")
         folder.rename(tmp_path / "done")
     assert (tmp_path / "done" / "a").read_text() == "1"
@@ -33,7 +33,7 @@ def test_one_that_is_swept_at_birth_is_made_again(
     def another_sweeps() -> None:
         if not swept:
             swept.append(True)
-            with scratch_folder(tmp_path):
+            with temporary_folder(tmp_path):
                 pass
 
     def overtaken_make(**options: Any) -> str:
@@ -48,7 +48,7 @@ def test_one_that_is_swept_at_birth_is_made_again(
 
     monkeypatch.setattr(tempfile, "mkdtemp", overtaken_make)
     monkeypatch.setattr(fcntl, "flock", overtaken_lock)
-    with scratch_folder(tmp_path) as folder:
+    with temporary_folder(tmp_path) as folder:
         assert folder.is_dir()
         assert str(folder) != made[0]
     assert list(tmp_path.iterdir()) == []
@@ -61,14 +61,14 @@ def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with scratch_folder(tmp_path) as first, scratch_folder(tmp_path) as second:
+    with temporary_folder(tmp_path) as first, temporary_folder(tmp_path) as second:
         assert first.is_dir()
         assert second.is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = Path(tempfile.mkdtemp(prefix=scratch._PREFIX, dir=tmp_path))
+    theirs = Path(tempfile.mkdtemp(prefix=temporary._PREFIX, dir=tmp_path))
     opened = os.open
 
     def refuse(path: Path, flags: int, **options: Any) -> int:
@@ -78,6 +78,6 @@ def test_another_user_s_is_left_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        with scratch_folder(tmp_path) as folder:
+        with temporary_folder(tmp_path) as folder:
             assert folder.is_dir()
     assert list(tmp_path.iterdir()) == [theirs]

@@ -6,7 +6,7 @@ import io
 from rich.table import Table
 from rich.text import Text
 
-from utvm.terminal import Terminal
+from utvm.base.text.terminal import Terminal
 
 
 def test_a_table_that_is_too_wide_is_folded_and_its_numbers_stay_whole() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.toolchain import DIRECTORY, Toolchain
+from utvm.toolchain.compiler import DIRECTORY, Toolchain
 
 _C = '#include "number.h"\nint number(void) { return NUMBER; }\nconst char *file(void) { return __FILE__; }\n'
 

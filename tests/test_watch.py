@@ -16,11 +16,11 @@ import pytest
 from hil_tests.programs import handwritten
 from tests.processes import gone
 from utvm import boards, firmware
-from utvm.bench import Bench, attach
+from utvm.base.process.service import Service
 from utvm.boards import Emulator
+from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ProbeError, TransportError
 from utvm.probe.qemu import Qemu
-from utvm.process import Service
 from utvm.session import HostDriven
 from utvm.session.transport import ChildProcess
 
@@ -42,7 +42,7 @@ def _service(tmp_path: Path, code: str, *, restless: bool = False, stdin: str | 
     )
 
 
-def _dies(needed: Service | Bench | Qemu) -> str:
+def _dies(needed: Service | Connection | Qemu) -> str:
     """Wait until something has ended, and return what is said of that."""
     while True:
         try:
@@ -156,34 +156,36 @@ def _started(word: str) -> int:
 
 
 @pytest.fixture(params=["openocd", "utvm.virtual", "qemu"])
-def stopped_soon(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Bench, int, threading.Timer]]:
+def stopped_soon(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Connection, int, threading.Timer]]:
     """A board, what of it hangs, and what makes it hang in a moment."""
     board = boards.load("mps2-an500" if request.param == "qemu" else "stm32f746")
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
         pid = _started(request.param)
-        yield bench, pid, threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
+        yield connection, pid, threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
 
 
 @pytest.mark.slow
 def test_what_hangs_under_a_run_without_end_is_noticed(
-    stopped_soon: tuple[Bench, int, threading.Timer], tmp_path: Path
+    stopped_soon: tuple[Connection, int, threading.Timer], tmp_path: Path
 ) -> None:
-    bench, pid, soon = stopped_soon
-    image = firmware.build(bench.board, [handwritten("sleeper", "  for (;;) { }")])
-    with pytest.raises((ProbeError, BoardError)), HostDriven(bench, image, timeout=_FOR_EVER) as session:
+    connection, pid, soon = stopped_soon
+    image = firmware.build(connection.board, [handwritten("sleeper", "  for (;;) { }")])
+    with pytest.raises((ProbeError, BoardError)), HostDriven(connection, image, timeout=_FOR_EVER) as session:
         soon.start()
         session.run("sleeper", [np.ones(4, dtype=np.int32)])
-    assert "ended unexpectedly" in _dies(bench)
+    assert "ended unexpectedly" in _dies(connection)
     assert gone(pid)
 
 
 @pytest.mark.slow
 def test_what_hangs_while_memory_is_read_is_noticed(
-    stopped_soon: tuple[Bench, int, threading.Timer],
+    stopped_soon: tuple[Connection, int, threading.Timer],
 ) -> None:
-    bench, pid, _ = stopped_soon
+    connection, pid, _ = stopped_soon
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises((ProbeError, BoardError)):
-        bench.read_memory(bench.board.region(bench.board.layout.code).address, 4)
-    assert "ended unexpectedly" in _dies(bench)
+        connection.read_memory(connection.board.region(connection.board.layout.code).address, 4)
+    assert "ended unexpectedly" in _dies(connection)
     assert gone(pid)

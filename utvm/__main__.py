@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
+from utvm.base.process.signals import ignore_signals, raise_on_signals
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode
 from utvm.paths import COMMAND, DATA
-from utvm.process import end_in_order_on_signals, end_undisturbed
 
 _NAME = Path(COMMAND).name
 
@@ -49,12 +49,12 @@ def _left_unwritten(stream: TextIO) -> bool:
 
 
 def _run_to_an_exit_code() -> None:
-    end_in_order_on_signals()
+    raise_on_signals()
     try:
         try:
             _run()
         finally:
-            end_undisturbed()
+            ignore_signals()
     except (SystemExit, KeyboardInterrupt) as end:
         # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):

@@ -51,13 +51,13 @@ class UtvmError(Exception):
 
 
 class ConfigError(UtvmError):
-    """A board file, an option or a model path that is not what it should be."""
+    """An invalid file, option or model path."""
 
     usual_exit_code = ExitCode.USAGE
 
 
 class CompileError(UtvmError):
-    """A model that the compiler cannot take."""
+    """A model that cannot be compiled."""
 
     usual_exit_code = ExitCode.USAGE
 
@@ -67,20 +67,20 @@ class DoesNotFitError(CompileError):
 
 
 class ToolchainError(UtvmError):
-    """A cross compiler that is missing or that refused its input."""
+    """A cross compiler is missing, or it rejected its input."""
 
 
 class ProbeError(UtvmError):
-    """A debug probe, or the OpenOCD that drives it, that does not do its work."""
+    """A debug probe, or the OpenOCD that drives it, failed."""
 
 
 class BoardError(UtvmError):
-    """A board that does not answer, or that answered with a fault."""
+    """A board does not answer, is busy, or took a fault."""
 
 
 class TransportError(UtvmError):
-    """A pipe of bytes to a board that broke."""
+    """The connection to a board broke."""
 
 
 class ProvisionError(UtvmError):
-    """A machine that lacks what the environment needs."""
+    """This computer lacks something that the environment needs."""

@@ -153,14 +153,11 @@ def add_to_pytest(add: Callable[..., None], choice: type) -> None:
             add(each.flag, dest=each.name, default=each.unset, help=told)
 
 
-def made(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
+def build_record(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
     """Make the record out of what Invoke or pytest has read.
 
     Args:
         given: values by the names of :func:`parameters`; there may be others among them.
-
-    Raises:
-        ConfigError: two of them exclude each other, or one that must be a number is none.
     """
     values: dict[str, Any] = {}
     chosen: dict[str, str] = {}
@@ -175,7 +172,7 @@ def made(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
     return choice(**values)
 
 
-def taken(choice: type[ChoiceT], record: object) -> ChoiceT:
+def narrow(choice: type[ChoiceT], record: object) -> ChoiceT:
     """Make the record of a larger one that has its fields too."""
     fields = dataclasses.fields(typing.cast(Any, choice))
     return choice(**{field.name: getattr(record, field.name) for field in fields})
@@ -204,7 +201,6 @@ def _options(choice: type) -> Iterator[_Option]:
 
 
 def _kind(hint: Any) -> type:
-    """Return the type of a value that may be missing."""
     if isinstance(hint, types.UnionType):
         (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
     return typing.cast(type, hint)

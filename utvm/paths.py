@@ -43,11 +43,7 @@ def work() -> Path:
 
 
 def need_checkout(what: str) -> None:
-    """Refuse what works only in a checkout.
-
-    Raises:
-        ConfigError: this is an installed utvm.
-    """
+    """Refuse what works only in a checkout."""
     if INSTALLED:
         raise ConfigError(
             f"{what} works only in a checkout of utvm, and this one is installed",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
 
 from utvm.compiler import Library
-from utvm.toolchain import Toolchain
+from utvm.toolchain.compiler import Toolchain
 
 _HERE = Path(__file__).parent
 _CPU = "cortex-m7-fpv5-sp"

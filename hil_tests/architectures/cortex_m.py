@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from hil_tests.architectures.facts import Facts, FaultCase, JumpCase
 from hil_tests.programs import handwritten
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 
 _UNDEFINED = '__asm__ volatile("udf #0");'
 
 
-def _after_reset(bench: Bench, _firmware: Firmware) -> Mapping[str, int]:
+def _after_reset(connection: Connection, _firmware: Firmware) -> Mapping[str, int]:
     """The core loads its stack pointer and its start from the vector table (B1.5.5)."""
-    table = bench.board.region(bench.board.layout.code).address
-    stack, start = struct.unpack("<II", bench.read_memory(table, 8))
+    table = connection.board.region(connection.board.layout.code).address
+    stack, start = struct.unpack("<II", connection.read_memory(table, 8))
     return {"pc": start & ~1, "sp": stack}
 
 

@@ -4,9 +4,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from utvm.bench import Bench
 from utvm.boards import MemoryRegion
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 
 
@@ -88,9 +88,9 @@ class Facts:
     faults: tuple[FaultCase, ...]
     jumps: tuple[JumpCase, ...]
     overflow: tuple[str, ...]
-    after_reset: Callable[[Bench, Firmware], Mapping[str, int]]
+    after_reset: Callable[[Connection, Firmware], Mapping[str, int]]
 
 
-def at_entry(_bench: Bench, firmware: Firmware) -> Mapping[str, int]:
+def at_entry(_bench: Connection, firmware: Firmware) -> Mapping[str, int]:
     """Return what a reset sets where the debugger has the core begin with the image."""
     return {"pc": firmware.symbols["utvm_reset"], "sp": firmware.symbols["_utvm_stack_end"]}

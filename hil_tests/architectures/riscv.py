@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from hil_tests.architectures.facts import Facts, FaultCase, JumpCase, at_entry
 from hil_tests.programs import handwritten
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 
 _UNDEFINED = '__asm__ volatile("unimp");'
@@ -15,9 +15,9 @@ def _unaligned(place: int, _x: int) -> int:
     return place + 1
 
 
-def _after_reset(bench: Bench, firmware: Firmware) -> Mapping[str, int]:
+def _after_reset(connection: Connection, firmware: Firmware) -> Mapping[str, int]:
     """Where the debugger does not begin it, a core begins in code of its maker's (Volume II, 3.4)."""
-    return at_entry(bench, firmware) if bench.board.start.by == "entry" else {}
+    return at_entry(connection, firmware) if connection.board.start.by == "entry" else {}
 
 
 RISCV = Facts(

@@ -11,7 +11,7 @@ import yaml
 from utvm import boards
 from utvm.boards import Board
 from utvm.errors import ConfigError
-from utvm.toolchain import Toolchain
+from utvm.toolchain.compiler import Toolchain
 
 
 def test_stm32f746_is_what_its_manual_says(board: Board) -> None:

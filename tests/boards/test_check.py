@@ -12,9 +12,9 @@ import pytest
 from tests.boards.test_silicon import rows_of_the_guide
 from tests.cli.running import inv
 from utvm import boards
-from utvm.choice import BoardChoice, ReportChoice
 from utvm.cli import board_check
 from utvm.errors import ExitCode, ProbeError, ProvisionError
+from utvm.selection import BoardSelection, ReportChoice
 
 _SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-4-virtual.json"
 
@@ -51,10 +51,10 @@ def _run_id(number: int) -> str:
     return f"20270105T101500.000Z-000{number}"
 
 
-def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardChoice]) -> object:
+def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardSelection]) -> object:
     """Return what stands for the runs of suites, and leaves the report that a board of that kind makes."""
 
-    def run(where: BoardChoice, suites: object, reports: object, place: object) -> ExitCode:
+    def run(where: BoardSelection, suites: object, reports: object, place: object) -> ExitCode:
         asked.append(where)
         content = json.loads(_SAMPLE.read_text())
         number = len(asked)
@@ -80,9 +80,9 @@ def _runs(root: Path, kinds: Mapping[str, str], asked: list[BoardChoice]) -> obj
 def test_what_a_chip_has_shown_is_printed_for_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[BoardChoice] = []
+    asked: list[BoardSelection] = []
     monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "skipped", "5": "failed"}, asked))
-    code = board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+    code = board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
     assert code is ExitCode.FAILED
     said = capsys.readouterr().out
     assert "flash: nothing of it is on this board" in said
@@ -104,7 +104,7 @@ def test_what_is_interrupted_is_not_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"2": "not run"}, []))
-    code = board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+    code = board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
     assert code is ExitCode.INFRASTRUCTURE
     said = capsys.readouterr().out
     assert "memory: interrupted; ./inv board.check begins with part 1 again" in said
@@ -117,7 +117,7 @@ def test_a_probe_that_is_gone_loses_nothing_of_what_was_right(
 ) -> None:
     monkeypatch.setattr(board_check, "run_suites", _runs(tmp_path, {"3": "gone"}, []))
     with pytest.raises(ProbeError):
-        board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+        board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said[-3:]] == ["silicon", "  probe", "  memory"]
 
@@ -125,4 +125,4 @@ def test_a_probe_that_is_gone_loses_nothing_of_what_was_right(
 def test_a_run_without_a_report_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_check, "run_suites", lambda *_: ExitCode.INFRASTRUCTURE)
     with pytest.raises(ProvisionError, match="left no report"):
-        board_check.check_board(BoardChoice("stm32f746"), ReportChoice(str(tmp_path)))
+        board_check.check_board(BoardSelection("stm32f746"), ReportChoice(str(tmp_path)))

@@ -16,11 +16,11 @@ from elftools.elf.elffile import ELFFile
 
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import serving
 from utvm.boards import described
 from utvm.boards.described.chip import ChipMemory
 from utvm.boards.described.write import families
 from utvm.compiler import Library
+from utvm.drivers import serving
 from utvm.errors import ConfigError
 
 # Regions and core of the STM32F407VG: its data sheet (DS8626, figure 18, section 2). Interrupts: RM0090, table 62.

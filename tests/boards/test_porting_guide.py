@@ -13,14 +13,14 @@ import pytest
 import yaml
 
 from utvm import boards
+from utvm.base.storage.config import Record
 from utvm.boards import Board
 from utvm.boards.parts import Lack
-from utvm.config import Record
 from utvm.errors import ConfigError
 from utvm.hil import found
 from utvm.paths import ROOT
 from utvm.runtime import INCLUDE
-from utvm.toolchain import DIRECTORY, Cpu
+from utvm.toolchain.compiler import DIRECTORY, Cpu
 
 _GUIDE = (ROOT / "docs" / "porting.md").read_text(encoding="utf-8")
 # What stands between backticks, without the blocks of code.

@@ -18,9 +18,9 @@ from rich.text import Text
 
 import tasks
 from tests.cli.running import inv
+from utvm.base.text.terminal import Terminal
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
-from utvm.terminal import Terminal
 
 DIGITS = ROOT / "models" / "digits" / "digits_int8.tflite"
 _COMMANDS = sorted(tasks.namespace.task_names)

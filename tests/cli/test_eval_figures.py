@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix
 
 from tests.cli.running import inv
 from utvm.paths import ROOT
-from utvm.session.judged import confusion, distance
+from utvm.session.quality import confusion, distance
 
 _DIGITS = ROOT / "models" / "digits"
 _SAMPLES = _DIGITS / "samples.npz"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.cli.running import inv
+from utvm.base.process.run import free_port
 from utvm.paths import ROOT
-from utvm.process import free_port
 
 MODEL = ("--model", ROOT / "models" / "digits" / "digits_int8.tflite")
 EMULATED = ("--board", "mps2-an500")

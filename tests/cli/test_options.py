@@ -12,23 +12,23 @@ import invoke
 import pytest
 
 from utvm import options
-from utvm.choice import BoardChoice, BoardFolders
 from utvm.errors import ConfigError
 from utvm.options import option
 from utvm.paths import ROOT
+from utvm.selection import BoardFolders, BoardSelection
 
 # In a process of its own: what has been imported already knows the field that there is not.
 _ONE_MORE_FIELD = """
 import dataclasses, pathlib, sys
-from utvm import choice, options
+from utvm import options, selection
 
 @dataclasses.dataclass(frozen=True)
-class BoardChoice(choice.BoardChoice):
+class BoardSelection(selection.BoardSelection):
     colour: str = options.option("", "colour of the board")
 
-choice.BoardChoice = BoardChoice
+selection.BoardSelection = BoardSelection
 
-from utvm.environment.places import elsewhere
+from utvm.cli import locations as elsewhere
 
 class Told:
     own_usb = own_boards = False
@@ -44,7 +44,7 @@ import pytest
 
 class Reads:
     def pytest_collection_finish(self, session):
-        print("pytest:", options.made(choice.BoardChoice, vars(session.config.option)).colour)
+        print("pytest:", options.build_record(selection.BoardSelection, vars(session.config.option)).colour)
 
 words = ["-putvm.hil.plugin", "--collect-only", "--board=host", "--colour=blue", sys.argv[2]]
 pytest.main(words, plugins=[Reads()])
@@ -88,7 +88,7 @@ class _Choice:
         _Choice(),
         _Choice(name="two words", loud=True),
         _Choice(often=0, wait=60.0),
-        BoardChoice("stm32f746", "virtual", "A1"),
+        BoardSelection("stm32f746", "virtual", "A1"),
         BoardFolders("/one:/two"),
     ],
 )
@@ -96,27 +96,27 @@ def test_a_command_line_says_what_the_record_has(choice: object) -> None:
     # pytest reads its options with it.
     parser = argparse.ArgumentParser()
     options.add_to_pytest(parser.add_argument, type(choice))
-    assert options.made(type(choice), vars(parser.parse_args(options.words(choice)))) == choice
+    assert options.build_record(type(choice), vars(parser.parse_args(options.words(choice)))) == choice
 
 
 def test_a_value_that_may_be_left_out_has_another_meaning_then() -> None:
-    assert options.made(_Choice, {"wait": True}).wait == 60.0
-    assert options.made(_Choice, {"wait": "2.5"}).wait == 2.5
-    assert options.made(_Choice, {"wait": None}).wait == 0.0
+    assert options.build_record(_Choice, {"wait": True}).wait == 60.0
+    assert options.build_record(_Choice, {"wait": "2.5"}).wait == 2.5
+    assert options.build_record(_Choice, {"wait": None}).wait == 0.0
 
 
 def test_what_is_no_number_and_what_excludes_another_is_refused() -> None:
     with pytest.raises(ConfigError, match="--often 'twice' is no number"):
-        options.made(_Choice, {"often": "twice"})
+        options.build_record(_Choice, {"often": "twice"})
     with pytest.raises(ConfigError, match="--physical and --virtual exclude each other"):
-        options.made(BoardChoice, {"physical": True, "virtual": True})
+        options.build_record(BoardSelection, {"physical": True, "virtual": True})
 
 
 def test_a_folder_is_a_part_of_its_own_for_a_place_that_calls_it_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert options.parts(BoardChoice("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
+    assert options.parts(BoardSelection("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
     assert options.parts(BoardFolders("one:two")) == (("--board-path=", tmp_path / "one", ":", tmp_path / "two"),)
 
 

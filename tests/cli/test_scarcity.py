@@ -21,11 +21,11 @@ from tasks import namespace
 from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
 from tests.processes import may_make_mounts
-from utvm.arrays import read_arrays
+from utvm.base.storage.arrays import read_arrays
+from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.config import Record, load_yaml
 from utvm.cli.scarcity import explained
-from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError, ExitCode
-from utvm.kept import cache_root
 from utvm.paths import ROOT
 
 _DIGITS = str(ROOT / "models" / "digits" / "digits.onnx")

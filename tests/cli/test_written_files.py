@@ -12,11 +12,11 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from utvm import compiler
+from utvm.base.storage.files import check_folder, check_places, write_whole
 from utvm.cli import docker, env, firmware, model, root, vm
 from utvm.compiler.package.read import write_archive
-from utvm.environment import drafts, locked
+from utvm.environment import locked, temporary_roots
 from utvm.errors import ConfigError
-from utvm.files import check_folder, check_places, write_whole
 from utvm.hil import suites
 from utvm.paths import ROOT
 
@@ -47,7 +47,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in ((compiler, "load"), (drafts, "draft"), (locked, "load_locked"), (suites, "run")):
+    for module, name in ((compiler, "load"), (temporary_roots, "draft"), (locked, "load_locked"), (suites, "run")):
         monkeypatch.setattr(module, name, work)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm.base.process.run import run_tool
 from utvm.compiler import Target
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import CFunction, print_function
@@ -19,7 +20,6 @@ from utvm.compiler.kernels.records import Convolution, Operator, Rescale, Residu
 from utvm.compiler.library import HERE
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.schedule.lower import lower
-from utvm.process import run
 
 Int8 = npt.NDArray[np.int8]
 
@@ -175,7 +175,7 @@ class HostFunctions:
         self._functions = functions
         source, library = directory / "operators.c", directory / "operators.so"
         source.write_text(functions.text, encoding="utf-8")
-        run(["gcc", *_FLAGS, *extra, "-shared", "-fPIC", "-o", library, source, "-lm"])
+        run_tool(["gcc", *_FLAGS, *extra, "-shared", "-fPIC", "-o", library, source, "-lm"])
         self._library = ctypes.CDLL(str(library))
 
     def __call__(self, number: int, record: Convolution, inputs: Sequence[Int8]) -> Int8:

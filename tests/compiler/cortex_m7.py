@@ -10,8 +10,8 @@ from convolutions import Functions, Int8
 from elftools.elf.elffile import ELFFile
 from unicorn import arm_const
 
+from utvm.base.process.run import run_tool
 from utvm.compiler.kernels.records import Convolution
-from utvm.process import run
 
 _CODE, _RAM, _STACK, _END = 0x10000, 0x20000000, 0x30000000, 0x8000
 _SIZE = 1 << 20
@@ -67,7 +67,7 @@ def _machine(functions: Functions, directory: Path, code: str) -> tuple[unicorn.
     source, program = directory / "arm.c", directory / "arm.elf"
     source.write_text(functions.text, encoding="utf-8")
     linking = ["-nostartfiles", f"-Wl,-Ttext={_CODE:#x}", "-Wl,-e,operator_0", "-lc", "-lgcc"]
-    run(["arm-none-eabi-gcc", f"-mcpu={code}", *_FLAGS, "-o", program, source, *linking])
+    run_tool(["arm-none-eabi-gcc", f"-mcpu={code}", *_FLAGS, "-o", program, source, *linking])
     machine = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
     machine.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M7)
     machine.mem_map(0, _SIZE)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from convolutions import Functions, Int8
 
+from utvm.base.process.run import run_tool
 from utvm.compiler.kernels.records import Convolution
-from utvm.process import run
 
 _FLAGS = ["-O2", "-std=gnu99", "-Wall", "-Wextra", "-Werror"]
 _PATTERN = 0x5A
@@ -169,7 +169,7 @@ def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
     )
     linking = ["-nostartfiles", f"-Wl,--section-start=.start={core.code:#x}", f"-Wl,-Tdata={core.data:#x}"]
     linking += [f"-Wl,-Ttext={core.code + 0x100:#x}", f"-Wl,-e,{core.code:#x}", "-lc", "-lgcc"]
-    run(
+    run_tool(
         ["arm-none-eabi-gcc", *core.flags, *_FLAGS, "-o", "program.elf", "start.S", "operators.c", *linking],
         cwd=directory,
     )
@@ -177,5 +177,5 @@ def _said(core: Core, program: str, blob: bytes, directory: Path) -> list[str]:
     assert emulator, "qemu-system-arm is not installed: see provision/debian.txt"
     options = ["-M", core.machine, "-display", "none", "-chardev", "stdio,id=said"]
     options += ["-semihosting-config", "enable=on,target=native,chardev=said", "-kernel", "program.elf"]
-    said = run([emulator, *options], cwd=directory)
+    said = run_tool([emulator, *options], cwd=directory)
     return said.split("\n")[:-1]

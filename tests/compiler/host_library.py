@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm.base.process.run import run_tool
 from utvm.compiler import Library
-from utvm.process import run
 
 Array = npt.NDArray[Any]
 
@@ -40,7 +40,7 @@ class HostLibrary:
         self.library = library
         shared = directory / f"{library.name}.so"
         files = write_sources(library, directory)
-        run(["gcc", *FLAGS, *extra, "-shared", "-fPIC", "-o", shared, *files, "-lm"])
+        run_tool(["gcc", *FLAGS, *extra, "-shared", "-fPIC", "-o", shared, *files, "-lm"])
         self._run = getattr(ctypes.CDLL(str(shared)), f"{library.name}_run")
 
     def __call__(self, *inputs: Array) -> list[Array]:

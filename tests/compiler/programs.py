@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from host_library import FLAGS
 
+from utvm.base.process.run import run_tool
 from utvm.compiler import Library
 from utvm.errors import UtvmError
-from utvm.process import run
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +42,7 @@ def make_program(
         for name, text in libraries[case.name].sources.items():
             (directory / name).write_text(text)
     try:
-        run(["gcc", *FLAGS, *flags, "-I", directory, "-o", program, directory / "cases.c", "-lm"])
+        run_tool(["gcc", *FLAGS, *flags, "-I", directory, "-o", program, directory / "cases.c", "-lm"])
     except UtvmError as error:
         if len(batch) == 1:
             return program, {batch[0].name: error.message}

@@ -13,10 +13,10 @@ from host_library import FLAGS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from utvm.base.process.run import run_tool
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.names import RESERVED, Scope, identifier, library_name
-from utvm.process import run
 
 INTEGERS = [name for name in C_TYPES if "int" in name]
 
@@ -24,7 +24,7 @@ INTEGERS = [name for name in C_TYPES if "int" in name]
 def compiled(source: str, directory: Path) -> ctypes.CDLL:
     file = directory / "x.c"
     file.write_text("#include <stdint.h>\n#include <stdbool.h>\n#include <math.h>\n" + source)
-    run(["gcc", *FLAGS, "-O2", "-fsanitize=undefined", "-shared", "-fPIC", "-o",
+    run_tool(["gcc", *FLAGS, "-O2", "-fsanitize=undefined", "-shared", "-fPIC", "-o",
          directory / "x.so", file, "-lm"])  # fmt: skip
     return ctypes.CDLL(str(directory / "x.so"))
 

@@ -166,9 +166,9 @@ def test_so_does_the_reference_on_this_computer(content: bytes) -> None:
 
 @pytest.mark.slow
 def test_so_does_a_board() -> None:
-    with utvm.open("stm32f746", kind="virtual") as bench:
+    with utvm.open("stm32f746", kind="virtual") as connection:
         for content in (branches_content, rounds_content, nested_content):
-            model = bench.load(compile_model(from_tflite(content, "m")))
+            model = connection.load(compile_model(from_tflite(content, "m")))
             for given in _sets(content):
                 outputs = model.run(*given).outputs
                 expected = _kernels(content, given, len(outputs))
@@ -214,8 +214,8 @@ def _constant() -> Graph:
 @pytest.mark.slow
 def test_an_index_out_of_range_counts_only_in_the_branch_that_runs() -> None:
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
-    with utvm.open("host") as bench:
-        model = bench.load(from_tflite(_around([_picking(), _constant()]), "picking"))
+    with utvm.open("host") as connection:
+        model = connection.load(from_tflite(_around([_picking(), _constant()]), "picking"))
         for which, at, expected in ((True, 2, [4.0, 5.0]), (False, 9, [5.0, 6.0])):
             (result,) = model.run(np.array([which]), table, np.array([at], np.int32)).outputs
             assert result.tolist() == [expected]

@@ -12,9 +12,9 @@ import pytest
 from host_library import FLAGS, HostLibrary, write_sources
 
 from hil_tests.operator_cases import OPERATOR_CASES
+from utvm.base.process.run import run_tool
 from utvm.compiler import Library, Memory, Region, compile_model, load
 from utvm.errors import ConfigError
-from utvm.process import run
 
 DIGITS = Path(__file__).parents[2] / "models" / "digits" / "digits.onnx"
 _CASES = {case.name: case for case in OPERATOR_CASES}
@@ -99,13 +99,13 @@ class Breakable:
         files = write_sources(Library(**{**library.__dict__, "sources": texts}), directory)
         checks = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         self._program = directory / "play"
-        run(["gcc", *FLAGS, *checks, "-o", self._program, *files, "-lm"])
+        run_tool(["gcc", *FLAGS, *checks, "-o", self._program, *files, "-lm"])
 
     def play(self, descriptions: list[bytes]) -> list[int]:
         """Run each description once, in memory of its size alone; return the codes."""
         stream = b"".join(struct.pack("<I", len(each)) + each for each in descriptions)
         (self._program.parent / "stream").write_bytes(stream)
-        said = run([self._program, self._program.parent / "stream"])
+        said = run_tool([self._program, self._program.parent / "stream"])
         return [int(line) for line in said.split()]
 
 

@@ -20,11 +20,11 @@ from tvm import relax
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from models.tflite_writer import Builder
+from utvm.base.process.run import run_tool
 from utvm.compiler import Library, Model, compile_model, from_onnx, from_relax, from_tflite
 from utvm.compiler.library import INDEX_OUT_OF_RANGE
 from utvm.compiler.target import Target
 from utvm.errors import CompileError
-from utvm.process import run
 
 pytestmark = pytest.mark.slow
 
@@ -222,7 +222,7 @@ def ran(library: Library, folder: Path, runs: Sequence[Sequence[Array]]) -> list
     (folder / "main.c").write_text(_MAIN % sizes, encoding="utf-8")
     files = write_sources(library, folder)
     sanitize = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    run(["gcc", *FLAGS, *sanitize, "-o", folder / "m", folder / "main.c", *files, "-lm"])
+    run_tool(["gcc", *FLAGS, *sanitize, "-o", folder / "m", folder / "main.c", *files, "-lm"])
     sent = b"".join(array.tobytes() for arrays in runs for array in arrays)
     # The program ends in the middle of a run.
     options = {"ASAN_OPTIONS": "detect_leaks=0"}

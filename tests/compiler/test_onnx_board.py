@@ -9,8 +9,8 @@ import pytest
 from test_onnx_suite import REFUSED
 
 from utvm import boards, firmware
-from utvm.bench import attach
 from utvm.compiler import Library
+from utvm.drivers import attach
 from utvm.session import HostDriven
 
 BOARD = "stm32f746"
@@ -36,7 +36,7 @@ def wrong(names: Sequence[str], logs: Path) -> list[str]:
     assert len(libraries) > len(names) // 2
     board = boards.load(BOARD)
     image = firmware.build(board, list(libraries.values()))
-    with attach(board, "virtual", log_directory=logs) as bench, HostDriven(bench, image) as session:
+    with attach(board, "virtual", log_directory=logs) as connection, HostDriven(connection, image) as session:
         for case in cases:
             if case.name in libraries:
                 answers = [list(session.run(case.name, given).outputs) for given, _ in case.sets]

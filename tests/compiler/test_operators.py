@@ -8,8 +8,8 @@ import pytest
 from host_library import FLAGS, HostLibrary, write_sources
 
 from hil_tests.operator_cases import OPERATOR_CASES, OperatorCase
+from utvm.base.process.run import run_tool
 from utvm.compiler import compile_model, reference
-from utvm.process import run
 
 # TVM's LLVM backend has a rational function of its own here; the library calls the C library.
 APPROXIMATED_BY_TVM = ("tanh",)
@@ -50,7 +50,7 @@ def test_operator_compiles_for_a_board_without_a_warning(
     files = write_sources(compile_model(case.model()), tmp_path)
     cpu = ["-mcpu=cortex-m7", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]
     for file in files:
-        run(["arm-none-eabi-gcc", *cpu, *FLAGS, optimisation, "-c", file, "-o", file.with_suffix(".o")])
+        run_tool(["arm-none-eabi-gcc", *cpu, *FLAGS, optimisation, "-c", file, "-o", file.with_suffix(".o")])
 
 
 def test_there_are_many_cases_and_each_has_its_own_name() -> None:

@@ -74,8 +74,8 @@ def test_runs_find_what_earlier_ones_have_left_until_the_model_forgets(board: st
     expected = _kernels_answers()
     np.testing.assert_array_equal(expected[0][0], BEGIN + STEPS[0])
     np.testing.assert_array_equal(expected[3][1], STEPS[1])
-    with utvm.open(board, kind="auto" if board == "host" else "virtual") as bench:
-        model = bench.load(library)
+    with utvm.open(board, kind="auto" if board == "host" else "virtual") as connection:
+        model = connection.load(library)
         for _ in range(2):
             for step, wanted in zip(STEPS, expected, strict=True):
                 for got, right in zip(model.run(step).outputs, wanted, strict=True):
@@ -97,12 +97,12 @@ def test_a_run_that_fails_leaves_nothing_behind_and_a_model_without_states_forge
     for name in ("x", "y"):
         plain.tensor(name, (1, 4), "float32")
     plain.operator("RELU", ["x"], ["y"])
-    with utvm.open("host") as bench:
-        model = bench.load(from_tflite(streaming(index=True), "picking"))
+    with utvm.open("host") as connection:
+        model = connection.load(from_tflite(streaming(index=True), "picking"))
         with pytest.raises(BoardError, match="error code -16"):
             model.run(STEPS[3], outside)
         np.testing.assert_array_equal(model.run(STEPS[0], inside).outputs[0], BEGIN + STEPS[0])
-        other = bench.load(from_tflite(plain.finish(["x"], ["y"]), "plain"))
+        other = connection.load(from_tflite(plain.finish(["x"], ["y"]), "plain"))
         with pytest.raises(ConfigError, match="plain keeps nothing between runs"):
             other.forget()
 

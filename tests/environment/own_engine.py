@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.base.process.service import Service
 from utvm.errors import ProvisionError
-from utvm.process import Service
 
 
 def missing() -> str:

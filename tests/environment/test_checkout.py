@@ -8,7 +8,7 @@ import pytest
 
 from utvm.environment import checkout
 from utvm.environment.checkout import look
-from utvm.environment.places.here import told_where
+from utvm.environment.locations.here import told_where
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from utvm.environment.locations.here import look
 from utvm.environment.locked import environment_digest, load_locked
-from utvm.environment.places.here import look
 
 _LOCKED = load_locked()
 _PYTHON = {wheel.name: wheel.version for wheel in _LOCKED.wheels}

@@ -15,7 +15,7 @@ from utvm.environment.locked import load_locked
 from utvm.environment.recipe import PROVISION, dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
-from utvm.toolchain import Toolchain
+from utvm.toolchain.compiler import Toolchain
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def _apt(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     def run(*_: object, **__: object) -> str:
         return says
 
-    monkeypatch.setattr("utvm.process.run", run)
+    monkeypatch.setattr("utvm.base.process.run.run_tool", run)
 
 
 def test_the_mirror_is_apt_s_own_or_the_option_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ import pytest
 
 import utvm
 from tests.environment.own_engine import missing, own_engine
+from utvm.base.process.run import free_port
+from utvm.base.process.service import Service
 from utvm.environment import engine
 from utvm.environment.image import Image, write_image
 from utvm.environment.layer import Layer
@@ -27,7 +29,6 @@ from utvm.environment.release import write_release
 from utvm.environment.signing import sign
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
-from utvm.process import Service, free_port
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import files_in
-from utvm.environment.drafts import draft
 from utvm.environment.recipe import PROVISION
+from utvm.environment.temporary_roots import draft
 from utvm.errors import ProvisionError
 
 
@@ -88,7 +88,7 @@ def test_another_failure_is_passed_on(tmp_path: Path) -> None:
 _HALF = """
 import sys, time
 from pathlib import Path
-from utvm.environment.drafts import draft
+from utvm.environment.temporary_roots import draft
 with draft(Path(sys.argv[1])) as folder:
     (folder / "half").write_bytes(b"x")
     print("made", flush=True)

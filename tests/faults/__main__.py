@@ -18,7 +18,7 @@ from tests.faults import page
 from tests.faults.campaign import Campaign, Result, as_line, chosen, header
 from tests.faults.places import PLACES
 from tests.faults.surroundings import made
-from utvm.process import end_in_order_on_signals
+from utvm.base.process.signals import raise_on_signals
 
 _OWN_MOUNTS = "UTVM_FAULTS_MOUNTS"
 _FINE = ("", "answer")
@@ -104,7 +104,7 @@ def main() -> int:
     written.set_defaults(do=lambda arguments: page.write(arguments.results))
     arguments = parser.parse_args()
     # Whoever ends a campaign leaves nothing of it, also where Ctrl-C is ignored, as in the background.
-    end_in_order_on_signals()
+    raise_on_signals()
     if arguments.do is _run and _OWN_MOUNTS not in os.environ:
         # The small disk is ours alone, and gone however we end.
         os.environ[_OWN_MOUNTS] = "1"

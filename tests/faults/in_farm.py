@@ -12,13 +12,13 @@ from pathlib import Path
 
 import psutil
 
-from tests.environment.farms import Farm
+from tests.farm.farms import Farm
 from tests.faults.place import Place, at_last, environment_of
 from tests.faults.relay import Relay
 from tests.faults.rival import BOARDS, Rival, given_to_two
-from utvm.environment.farm.client import FarmClient
+from utvm.base.storage.cache_entries import cache_root
 from utvm.errors import ProvisionError
-from utvm.kept import cache_root
+from utvm.farm.client import FarmClient
 
 _HOUR = 3600.0
 _FARM_BOARDS = 3

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from tests.signals import with_usual_signals
+from utvm.base.process.service import end_process
 from utvm.hil.html import page_templates
 from utvm.paths import ROOT
-from utvm.process import end
 
 _MOST = 1 << 17
 _MODULES = (
@@ -38,9 +38,9 @@ _MODULES = (
     "_pytest.unittest",
     "hil_tests.programs",
     "platformdirs.pytest_plugin",
-    "utvm.bench.ways.model",
-    "utvm.bench.ways.process",
-    "utvm.bench.ways.qemu",
+    "utvm.drivers.builtin.model",
+    "utvm.drivers.builtin.process",
+    "utvm.drivers.builtin.qemu",
     "xdist.looponfail",
     "xdist.plugin",
 )
@@ -94,7 +94,7 @@ class Prepared:
     def close(self) -> None:
         """End it."""
         self._ours.close()
-        end(self._process, patience=5)
+        end_process(self._process, patience=5)
 
     def begin(self, start: str, words: Sequence[str], environment: Mapping[str, str], output: int) -> Copy:
         """Run a program of Python there.

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from tests.environment.farms import Farm
-from utvm.environment.farm.client import Leasing
+from tests.farm.farms import Farm
 from utvm.errors import UtvmError
+from utvm.farm.client import Leasing
 
 BOARDS = "UTVM_FAULTS_BOARDS"
 """The folder of the marks, as runs are told it."""

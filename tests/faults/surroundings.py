@@ -15,7 +15,7 @@ from tests.faults.place import Place
 from tests.faults.places import PLACES
 from tests.probe import fake_usb
 from utvm import boards
-from utvm.lock import shared_directory
+from utvm.base.storage.lock import shared_directory
 from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
 from utvm.virtual.usb import MAKER

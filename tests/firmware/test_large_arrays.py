@@ -15,8 +15,8 @@ from utvm.compiler import Library, compile_model, from_tflite
 from utvm.compiler.c_files import CFiles
 from utvm.compiler.library import from_json, to_json
 from utvm.errors import ToolchainError
-from utvm.object_file import fill
 from utvm.runtime import Executor
+from utvm.toolchain.object_file import fill
 
 
 def _library() -> Library:

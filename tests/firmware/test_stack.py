@@ -12,12 +12,12 @@ import pytest
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import attach
+from utvm.base.process.run import run_tool
 from utvm.compiler import load
+from utvm.drivers import attach
 from utvm.errors import ToolchainError
 from utvm.firmware.stack import UnknownNeedError, stack_need
 from utvm.paths import ROOT
-from utvm.process import run
 from utvm.session import HostDriven
 
 DIGITS = ROOT / "models" / "digits"
@@ -41,7 +41,7 @@ def test_a_function_that_calls_none_takes_what_gcc_says(name: str, model: str, t
         (tmp_path / source).write_text(text)
     flags = [*board.compiler.cpu(board.cpu).flags, *board.compiler.data.c_flags]
     for path in tmp_path.glob("*.c"):
-        run([board.compiler.tool("gcc"), *flags, "-fstack-usage", "-c", path, "-o", path.with_suffix(".o")])
+        run_tool([board.compiler.tool("gcc"), *flags, "-fstack-usage", "-c", path, "-o", path.with_suffix(".o")])
     # FILE:LINE:COLUMN:FUNCTION, bytes and kind, by tabs (GCC's manual, -fstack-usage)
     lines = [line.split("\t") for file in tmp_path.glob("*.su") for line in file.read_text().splitlines()]
     golden = {line[0].rsplit(":", 1)[1]: int(line[1]) for line in lines}
@@ -73,12 +73,12 @@ def test_what_the_graph_executor_takes_more_is_what_the_board_sees_more(model: s
     """It calls operators by a table. All else that the board counts, of its runtime, is the same for both."""
     board, network = boards.load_chip("stm32f746"), load(DIGITS / model)
     needs, seen = [], []
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
         for executor in ("aot", "graph"):
             library = firmware.compile_for(board, network, executor=executor)
             image = firmware.build(board, [library])
             needs.append(stack_need(image, f"{library.name}_run", library.name))
-            with HostDriven(bench, image) as session:
+            with HostDriven(connection, image) as session:
                 port = library.inputs[0]
                 seen.append(session.run(library.name, [np.zeros(port.shape, port.dtype)]).stack_used)
     assert "digits" in needs[1].way[1] and needs[1].way[1].endswith("_graph_run")

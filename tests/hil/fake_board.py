@@ -12,10 +12,10 @@ import os
 import time
 from pathlib import Path
 
-from utvm.bench import Asked, Found, Setup
 from utvm.boards import Board
+from utvm.drivers import DriverOptions, ReachableBoard, Setup
 from utvm.errors import BoardError, ProbeError
-from utvm.session import keeper
+from utvm.session import board_holder
 
 
 class FakeBench:
@@ -78,10 +78,10 @@ def _start(board: Board, setup: Setup) -> FakeBench:
     return FakeBench(board, _attempts)
 
 
-def _choose(board: Board, _asked: Asked) -> Found:
+def _choose(board: Board, _asked: DriverOptions) -> ReachableBoard:
     start = functools.partial(_start, board)
-    return Found(board, "virtual", board.capabilities, "openocd", start, serial=board.model.serial)
+    return ReachableBoard(board, "virtual", board.capabilities, "openocd", start, serial=board.model.serial)
 
 
 def pytest_configure() -> None:
-    keeper.choose = _choose  # type: ignore[assignment]
+    board_holder.choose = _choose  # type: ignore[assignment]

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from utvm import lock
+from utvm.base.storage import lock
 from utvm.errors import BoardError, ExitCode
 
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from utvm import lock
+from utvm.base.storage import lock
 with lock.hold(sys.argv[1], directory=Path(sys.argv[2])):
     print("held", flush=True)
     time.sleep(60)

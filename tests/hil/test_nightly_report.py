@@ -16,7 +16,7 @@ import pytest
 
 from tests.hil.page import Page
 from tests.pages.samples import a_night, run_that_passed
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.hil import report as single
 from utvm.hil import schemas

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.hil.page import Page
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
 from utvm.hil import figures, html, junit, report, schemas

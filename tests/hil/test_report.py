@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hil.page import Page
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware, Section

@@ -13,12 +13,12 @@ import pytest
 
 from hil_tests.operator_cases import OPERATOR_CASES
 from tests.hil.running import Runner
-from utvm.choice import BoardChoice, SuiteChoice
 from utvm.errors import ConfigError
 from utvm.hil import found, suites
+from utvm.selection import BoardSelection, SuiteChoice
 
 _ROOT = Path(__file__).parents[2]
-_RUN = "import sys; from utvm.hil import suites; from utvm.choice import *; sys.exit(suites.run({}))"
+_RUN = "import sys; from utvm.hil import suites; from utvm.selection import *; sys.exit(suites.run({}))"
 # No file can be opened any more from where pytest calls a plugin.
 _WITHOUT_FILES = {
     hook: "import pytest, resource; from utvm.hil import plugin\n"
@@ -31,8 +31,8 @@ _WITHOUT_FILES = {
     )
 }
 _INTERRUPTED = (
-    "import contextlib, signal; from utvm.process import end_in_order_on_signals\n"
-    "end_in_order_on_signals()\n"
+    "import contextlib, signal; from utvm.base.process.signals import raise_on_signals\n"
+    "raise_on_signals()\n"
     "with contextlib.suppress(KeyboardInterrupt): signal.raise_signal(signal.SIGINT)\n"
 )
 
@@ -93,14 +93,14 @@ def test_the_operator_suite_has_enough_of_both_kinds() -> None:
 
 def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
     with pytest.raises(ConfigError) as caught:
-        suites.run(BoardChoice("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
+        suites.run(BoardSelection("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
     assert "flesh" in caught.value.message
     assert "flash" in caught.value.hint
 
 
 def test_a_board_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="no-such-board"):
-        suites.run(BoardChoice("no-such-board", "virtual"))
+        suites.run(BoardSelection("no-such-board", "virtual"))
 
 
 @pytest.mark.slow

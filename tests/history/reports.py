@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.pages.samples import run_that_passed
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.hil.results import CaseResult, Outcome, decide
 

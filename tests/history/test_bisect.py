@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.environment.farms import two_hosts
+from tests.farm.farms import two_hosts
 from tests.history.reports import project
 from utvm.history.bisect_step import answer
 

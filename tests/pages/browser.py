@@ -8,8 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Literal
 
+from utvm.base.process.service import Service
 from utvm.errors import ProvisionError
-from utvm.process import Service
 
 _QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

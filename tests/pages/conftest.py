@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pages.browser import Browser, driver
-from utvm.kept import cache_root
+from utvm.base.storage.cache_entries import cache_root
 
 
 @pytest.fixture(scope="module")

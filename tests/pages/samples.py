@@ -4,10 +4,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm.bench import BoardIdentity
 from utvm.cli.model_profile import render as render_profile
 from utvm.compiler import Library
 from utvm.compiler.report import RuleCount, write_report
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.firmware import Firmware
 from utvm.hil import report

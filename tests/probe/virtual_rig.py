@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from utvm import boards
+from utvm.base.process.service import Service
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
 from utvm.probe.virtual import start_virtual
-from utvm.process import Service
 
 # Both as their documentation tells to write them; everything else in them is stock.
 CONFIGS = {

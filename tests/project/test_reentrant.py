@@ -13,7 +13,7 @@ import pytest
 from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
 from tests.cli.running import inv
-from utvm.bench import Asked, choose
+from utvm.drivers import DriverOptions, choose
 from utvm.paths import ROOT
 from utvm.project import Project, open_transport
 
@@ -74,8 +74,8 @@ def test_two_threads_run_one_library_at_once(board: str, model: str, tmp_path: P
     image = Project(app).build()
     said, until = b"", time.monotonic() + 120
     with (
-        choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench,
-        open_transport(bench, image) as wire,
+        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        open_transport(connection, image) as wire,
     ):
         while not said.endswith(b" end\r\n") and time.monotonic() < until:
             said += wire.read(1.0)

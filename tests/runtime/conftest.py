@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.process import run
+from utvm.base.process.run import run_tool
 from utvm.runtime import DIRECTORY, defines, include
 
 FLAGS = [
@@ -25,7 +25,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[str
         library = tmp_path_factory.mktemp("runtime") / "library.so"
         sources = [DIRECTORY / "rpc" / name for name in files]
         sanitize = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
-        run(["gcc", *FLAGS, *sanitize, "-shared", "-fPIC", "-o", library, *sources, *further])
+        run_tool(["gcc", *FLAGS, *sanitize, "-shared", "-fPIC", "-o", library, *sources, *further])
         return ctypes.CDLL(str(library))
 
     return build

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from utvm import runtime
-from utvm.process import run
+from utvm.base.process.run import run_tool
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def test_no_compiler_has_a_word_to_say(
     sources = [*runtime.sources("host", executor, pipe), *runtime.PORTABLE.glob("*.c")]
     assert len(sources) > 5
     for source in sources:
-        run(
+        run_tool(
             [
                 compiler,
                 *_STRICT,

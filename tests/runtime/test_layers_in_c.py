@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import FLAGS
-from utvm.process import run
+from utvm.base.process.run import run_tool
 from utvm.runtime import DIRECTORY
 
 _RPC = DIRECTORY / "rpc"
@@ -19,7 +19,7 @@ _MACROS = ['-DUTVM_BOARD_NAME="layers"', "-DUTVM_CLOCK_HZ=1000000u"]
 def _symbols(compiled: Path) -> tuple[set[str], set[str]]:
     """Return what an object file defines and what it needs."""
     defined, needed = set(), set()
-    for line in run(["nm", "-P", "-g", compiled]).splitlines():
+    for line in run_tool(["nm", "-P", "-g", compiled]).splitlines():
         name, kind, *_ = line.split()
         (needed if kind == "U" else defined).add(name)
     return defined, needed
@@ -31,7 +31,7 @@ def test_no_circle_of_files(tmp_path: Path) -> None:
     symbols = {}
     for path in files:
         compiled = tmp_path / f"{path.stem}.o"
-        run(["gcc", *FLAGS, *_MACROS, "-c", "-o", compiled, path])
+        run_tool(["gcc", *FLAGS, *_MACROS, "-c", "-o", compiled, path])
         symbols[path.stem] = _symbols(compiled)
     definer = {symbol: name for name, (defined, _) in symbols.items() for symbol in defined}
     needs = {

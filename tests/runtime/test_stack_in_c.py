@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from utvm.process import run
+from utvm.base.process.run import run_tool
 from utvm.runtime import DIRECTORY, INCLUDE
 
 _WORDS = 16
@@ -25,7 +25,7 @@ __asm__(".globl _utvm_stack_start, _utvm_stack_end\\n"
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("stack")
     (folder / "stack.c").write_text(_STACK)
-    run(
+    run_tool(
         [
             *("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"),
             *(f"-I{INCLUDE}", f"-I{DIRECTORY / 'bare_metal'}", "-o", folder / "stack.so"),

@@ -120,8 +120,10 @@ def serving(bridge: Bridge) -> Iterator[Bridge]:
         assert not errors, errors
 
 
-def make_bridge(bench: Bench, **options: object) -> Bridge:
+def make_bridge(connection: Bench, **options: object) -> Bridge:
     factory: Callable[..., Bridge] = Bridge
     return factory(
-        bench.connect, bench.restart, **{"key": KEY, "packet_limit": LIMIT, "log": bench.log, **options}
+        connection.connect,
+        connection.restart,
+        **{"key": KEY, "packet_limit": LIMIT, "log": connection.log, **options},
     )

@@ -8,8 +8,8 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.bench import Bench, attach
 from utvm.compiler import Library
+from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ConfigError
 from utvm.session import DeviceFault, HostDriven
 
@@ -42,14 +42,14 @@ LIBRARIES = [
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     board = boards.load("stm32f746")
     with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
         yield bench
 
 
 @pytest.fixture
-def session(bench: Bench) -> Iterator[HostDriven]:
+def session(bench: Connection) -> Iterator[HostDriven]:
     with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=5) as session:
         yield session
 
@@ -79,7 +79,7 @@ def test_an_error_code_of_the_model_is_an_error(session: HostDriven) -> None:
     session.run("doubler", [ONES])
 
 
-def test_a_model_that_never_ends_is_stopped_and_located(bench: Bench) -> None:
+def test_a_model_that_never_ends_is_stopped_and_located(bench: Connection) -> None:
     with HostDriven(bench, firmware.build(bench.board, LIBRARIES), timeout=1) as session:
         with pytest.raises(
             BoardError, match=r"did not finish model sleeper \(waited for up to 1 s\); it is at .*sleeper_run at"
@@ -130,7 +130,7 @@ def test_inputs_must_be_what_the_model_declares(session: HostDriven, inputs: lis
 
 
 @pytest.mark.slow
-def test_a_firmware_that_is_there_already_is_not_written_again(bench: Bench, doubler: Library) -> None:
+def test_a_firmware_that_is_there_already_is_not_written_again(bench: Connection, doubler: Library) -> None:
     image = firmware.build(bench.board, [doubler])
     # Programming erases whole sectors: what stands behind the image in its sector survives only without it.
     behind, marker = bench.board.region("flash").address + 0x7F00, b"left alone"

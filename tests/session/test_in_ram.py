@@ -10,8 +10,8 @@ import yaml
 
 from hil_tests.programs import handwritten
 from utvm import boards, firmware
-from utvm.bench import attach
 from utvm.compiler import Library
+from utvm.drivers import attach
 from utvm.errors import BoardError
 from utvm.session import DeviceFault, HostDriven
 
@@ -27,29 +27,29 @@ def test_a_board_with_nothing_programmed_starts_it(tmp_path: Path, name: str, do
     """Flash is erased in the one, the vector table zero in the other: neither has a start of its own."""
     board = boards.load(name)
     image = firmware.build(board, [doubler, _COUNTER], in_ram=True)
-    with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+    with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
         assert session.run("doubler", [3 * ONES]).outputs[0].tolist() == [6] * 4
         # Initial values are there, they change, and a reset brings them back.
         for first in (41, 41):
             assert [session.run("counter", [ONES]).outputs[0][0] for _ in range(2)] == [first, first + 1]
             session.reset()
-        assert bench.gdb.read_register("xPSR") == bench.gdb.read_register("xpsr")
+        assert connection.gdb.read_register("xPSR") == connection.gdb.read_register("xpsr")
 
 
 def test_flash_that_is_erased_stays_erased_and_locked(tmp_path: Path, doubler: Library) -> None:
     board = boards.load("stm32f746")
     flash = board.region("flash")
     image = firmware.build(board, [doubler, _TRAP], in_ram=True)
-    with attach(board, "virtual", log_directory=tmp_path) as bench:
-        with HostDriven(bench, image) as session:
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        with HostDriven(connection, image) as session:
             session.run("doubler", [ONES])
             with pytest.raises(DeviceFault, match=r"trap_run at .*trap\.c:\d+"):
                 session.run("trap", [ONES])
             session.reset()
             session.run("doubler", [ONES])
-        assert bench.read_memory(flash.address, flash.size) == b"\xff" * flash.size
+        assert connection.read_memory(flash.address, flash.size) == b"\xff" * flash.size
         # FLASH_CR: LOCK is set, no operation was chosen (RM0385, 3.7.5).
-        assert bench.read_memory(0x40023C10, 4) == bytes.fromhex("00000080")
+        assert connection.read_memory(0x40023C10, 4) == bytes.fromhex("00000080")
 
 
 def test_memory_that_is_not_there_is_noticed(tmp_path: Path, doubler: Library) -> None:
@@ -63,7 +63,7 @@ def test_memory_that_is_not_there_is_noticed(tmp_path: Path, doubler: Library) -
     image = firmware.build(board, [doubler], in_ram=True)
     assert image.region_of(image.symbols["utvm_reset"]) == "wishful"
     with (
-        attach(board, "virtual", log_directory=tmp_path) as bench,
+        attach(board, "virtual", log_directory=tmp_path) as connection,
         pytest.raises(BoardError, match=r"ram of mps2-an500 reads back wrong at 0x1000[0-9a-f]{4} "),
     ):
-        HostDriven(bench, image).__enter__()
+        HostDriven(connection, image).__enter__()

@@ -8,12 +8,12 @@ import pytest
 
 from tests.hil.fake_board import FakeBench
 from utvm import boards
-from utvm.bench import Asked, Bench
+from utvm.drivers import Connection, DriverOptions
 from utvm.errors import BoardError, CompileError, ProbeError, TransportError
 from utvm.session import DeviceFault, FaultRecord
+from utvm.session.board_holder import BoardHolder
 from utvm.session.fault import ARCHITECTURES
 from utvm.session.fault.meaning import Meaning
-from utvm.session.keeper import Keeper
 
 _FAULT = DeviceFault(FaultRecord(Meaning("UsageFault"), {"sp": 0x20001000}, ARCHITECTURES["cortex_m"]), "")
 
@@ -24,38 +24,38 @@ def bench() -> FakeBench:
 
 
 @pytest.fixture
-def keeper(bench: FakeBench, tmp_path: Path) -> Keeper:
-    made = Keeper(bench.board, Asked("virtual"), tmp_path)
-    made._bench = cast(Bench, bench)
+def keeper(bench: FakeBench, tmp_path: Path) -> BoardHolder:
+    made = BoardHolder(bench.board, DriverOptions("virtual"), tmp_path)
+    made._bench = cast(Connection, bench)
     return made
 
 
 @pytest.mark.parametrize("error", [ProbeError("gone"), TransportError("broken")])
-def test_a_probe_or_a_transport_that_breaks_is_trouble(keeper: Keeper, error: Exception) -> None:
+def test_a_probe_or_a_transport_that_breaks_is_trouble(keeper: BoardHolder, error: Exception) -> None:
     assert keeper.trouble_behind(error) == str(error)
 
 
 @pytest.mark.parametrize(
     "error", [_FAULT, BoardError("address refused"), AssertionError(), CompileError("x"), KeyError("x")]
 )
-def test_what_a_live_board_says_or_a_test_finds_is_not(keeper: Keeper, error: Exception) -> None:
+def test_what_a_live_board_says_or_a_test_finds_is_not(keeper: BoardHolder, error: Exception) -> None:
     assert keeper.trouble_behind(error) == ""
 
 
 @pytest.mark.parametrize("error", [BoardError("refused"), AssertionError(), KeyError("x")])
 def test_nothing_is_the_tests_own_fault_once_openocd_has_died(
-    keeper: Keeper, bench: FakeBench, error: Exception
+    keeper: BoardHolder, bench: FakeBench, error: Exception
 ) -> None:
     bench.openocd_died = True
     assert "OpenOCD ended" in keeper.trouble_behind(error)
 
 
-def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: Keeper, bench: FakeBench) -> None:
+def test_a_board_that_answers_nothing_any_more_is_trouble(keeper: BoardHolder, bench: FakeBench) -> None:
     bench.silent = True
     assert "no answer" in keeper.trouble_behind(BoardError("cannot be halted"))
 
 
 def test_a_board_that_is_not_attached_cannot_be_used(tmp_path: Path) -> None:
-    keeper = Keeper(boards.load("stm32f746"), Asked("virtual"), tmp_path)
+    keeper = BoardHolder(boards.load("stm32f746"), DriverOptions("virtual"), tmp_path)
     with pytest.raises(ProbeError, match="not attached"):
         _ = keeper.bench

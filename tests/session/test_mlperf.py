@@ -23,8 +23,8 @@ from models.tflite_reference import tflite_micro
 from models.tflite_writer import Builder
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import Asked, choose
 from utvm.compiler import load
+from utvm.drivers import DriverOptions, choose
 from utvm.errors import BoardError
 from utvm.paths import ROOT
 from utvm.session.mlperf import auc, runner_on, top_1
@@ -77,8 +77,11 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
     expected = (_reference(picture)[0].astype(float) - image.libraries[0].outputs[0].scaling.zero_point) * (  # type: ignore[union-attr]
         image.libraries[0].outputs[0].scaling.scale  # type: ignore[union-attr]
     )
-    with choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench, open_pipe(bench, image) as wire:
-        bench.program(image)
+    with (
+        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        open_pipe(connection, image) as wire,
+    ):
+        connection.program(image)
         wire.restart()
         stock = _Stock(wire.transport)
         # EE_MSG_TIMESTAMP_MODE, th_timestamp(), EE_MSG_INIT_DONE and EE_MSG_READY of benchmark/api.
@@ -114,8 +117,8 @@ def _buffer(stock: _Stock) -> str:
 def test_wrong_commands_are_named_and_hurt_nothing(tmp_path: Path) -> None:
     image = _image("host")
     with (
-        choose(image.board, Asked("auto", "")).opened(tmp_path, print) as bench,
-        runner_on(bench, image) as runner,
+        choose(image.board, DriverOptions("auto", "")).opened(tmp_path, print) as connection,
+        runner_on(connection, image) as runner,
     ):
         for command, said in {
             "sing": "Unknown command: sing",
@@ -204,9 +207,9 @@ def test_the_benchmark_s_own_runner_is_answered_where_it_is(name: str, tmp_path:
     scaling = image.libraries[0].outputs[0].scaling
     assert scaling is not None
     expected = (_reference(pictures).astype(float) - scaling.zero_point) * scaling.scale
-    wish = Asked("virtual" if image.board.physical else "auto", "")
-    with choose(image.board, wish).opened(tmp_path, print) as bench, open_pipe(bench, image) as wire:
-        bench.program(image)
+    wish = DriverOptions("virtual" if image.board.physical else "auto", "")
+    with choose(image.board, wish).opened(tmp_path, print) as connection, open_pipe(connection, image) as wire:
+        connection.program(image)
         wire.restart()
         _Stock(wire.transport).lines()
         with _terminal(wire.transport) as port:

@@ -11,8 +11,8 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.bench import Bench, attach
 from utvm.boards import Timeouts
+from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, TransportError
 from utvm.firmware import Firmware, build
 from utvm.probe.openocd import OpenOcd
@@ -41,23 +41,23 @@ _TALKER = handwritten(
 
 
 @pytest.fixture(scope="module")
-def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     board = boards.load("stm32f746")
     with attach(board, "virtual", log_directory=tmp_path_factory.mktemp("logs")) as bench:
         yield bench
 
 
 @pytest.fixture
-def bench(attached: Bench) -> Iterator[Bench]:
+def bench(attached: Connection) -> Iterator[Connection]:
     yield attached
     attached.clear_breakpoints()
 
 
-def firmware(bench: Bench, pipe: Pipe) -> Firmware:
+def firmware(bench: Connection, pipe: Pipe) -> Firmware:
     return build(bench.board, [_DOUBLER], "rpc", pipe=pipe)
 
 
-def test_the_rtt_control_block_is_complete_before_it_can_be_found(bench: Bench) -> None:
+def test_the_rtt_control_block_is_complete_before_it_can_be_found(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     bench.program(image)
     block = image.symbols["utvm_rtt"]
@@ -80,14 +80,14 @@ def test_the_rtt_control_block_is_complete_before_it_can_be_found(bench: Bench) 
         assert (came_in, went_out, flags) == (0, 0, 2)
 
 
-def listening(bench: Bench) -> set[int]:
+def listening(bench: Connection) -> set[int]:
     """Return the TCP ports that the bench's OpenOCD listens on."""
     (openocd,) = (service for service in bench._services if isinstance(service, OpenOcd))
     connections = psutil.Process(openocd.pid).net_connections()
     return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
 
 
-def test_rtt_leaves_no_server_behind(bench: Bench) -> None:
+def test_rtt_leaves_no_server_behind(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     before = listening(bench)
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_rtt_leaves_no_server_behind(bench: Bench) -> None:
     assert listening(bench) == before
 
 
-def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Bench) -> None:
+def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     usual = bench.board
     with open_pipe(bench, image) as wire:
@@ -112,7 +112,7 @@ def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Bench) 
             bench.board = usual
 
 
-def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Bench) -> None:
+def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
     with on_bench(bench, image) as ready:
         for begin in (ready.connect, ready.restart, ready.restart):
@@ -121,7 +121,7 @@ def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Benc
             bench.check()
 
 
-def test_a_semihosting_read_takes_no_longer_than_asked(bench: Bench) -> None:
+def test_a_semihosting_read_takes_no_longer_than_asked(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
     with open_pipe(bench, image) as wire:
         bench.program(image)
@@ -134,7 +134,7 @@ def test_a_semihosting_read_takes_no_longer_than_asked(bench: Bench) -> None:
         assert 0.3 <= time.monotonic() - begin < 5.0
 
 
-def test_a_stop_that_is_no_semihosting_call_is_told(bench: Bench) -> None:
+def test_a_stop_that_is_no_semihosting_call_is_told(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
     with on_bench(bench, image) as ready:
         link = ready.connect()
@@ -144,7 +144,7 @@ def test_a_stop_that_is_no_semihosting_call_is_told(bench: Bench) -> None:
             link.request(_BEGIN, 60.0)
 
 
-def test_what_was_being_sent_when_a_fault_came_arrives_whole(bench: Bench) -> None:
+def test_what_was_being_sent_when_a_fault_came_arrives_whole(bench: Connection) -> None:
     image = build(bench.board, [_TALKER], "rpc", pipe="console")
     logged: list[str] = []
     with on_bench(bench, image, logged.append) as ready, RpcSession(ready, [_TALKER]) as session:

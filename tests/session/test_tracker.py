@@ -20,8 +20,9 @@ import pytest
 from tests.session.answers_by_hand import KEY, Bench, make_bridge, serving
 from tests.session.raw_client import RawClient
 from tests.session.stock_client import ClientError, StockClient
+from utvm.base.process.run import free_port
+from utvm.base.process.service import Service
 from utvm.errors import TransportError
-from utvm.process import Service, free_port
 
 pytestmark = pytest.mark.slow  # TVM takes seconds to import, and a tracker and a client each do.
 
@@ -98,9 +99,9 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def test_the_stock_client_finds_the_board_by_its_key(client: StockClient, tracker: tuple[str, int]) -> None:
-    bench = Bench()
+    connection = Bench()
     with (
-        serving(make_bridge(bench, tracker=tracker, tracker_period=0.2)) as bridge,
+        serving(make_bridge(connection, tracker=tracker, tracker_period=0.2)) as bridge,
         TrackerClient(tracker) as asking,
     ):
         client(f"tracker = rpc.connect_tracker('127.0.0.1', {tracker[1]})")
@@ -123,12 +124,12 @@ def test_the_stock_client_finds_the_board_by_its_key(client: StockClient, tracke
             first.greet()
             with pytest.raises(ClientError, match="cannot find server that matches key"):
                 client.connect(bridge, match_key)
-    assert bench.restarts == 0
+    assert connection.restarts == 0
 
 
 def test_a_client_that_waits_gets_the_board_after_a_fault(client: StockClient, tracker: tuple[str, int]) -> None:
-    bench = Bench()
-    with serving(make_bridge(bench, tracker=tracker, tracker_period=0.2)):
+    connection = Bench()
+    with serving(make_bridge(connection, tracker=tracker, tracker_period=0.2)):
         client(f"tracker = rpc.connect_tracker('127.0.0.1', {tracker[1]})")
         client(f"lost = tracker.request({KEY!r})")
         with pytest.raises(ClientError, match="took a fault"):
@@ -136,7 +137,7 @@ def test_a_client_that_waits_gets_the_board_after_a_fault(client: StockClient, t
         client(f"session = tracker.request({KEY!r})")
         assert client("session.get_function('test.add_one')(41)") == 42
         client("lost = session = None")
-    assert bench.restarts == 1
+    assert connection.restarts == 1
 
 
 def test_a_match_key_that_is_not_used_is_replaced(tracker: tuple[str, int]) -> None:
@@ -160,14 +161,14 @@ def test_a_match_key_that_is_not_used_is_replaced(tracker: tuple[str, int]) -> N
 
 def test_a_tracker_that_was_away_is_found_again(tmp_path: Path) -> None:
     port = free_port()
-    bench = Bench()
-    with serving(make_bridge(bench, tracker=("127.0.0.1", port), tracker_period=0.2)):
-        assert eventually(lambda: any("trying again" in line for line in bench.lines))
+    connection = Bench()
+    with serving(make_bridge(connection, tracker=("127.0.0.1", port), tracker_period=0.2)):
+        assert eventually(lambda: any("trying again" in line for line in connection.lines))
         for turn in range(2):
             with stock_tracker(tmp_path / f"{turn}.log", port) as address, TrackerClient(address) as asking:
                 assert eventually(lambda: asking.free() == 1)
         # Each kind of trouble is told once, not every time.
-        assert len(bench.lines) < 10, bench.lines
+        assert len(connection.lines) < 10, connection.lines
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_what_is_no_tracker_is_an_error(answer: bytes, message: str) -> None:
 def test_a_bridge_is_ended_by_a_signal_at_any_time(delay: float) -> None:
     program = (
         "from tests.session.answers_by_hand import Bench, make_bridge\n"
-        "from utvm.process import end_in_order_on_signals\n"
+        "from utvm.base.process.signals import raise_on_signals\n"
         f"bridge = make_bridge(Bench(), tracker=('127.0.0.1', {free_port()}))\n"
         "end_in_order_on_signals()\n"
         "print(bridge.port, flush=True)\n"

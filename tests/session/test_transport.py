@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tests.processes import gone
-from utvm.console import Console, FlowControl
 from utvm.errors import BoardError, TransportError
+from utvm.probe.console import Console, FlowControl
 from utvm.session.transport import ChildProcess, Transport
 
 

@@ -20,14 +20,14 @@ from tests.cli.running import inv
 from tests.session.served import served
 from tests.session.test_tracker import stock_tracker
 from utvm import boards
-from utvm.choice import BoardChoice
+from utvm.base.process.run import free_port
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.opening import asked_of
 from utvm.compiler import load
 from utvm.paths import ROOT
-from utvm.process import free_port
-from utvm.session.keeper import Keeper
+from utvm.selection import BoardSelection
+from utvm.session.board_holder import BoardHolder
 from utvm.tuning.layers import layers_of
 from utvm.tuning.log import origin_of
 from utvm.tuning.measure import Candidate, OnBench
@@ -73,7 +73,7 @@ def test_with_our_tiles_taken_out_tuning_alone_finds_twice_as_fast_loops(tmp_pat
         for layer in layers_of(model, board.target)
     ]
     logs = tmp_path / "logs"
-    keeper = Keeper(board, asked_of(BoardChoice(board=board.name)), logs, lambda _: None)
+    keeper = BoardHolder(board, asked_of(BoardSelection(board=board.name)), logs, lambda _: None)
     keeper.attach()
     try:
         tuner = Tuner(layers, OnBench(keeper, in_ram=False), origin_of(board), log, [])

@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from hil_tests.programs import handwritten
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import attach
+from utvm.drivers import attach
 from utvm.paths import ROOT
 from utvm.probe.virtual import start_jtag
 from utvm.session import HostDriven
@@ -76,50 +76,60 @@ class Bench:
 
 def test_a_breakpoint_stops_before_its_instruction_and_a_step_is_anything_but_that(tmp_path: Path) -> None:
     """ARM DDI 0406C, C3.3: a mismatch leaves what it names, which is how debuggers step."""
-    bench = Bench(tmp_path, "mov r1, #1\n mov r1, #2\n mov r1, #3\n b .")
-    bench.unit.write(0x100, _CODE + 8)
-    bench.unit.write(0x140, 0x1E7)
-    bench.run()
-    assert (bench.halted, bench.cpu.entry, bench.core.pc, bench.core.read_r(1)) == (True, BREAKPOINT, _CODE + 8, 2)
-    bench.unit.write(0x100, _CODE + 8)
-    bench.unit.write(0x140, 0x1E7 | 4 << 20)
-    bench.run()
-    assert (bench.halted, bench.core.pc, bench.core.read_r(1)) == (True, _CODE + 12, 3)
-    assert bench.core.state.count == 3
-    bench.unit.write(0x140, 0)
-    bench.bus.write(_CODE + 4, (0xE3A01007).to_bytes(4, "little"))  # mov r1, #7
-    bench.bus.write(_CODE + 8, (0xE1200070).to_bytes(4, "little"))  # bkpt
-    bench.go(_CODE + 4)
-    bench.run()
-    assert (bench.halted, bench.cpu.entry, bench.core.pc, bench.core.read_r(1)) == (True, 3, _CODE + 8, 7)
+    connection = Bench(tmp_path, "mov r1, #1\n mov r1, #2\n mov r1, #3\n b .")
+    connection.unit.write(0x100, _CODE + 8)
+    connection.unit.write(0x140, 0x1E7)
+    connection.run()
+    assert (connection.halted, connection.cpu.entry, connection.core.pc, connection.core.read_r(1)) == (
+        True,
+        BREAKPOINT,
+        _CODE + 8,
+        2,
+    )
+    connection.unit.write(0x100, _CODE + 8)
+    connection.unit.write(0x140, 0x1E7 | 4 << 20)
+    connection.run()
+    assert (connection.halted, connection.core.pc, connection.core.read_r(1)) == (True, _CODE + 12, 3)
+    assert connection.core.state.count == 3
+    connection.unit.write(0x140, 0)
+    connection.bus.write(_CODE + 4, (0xE3A01007).to_bytes(4, "little"))  # mov r1, #7
+    connection.bus.write(_CODE + 8, (0xE1200070).to_bytes(4, "little"))  # bkpt
+    connection.go(_CODE + 4)
+    connection.run()
+    assert (connection.halted, connection.cpu.entry, connection.core.pc, connection.core.read_r(1)) == (
+        True,
+        3,
+        _CODE + 8,
+        7,
+    )
 
 
 def test_a_debugger_reaches_memory_by_instructions_and_a_refusal_stays_until_it_is_cleared(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "b .")
-    bench.core.write_r(1, 0x11223344)
-    bench.core.write_r(0, _DATA)
-    bench.execute(0xE4801004)  # str r1, [r0], #4
-    bench.unit.write(0x080, 0x55667788)
-    bench.execute(0xECA05E01)  # stc p14, c5, [r0], #4
-    assert bench.bus.read(_DATA, 8) == bytes.fromhex("4433221188776655")
-    assert bench.core.read_r(0) == _DATA + 8
+    connection = Bench(tmp_path, "b .")
+    connection.core.write_r(1, 0x11223344)
+    connection.core.write_r(0, _DATA)
+    connection.execute(0xE4801004)  # str r1, [r0], #4
+    connection.unit.write(0x080, 0x55667788)
+    connection.execute(0xECA05E01)  # stc p14, c5, [r0], #4
+    assert connection.bus.read(_DATA, 8) == bytes.fromhex("4433221188776655")
+    assert connection.core.read_r(0) == _DATA + 8
     # Fast: what is latched is executed with each access to the data registers.
-    bench.core.write_r(0, _DATA)
-    bench.unit.write(0x088, _EXECUTES_AND_HALTS | 2 << 20)
-    bench.unit.write(0x084, 0xECB05E01)  # ldc p14, c5, [r0], #4
-    bench.unit.read(0x08C)
-    assert [bench.unit.read(0x08C), bench.unit.read(0x08C)] == [0x11223344, 0x55667788]
-    bench.unit.write(0x088, _EXECUTES_AND_HALTS)
-    bench.core.write_r(0, _NOWHERE)
-    bench.execute(0xE4901004)  # ldr r1, [r0], #4
-    assert bench.unit.read(0x088) & 1 << 6
-    bench.execute(0xE1A0100F)  # mov r1, pc: not executed
-    assert bench.core.read_r(1) == 0x11223344
-    bench.unit.write(0x090, 4)
-    bench.execute(0xE1A0100F)
-    assert bench.core.read_r(1) == _CODE + 8
-    bench.execute(0xE7F000F0)  # udf
-    assert bench.unit.read(0x088) & 1 << 8
+    connection.core.write_r(0, _DATA)
+    connection.unit.write(0x088, _EXECUTES_AND_HALTS | 2 << 20)
+    connection.unit.write(0x084, 0xECB05E01)  # ldc p14, c5, [r0], #4
+    connection.unit.read(0x08C)
+    assert [connection.unit.read(0x08C), connection.unit.read(0x08C)] == [0x11223344, 0x55667788]
+    connection.unit.write(0x088, _EXECUTES_AND_HALTS)
+    connection.core.write_r(0, _NOWHERE)
+    connection.execute(0xE4901004)  # ldr r1, [r0], #4
+    assert connection.unit.read(0x088) & 1 << 6
+    connection.execute(0xE1A0100F)  # mov r1, pc: not executed
+    assert connection.core.read_r(1) == 0x11223344
+    connection.unit.write(0x090, 4)
+    connection.execute(0xE1A0100F)
+    assert connection.core.read_r(1) == _CODE + 8
+    connection.execute(0xE7F000F0)  # udf
+    assert connection.unit.read(0x088) & 1 << 8
 
 
 @pytest.mark.parametrize(
@@ -140,25 +150,25 @@ def test_a_fault_enters_its_vector_with_what_it_was(
     text: str, vector: int, status: int, address: int, behind: int | None, tmp_path: Path
 ) -> None:
     """Link registers: ARM DDI 0406C, table B1-7; status: table B3-23, without memory management."""
-    bench = Bench(tmp_path, f"nop\n {text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8)
+    connection = Bench(tmp_path, f"nop\n {text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8)
     vectors = _CODE + 32
     for register, value in ((4, _NOWHERE), (5, _DATA), (6, 3), (7, _DATA + 1)):
-        bench.core.write_r(register, value)
-    bench.core.write_cp15((0, 12, 0, 0), vectors)
+        connection.core.write_r(register, value)
+    connection.core.write_cp15((0, 12, 0, 0), vectors)
     for op in (0xE3A00101, 0xEEE80A10):  # mov r0, #0x40000000; vmsr fpexc, r0
-        bench.bus.write(_DATA, op.to_bytes(4, "little") + (0xE1200070).to_bytes(4, "little"))
-        bench.go(_DATA)
-        bench.run()
-    bench.go(_CODE)
-    before = bench.core.cpsr
-    bench.run()
-    assert bench.halted
-    assert bench.core.pc == vectors + 4 * vector
-    assert bench.core.read_r(14) == (_NOWHERE + 4 if behind is None else _CODE + 4 + behind)
-    assert bench.core.spsr == before
+        connection.bus.write(_DATA, op.to_bytes(4, "little") + (0xE1200070).to_bytes(4, "little"))
+        connection.go(_DATA)
+        connection.run()
+    connection.go(_CODE)
+    before = connection.core.cpsr
+    connection.run()
+    assert connection.halted
+    assert connection.core.pc == vectors + 4 * vector
+    assert connection.core.read_r(14) == (_NOWHERE + 4 if behind is None else _CODE + 4 + behind)
+    assert connection.core.spsr == before
     found = {3: ((0, 5, 0, 1), (0, 6, 0, 2)), 4: ((0, 5, 0, 0), (0, 6, 0, 0))}.get(vector)
     if found:
-        assert [bench.core.read_cp15(register) for register in found] == [status, address]
+        assert [connection.core.read_cp15(register) for register in found] == [status, address]
 
 
 @pytest.mark.parametrize(("text", "status"), [("ldr r1, [r4, #12]", 0x05), ("str r1, [r4, #12]", 0x805)])
@@ -166,53 +176,54 @@ def test_with_memory_management_a_fault_is_of_translation_and_says_where(
     text: str, status: int, tmp_path: Path
 ) -> None:
     """Nothing but the MiB of the program is there for it, and the end of memory is not (ARM DDI 0406C, B3.5.1)."""
-    bench = Bench(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
-    bench.bus.write(
-        bench.code + 0x8000 + 4 * (bench.code >> 20), (bench.code & -0x100000 | 0xC02).to_bytes(4, "little")
+    connection = Bench(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
+    connection.bus.write(
+        connection.code + 0x8000 + 4 * (connection.code >> 20),
+        (connection.code & -0x100000 | 0xC02).to_bytes(4, "little"),
     )
-    bench.core.write_r(4, 0xF0000000)
-    control = bench.core.read_cp15((0, 1, 0, 0))
+    connection.core.write_r(4, 0xF0000000)
+    control = connection.core.read_cp15((0, 1, 0, 0))
     assert control is not None
     for register, value in (
-        ((0, 12, 0, 0), bench.code + 32),
-        ((0, 2, 0, 0), bench.code + 0x8000),
+        ((0, 12, 0, 0), connection.code + 32),
+        ((0, 2, 0, 0), connection.code + 0x8000),
         ((0, 3, 0, 0), 1),
         ((0, 1, 0, 0), control | 1),
     ):
-        assert bench.core.write_cp15(register, value)
-    bench.run()
-    assert bench.core.pc == bench.code + 32 + 4 * 4
-    assert [bench.core.read_cp15((0, crn, 0, 0)) for crn in (5, 6)] == [status, 0xF000000C]
+        assert connection.core.write_cp15(register, value)
+    connection.run()
+    assert connection.core.pc == connection.code + 32 + 4 * 4
+    assert [connection.core.read_cp15((0, crn, 0, 0)) for crn in (5, 6)] == [status, 0xF000000C]
 
 
 def test_what_would_be_unaligned_but_is_not_executed_is_no_fault(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "cmp r5, #0\n ldmeq r5, {r1, r2}\n mov r3, #3\n bkpt")
-    bench.core.write_r(5, _DATA + 1)
-    bench.run()
-    assert (bench.core.read_r(3), bench.core.pc, bench.core.state.count) == (3, _CODE + 12, 3)
+    connection = Bench(tmp_path, "cmp r5, #0\n ldmeq r5, {r1, r2}\n mov r3, #3\n bkpt")
+    connection.core.write_r(5, _DATA + 1)
+    connection.run()
+    assert (connection.core.read_r(3), connection.core.pc, connection.core.state.count) == (3, _CODE + 12, 3)
 
 
 def test_every_instruction_of_thumb_code_is_counted_whether_its_condition_holds_or_not(tmp_path: Path) -> None:
     """With r5 from 0 to 3, half of each block of four is not executed."""
     rounds = 4
-    bench = Bench(
+    connection = Bench(
         tmp_path,
         f"blx 1f\n bkpt\n .thumb\n 1: movs r5, #{rounds}\n"
         "2: tst r5, #1\n ittee eq\n addeq r1, #1\n addeq r2, #0x1000\n addne r3, #1\n addne.w r4, #1\n"
         "subs r5, #1\n bne 2b\n bx lr",
     )
     for register in (1, 2, 3, 4):
-        bench.core.write_r(register, 0)
-    bench.run(1000)
-    assert bench.halted
-    assert [bench.core.read_r(register) for register in (1, 2, 3, 4)] == [2, 0x2000, 2, 2]
-    assert bench.core.state.count == 1 + 1 + rounds * 8 + 1
+        connection.core.write_r(register, 0)
+    connection.run(1000)
+    assert connection.halted
+    assert [connection.core.read_r(register) for register in (1, 2, 3, 4)] == [2, 0x2000, 2, 2]
+    assert connection.core.state.count == 1 + 1 + rounds * 8 + 1
 
 
 def test_a_core_that_sleeps_is_woken_by_the_timer_at_its_instant(tmp_path: Path) -> None:
     """The handler is entered with the interrupt acknowledged by it, and time slept through is no instruction."""
-    bench = Bench(tmp_path, "cpsie i\n wfi\n mov r1, #1\n b .\n .balign 32\n vectors:\n" + " bkpt\n" * 8)
-    bench.core.write_cp15((0, 12, 0, 0), _CODE + 32)
+    connection = Bench(tmp_path, "cpsie i\n wfi\n mov r1, #1\n b .\n .balign 32\n vectors:\n" + " bkpt\n" * 8)
+    connection.core.write_cp15((0, 12, 0, 0), _CODE + 32)
     for offset, value in (
         (0x1100, 1 << 27),
         (0x1000, 1),
@@ -222,17 +233,17 @@ def test_a_core_that_sleeps_is_woken_by_the_timer_at_its_instant(tmp_path: Path)
         (0x214, 0),
         (0x208, 7),
     ):
-        bench.private.write(offset, 4, value)
+        connection.private.write(offset, 4, value)
     # Whoever wants to look in meanwhile finds it asleep.
-    bench.run()
-    assert (bench.halted, bench.core.pc) == (False, _CODE + 8)
-    bench.run()
-    assert (bench.halted, bench.core.pc) == (True, _CODE + 32 + 4 * 6)
-    assert bench.core.state.count == 2
-    assert bench.private.read(0x200, 4) == 3200
-    assert bench.core.read_r(14) == _CODE + 8 + 4
-    assert bench.private.read(0x10C, 4) == 27
-    assert bench.private.read(0x10C, 4) == 1023
+    connection.run()
+    assert (connection.halted, connection.core.pc) == (False, _CODE + 8)
+    connection.run()
+    assert (connection.halted, connection.core.pc) == (True, _CODE + 32 + 4 * 6)
+    assert connection.core.state.count == 2
+    assert connection.private.read(0x200, 4) == 3200
+    assert connection.core.read_r(14) == _CODE + 8 + 4
+    assert connection.private.read(0x10C, 4) == 27
+    assert connection.private.read(0x10C, 4) == 1023
 
 
 @pytest.mark.slow
@@ -298,8 +309,8 @@ def test_every_instruction_is_counted_by_our_core_as_by_qemu(tmp_path: Path) -> 
     for driver in ("jtag", "qemu"):
         board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
         with (
-            attach(board, "virtual", log_directory=tmp_path) as bench,
-            HostDriven(bench, firmware.build(board, [_LOOP, _BLOCKS])) as session,
+            attach(board, "virtual", log_directory=tmp_path) as connection,
+            HostDriven(connection, firmware.build(board, [_LOOP, _BLOCKS])) as session,
         ):
             counts[driver] = {
                 (name, size): session.run(name, [np.full(4, size, np.int32)]).count

@@ -20,10 +20,10 @@ CYCCNT_ON = """
 """
 
 
-def _count(bench: Bench, body: str) -> int:
+def _count(connection: Bench, body: str) -> int:
     """Return CYCCNT's difference around a body that leaves r0 and r7 alone."""
-    bench.run(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone")
-    return bench.register(6) - bench.register(7)
+    connection.run(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone")
+    return connection.register(6) - connection.register(7)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def _count(bench: Bench, body: str) -> int:
         ("ldr r1, =0x20020000\nmovs r2, #1\nldrex r3, [r1]\nstrex r3, r2, [r1]\ndmb", 5),
     ],
 )  # fmt: skip
-def test_every_instruction_counts_once(bench: Bench, body: str, instructions: int) -> None:
+def test_every_instruction_counts_once(connection: Bench, body: str, instructions: int) -> None:
     extra = "\nb 9f\nhandler sv_call\nbx lr\n9:" if "svc" in body else ""
     if extra:
         instructions += 1  # the branch around the handler
     # The load that reads the counter the second time is the one instruction beyond the body.
-    assert _count(bench, body + extra) == instructions + 1
+    assert _count(connection, body + extra) == instructions + 1
 
 
 BUSY = f"""
@@ -88,12 +88,12 @@ BUSY = f"""
 def test_a_debugger_that_looks_does_not_change_the_count(tmp_path: Path, watchers: int) -> None:
     results = []
     for count in (0, watchers, watchers):
-        with Bench(tmp_path) as bench:
-            bench.load(BUSY)
-            with _looking(bench, count):
-                bench.resume()
-                bench.wait_for_halt()
-            results.append((bench.register(6), bench.register(5), bench.words("result", 1)[0]))
+        with Bench(tmp_path) as connection:
+            connection.load(BUSY)
+            with _looking(connection, count):
+                connection.resume()
+                connection.wait_for_halt()
+            results.append((connection.register(6), connection.register(5), connection.words("result", 1)[0]))
     assert results[0] == results[1] == results[2]
     # SysTick was started a few instructions after CYCCNT, and is due every 3000.
     instructions, _, interrupts = results[0]
@@ -127,13 +127,15 @@ LONG_SLEEP = """
 def test_a_long_sleep_takes_as_many_ticks_whoever_looks(tmp_path: Path) -> None:
     results = []
     for watchers in (0, 2):
-        with Bench(tmp_path) as bench:
-            bench.load(LONG_SLEEP)
-            before = bench.machine.instructions
-            with _looking(bench, watchers):
-                bench.resume()
-                bench.wait_for_halt()
-            results.append((bench.register(5) - bench.register(4), bench.machine.instructions - before))
+        with Bench(tmp_path) as connection:
+            connection.load(LONG_SLEEP)
+            before = connection.machine.instructions
+            with _looking(connection, watchers):
+                connection.resume()
+                connection.wait_for_halt()
+            results.append(
+                (connection.register(5) - connection.register(4), connection.machine.instructions - before)
+            )
     assert results[0] == results[1]
     ticks, instructions = results[0]
     assert 0 <= ticks - 5 * 0x400000 < 10
@@ -141,13 +143,13 @@ def test_a_long_sleep_takes_as_many_ticks_whoever_looks(tmp_path: Path) -> None:
 
 
 @contextmanager
-def _looking(bench: Bench, watchers: int) -> Iterator[None]:
+def _looking(connection: Bench, watchers: int) -> Iterator[None]:
     """Have threads read the board's memory as fast as they can."""
     done = threading.Event()
 
     def look() -> None:
         while not done.is_set():
-            bench.machine.read(bench.symbols["result"], 4)
+            connection.machine.read(connection.symbols["result"], 4)
 
     threads = [threading.Thread(target=look) for _ in range(watchers)]
     for thread in threads:
@@ -160,19 +162,19 @@ def _looking(bench: Bench, watchers: int) -> Iterator[None]:
             thread.join()
 
 
-def test_stopping_at_every_instruction_does_not_change_the_count(bench: Bench) -> None:
+def test_stopping_at_every_instruction_does_not_change_the_count(connection: Bench) -> None:
     body = "movs r1, #6\n1: cmp r1, #3\nite hi\nsubhi r1, #1\nsubls r1, #1\ncmp r1, #0\nbne 1b"
-    straight = _count(bench, body)
-    bench.load(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\nend: done")
+    straight = _count(connection, body)
+    connection.load(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\nend: done")
     for _ in range(500):
-        bench.step()
-        if bench.pc == bench.symbols["end"]:
+        connection.step()
+        if connection.pc == connection.symbols["end"]:
             break
-    assert bench.register(6) - bench.register(7) == straight
+    assert connection.register(6) - connection.register(7) == straight
 
 
-def test_cyccnt_can_be_written_stopped_and_needs_its_lock_opened(bench: Bench) -> None:
-    bench.run(
+def test_cyccnt_can_be_written_stopped_and_needs_its_lock_opened(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r0, =0xE0001000
@@ -194,6 +196,6 @@ def test_cyccnt_can_be_written_stopped_and_needs_its_lock_opened(bench: Bench) -
         done
         """
     )
-    assert bench.register(4) == 0
-    assert bench.register(5) == 1
-    assert bench.register(6) == bench.register(7) == 3
+    assert connection.register(4) == 0
+    assert connection.register(5) == 1
+    assert connection.register(6) == connection.register(7) == 3

@@ -35,88 +35,88 @@ ENABLE_LINES = "ldr r2, =0xE000E100\nldr r1, =0x5000\nstr r1, [r2]\n"  # 12 and 
 WAIT = "ldr r2, =2000\n1: subs r2, #1\nbne 1b\ndone\n"
 
 
-def _start(bench: Bench, stream: int, control: int, count: int, memory: int = RAM) -> None:
+def _start(connection: Bench, stream: int, control: int, count: int, memory: int = RAM) -> None:
     """Set a stream up from the debugger, as RM0385, 8.3.17, wants it."""
-    bench.poke(stream + PAR, RDR if stream == RECEIVE else TDR)
-    bench.poke(stream + M0AR, memory)
-    bench.poke(stream + NDTR, count)
-    bench.poke(stream + CR, CHANNEL_4 | control)
-    bench.poke(stream + CR, CHANNEL_4 | control | EN)
+    connection.poke(stream + PAR, RDR if stream == RECEIVE else TDR)
+    connection.poke(stream + M0AR, memory)
+    connection.poke(stream + NDTR, count)
+    connection.poke(stream + CR, CHANNEL_4 | control)
+    connection.poke(stream + CR, CHANNEL_4 | control | EN)
 
 
-def _flags(bench: Bench, shift: int) -> int:
-    return bench.peek(LISR) >> shift & 0x3F
+def _flags(connection: Bench, shift: int) -> int:
+    return connection.peek(LISR) >> shift & 0x3F
 
 
-def _load(bench: Bench, program: str, *, then: str = "") -> None:
+def _load(connection: Bench, program: str, *, then: str = "") -> None:
     """Load a program that switches the USART on and waits, without running it."""
-    bench.load(UART + program + ON + WAIT + then)
+    connection.load(UART + program + ON + WAIT + then)
 
 
-def _finish(bench: Bench, typed: bytes = b"") -> None:
+def _finish(connection: Bench, typed: bytes = b"") -> None:
     """Run the USART's set-up, type, and run to the end."""
-    while not bench.peek(USART3) & 1:
-        bench.step()
+    while not connection.peek(USART3) & 1:
+        connection.step()
     if typed:
-        bench.machine.console_input(typed)
-    bench.resume()
-    bench.wait_for_halt()
+        connection.machine.console_input(typed)
+    connection.resume()
+    connection.wait_for_halt()
 
 
-def test_bytes_go_out_of_memory_one_a_character(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"by itself!")
-    _start(bench, SEND, MINC | FROM_MEMORY, 9)
-    _finish(bench)
-    assert bytes(bench.output) == b"by itself"
-    assert bench.peek(SEND + NDTR) == 0
-    assert not bench.peek(SEND + CR) & EN
-    assert _flags(bench, OF_SEND) == HTIF | TCIF
-    bench.poke(LIFCR, TCIF << OF_SEND)
-    assert _flags(bench, OF_SEND) == HTIF
+def test_bytes_go_out_of_memory_one_a_character(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"by itself!")
+    _start(connection, SEND, MINC | FROM_MEMORY, 9)
+    _finish(connection)
+    assert bytes(connection.output) == b"by itself"
+    assert connection.peek(SEND + NDTR) == 0
+    assert not connection.peek(SEND + CR) & EN
+    assert _flags(connection, OF_SEND) == HTIF | TCIF
+    connection.poke(LIFCR, TCIF << OF_SEND)
+    assert _flags(connection, OF_SEND) == HTIF
 
 
-def test_without_minc_every_byte_is_the_first(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"abc")
-    _start(bench, SEND, FROM_MEMORY, 3)
-    _finish(bench)
-    assert bytes(bench.output) == b"aaa"
+def test_without_minc_every_byte_is_the_first(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"abc")
+    _start(connection, SEND, FROM_MEMORY, 3)
+    _finish(connection)
+    assert bytes(connection.output) == b"aaa"
 
 
-def test_received_bytes_go_into_memory_and_nowhere_else(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"........")
-    _start(bench, RECEIVE, MINC, 5)
-    _finish(bench, b"virtu")
-    assert bench.machine.read(RAM, 8) == b"virtu..."
-    assert _flags(bench, OF_RECEIVE) == HTIF | TCIF
-    assert bench.peek(RECEIVE + NDTR) == 0
-    assert not bench.peek(USART3 + 0x1C) & 1 << 5  # RDR has been read each time
+def test_received_bytes_go_into_memory_and_nowhere_else(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"........")
+    _start(connection, RECEIVE, MINC, 5)
+    _finish(connection, b"virtu")
+    assert connection.machine.read(RAM, 8) == b"virtu..."
+    assert _flags(connection, OF_RECEIVE) == HTIF | TCIF
+    assert connection.peek(RECEIVE + NDTR) == 0
+    assert not connection.peek(USART3 + 0x1C) & 1 << 5  # RDR has been read each time
 
 
-def test_half_is_told_half_way(bench: Bench) -> None:
-    _load(bench, "")
-    _start(bench, RECEIVE, MINC, 6)
-    _finish(bench, b"abc")
-    assert _flags(bench, OF_RECEIVE) == HTIF
-    assert bench.peek(RECEIVE + NDTR) == 3
+def test_half_is_told_half_way(connection: Bench) -> None:
+    _load(connection, "")
+    _start(connection, RECEIVE, MINC, 6)
+    _finish(connection, b"abc")
+    assert _flags(connection, OF_RECEIVE) == HTIF
+    assert connection.peek(RECEIVE + NDTR) == 3
 
 
-def test_a_circle_begins_again(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"........")
-    _start(bench, RECEIVE, MINC | CIRC, 4)
-    _finish(bench, b"abcdef")
-    assert bench.machine.read(RAM, 8) == b"efcd...."
-    assert bench.peek(RECEIVE + CR) & EN
-    assert bench.peek(RECEIVE + NDTR) == 2
-    assert _flags(bench, OF_RECEIVE) == HTIF | TCIF
+def test_a_circle_begins_again(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"........")
+    _start(connection, RECEIVE, MINC | CIRC, 4)
+    _finish(connection, b"abcdef")
+    assert connection.machine.read(RAM, 8) == b"efcd...."
+    assert connection.peek(RECEIVE + CR) & EN
+    assert connection.peek(RECEIVE + NDTR) == 2
+    assert _flags(connection, OF_RECEIVE) == HTIF | TCIF
 
 
 @pytest.mark.parametrize(("enables", "half", "end"), [(HTIE, 1, 0), (TCIE, 0, 1), (HTIE | TCIE, 1, 1), (0, 0, 0)])
 def test_each_enabled_flag_interrupts_on_the_streams_own_line(
-    bench: Bench, enables: int, half: int, end: int
+    connection: Bench, enables: int, half: int, end: int
 ) -> None:
     handlers = f"""
         handler irq12
@@ -132,136 +132,136 @@ def test_each_enabled_flag_interrupts_on_the_streams_own_line(
         addne r5, #1
         bx lr
     """
-    _load(bench, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
-    _start(bench, RECEIVE, MINC | enables, 4)
-    _finish(bench, b"four")
+    _load(connection, "movs r4, #0\nmovs r5, #0\n" + ENABLE_LINES, then=handlers)
+    _start(connection, RECEIVE, MINC | enables, 4)
+    _finish(connection, b"four")
     # A flag that does not interrupt waits for one that does.
     seen_half = half or (end and not half)
-    assert (bench.register(4), bench.register(5)) == (seen_half, end)
+    assert (connection.register(4), connection.register(5)) == (seen_half, end)
 
 
-def test_a_sleeping_core_is_woken_by_the_end_alone(bench: Bench) -> None:
+def test_a_sleeping_core_is_woken_by_the_end_alone(connection: Bench) -> None:
     program = UART + ENABLE_LINES + ON + "movs r5, #0\nwfi\ndone\nhandler irq14\nadds r5, #1\n"
-    bench.load(program + f"ldr r3, ={LIFCR:#x}\nldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n")
-    bench.machine.write(RAM, b"z" * 100)
-    _start(bench, SEND, MINC | FROM_MEMORY | TCIE, 100)
-    before = bench.machine.instructions
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.register(5) == 1
-    assert bench.machine.instructions - before < 40
-    assert len(bench.output) >= 98  # the last ones are in TDR and in the shift register
+    connection.load(program + f"ldr r3, ={LIFCR:#x}\nldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n")
+    connection.machine.write(RAM, b"z" * 100)
+    _start(connection, SEND, MINC | FROM_MEMORY | TCIE, 100)
+    before = connection.machine.instructions
+    connection.resume()
+    connection.wait_for_halt()
+    assert connection.register(5) == 1
+    assert connection.machine.instructions - before < 40
+    assert len(connection.output) >= 98  # the last ones are in TDR and in the shift register
 
 
-def test_an_address_where_nobody_answers_is_an_error(bench: Bench) -> None:
+def test_an_address_where_nobody_answers_is_an_error(connection: Bench) -> None:
     _load(
-        bench,
+        connection,
         ENABLE_LINES + "movs r5, #0\n",
         then="handler irq14\nmovs r5, #1\nldr r3, =0x40026008\n"
         f"ldr r6, ={0x3D << OF_SEND:#x}\nstr r6, [r3]\nbx lr\n",
     )
-    _start(bench, SEND, MINC | FROM_MEMORY, 4, memory=HOLE)
-    _start(bench, RECEIVE, MINC, 4, memory=RAM)
-    bench.poke(SEND + CR, bench.peek(SEND + CR) | TEIE)
-    _finish(bench, b"ok")
-    assert bench.register(5) == 1
-    assert not bench.peek(SEND + CR) & EN
-    assert bench.peek(SEND + NDTR) == 4
-    assert bytes(bench.output) == b""
-    assert bench.machine.read(RAM, 2) == b"ok"  # the other stream goes on
+    _start(connection, SEND, MINC | FROM_MEMORY, 4, memory=HOLE)
+    _start(connection, RECEIVE, MINC, 4, memory=RAM)
+    connection.poke(SEND + CR, connection.peek(SEND + CR) | TEIE)
+    _finish(connection, b"ok")
+    assert connection.register(5) == 1
+    assert not connection.peek(SEND + CR) & EN
+    assert connection.peek(SEND + NDTR) == 4
+    assert bytes(connection.output) == b""
+    assert connection.machine.read(RAM, 2) == b"ok"  # the other stream goes on
 
 
-def test_a_peripheral_that_is_none_is_an_error(bench: Bench) -> None:
-    _load(bench, "")
-    bench.poke(SEND + PAR, FLASH)
-    bench.poke(SEND + M0AR, RAM)
-    bench.poke(SEND + NDTR, 1)
-    bench.poke(SEND + CR, CHANNEL_4 | FROM_MEMORY | EN)
-    _finish(bench)
-    assert _flags(bench, OF_SEND) == TEIF
+def test_a_peripheral_that_is_none_is_an_error(connection: Bench) -> None:
+    _load(connection, "")
+    connection.poke(SEND + PAR, FLASH)
+    connection.poke(SEND + M0AR, RAM)
+    connection.poke(SEND + NDTR, 1)
+    connection.poke(SEND + CR, CHANNEL_4 | FROM_MEMORY | EN)
+    _finish(connection)
+    assert _flags(connection, OF_SEND) == TEIF
 
 
 @pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER])
-def test_what_is_not_modelled_does_not_start(bench: Bench, control: int) -> None:
-    _load(bench, "")
-    _start(bench, RECEIVE, MINC | control, 4)
-    assert _flags(bench, OF_RECEIVE) == TEIF
-    assert not bench.peek(RECEIVE + CR) & EN
+def test_what_is_not_modelled_does_not_start(connection: Bench, control: int) -> None:
+    _load(connection, "")
+    _start(connection, RECEIVE, MINC | control, 4)
+    assert _flags(connection, OF_RECEIVE) == TEIF
+    assert not connection.peek(RECEIVE + CR) & EN
 
 
-def test_fifo_mode_does_not_start(bench: Bench) -> None:
-    bench.load(UART + "done")
-    assert bench.peek(RECEIVE + FCR) == 0x21
-    bench.poke(RECEIVE + FCR, 0x21 | DMDIS)
-    _start(bench, RECEIVE, MINC, 4)
-    assert _flags(bench, OF_RECEIVE) == TEIF
-    assert not bench.peek(RECEIVE + CR) & EN
+def test_fifo_mode_does_not_start(connection: Bench) -> None:
+    connection.load(UART + "done")
+    assert connection.peek(RECEIVE + FCR) == 0x21
+    connection.poke(RECEIVE + FCR, 0x21 | DMDIS)
+    _start(connection, RECEIVE, MINC, 4)
+    assert _flags(connection, OF_RECEIVE) == TEIF
+    assert not connection.peek(RECEIVE + CR) & EN
 
 
-def test_a_stream_does_not_start_before_its_flags_are_cleared(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"ab")
-    _start(bench, SEND, MINC | FROM_MEMORY, 2)
-    _finish(bench)
-    bench.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
-    assert not bench.peek(SEND + CR) & EN
-    bench.poke(LIFCR, 0x3D << OF_SEND)
-    bench.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
-    assert bytes(bench.output) == b"aba"  # NDTR came back with EN, and the line is free
-    assert bench.peek(SEND + NDTR) == 0
+def test_a_stream_does_not_start_before_its_flags_are_cleared(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"ab")
+    _start(connection, SEND, MINC | FROM_MEMORY, 2)
+    _finish(connection)
+    connection.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
+    assert not connection.peek(SEND + CR) & EN
+    connection.poke(LIFCR, 0x3D << OF_SEND)
+    connection.poke(SEND + CR, CHANNEL_4 | MINC | FROM_MEMORY | EN)
+    assert bytes(connection.output) == b"aba"  # NDTR came back with EN, and the line is free
+    assert connection.peek(SEND + NDTR) == 0
 
 
-def test_an_enabled_stream_keeps_its_registers(bench: Bench) -> None:
-    bench.load(UART + "done")
-    _start(bench, RECEIVE, MINC, 4)
+def test_an_enabled_stream_keeps_its_registers(connection: Bench) -> None:
+    connection.load(UART + "done")
+    _start(connection, RECEIVE, MINC, 4)
     for register in (NDTR, PAR, M0AR):
-        bench.poke(RECEIVE + register, 0x1234)
-    bench.poke(RECEIVE + FCR, 0x21 | DMDIS)
-    bench.poke(RECEIVE + CR, EN | TCIE)
-    assert [bench.peek(RECEIVE + register) for register in (NDTR, PAR, M0AR, FCR)] == [4, RDR, RAM, 0x21]
-    assert bench.peek(RECEIVE + CR) == CHANNEL_4 | MINC | TCIE | EN
-    bench.poke(RECEIVE + CR, 0)
-    assert bench.peek(RECEIVE + CR) == CHANNEL_4 | MINC
-    assert _flags(bench, OF_RECEIVE) == TCIF  # the end of a transfer that was cut short (RM0385, 8.3.14)
+        connection.poke(RECEIVE + register, 0x1234)
+    connection.poke(RECEIVE + FCR, 0x21 | DMDIS)
+    connection.poke(RECEIVE + CR, EN | TCIE)
+    assert [connection.peek(RECEIVE + register) for register in (NDTR, PAR, M0AR, FCR)] == [4, RDR, RAM, 0x21]
+    assert connection.peek(RECEIVE + CR) == CHANNEL_4 | MINC | TCIE | EN
+    connection.poke(RECEIVE + CR, 0)
+    assert connection.peek(RECEIVE + CR) == CHANNEL_4 | MINC
+    assert _flags(connection, OF_RECEIVE) == TCIF  # the end of a transfer that was cut short (RM0385, 8.3.14)
 
 
-def test_registers_take_words_only(bench: Bench) -> None:
-    bench.load(UART + "done")
-    bench.machine.write(RECEIVE + NDTR, b"\x07")
-    bench.machine.write(RECEIVE + NDTR, b"\x07\x07")
-    assert bench.peek(RECEIVE + NDTR) == 0
+def test_registers_take_words_only(connection: Bench) -> None:
+    connection.load(UART + "done")
+    connection.machine.write(RECEIVE + NDTR, b"\x07")
+    connection.machine.write(RECEIVE + NDTR, b"\x07\x07")
+    assert connection.peek(RECEIVE + NDTR) == 0
 
 
-def test_a_request_of_another_channel_moves_nothing(bench: Bench) -> None:
-    _load(bench, "")
-    _start(bench, SEND, MINC | FROM_MEMORY | 1 << 25, 4)  # channel 5
-    assert bench.peek(SEND + CR) >> 25 == 5
-    _finish(bench)
-    assert bytes(bench.output) == b""
-    assert bench.peek(SEND + NDTR) == 4
+def test_a_request_of_another_channel_moves_nothing(connection: Bench) -> None:
+    _load(connection, "")
+    _start(connection, SEND, MINC | FROM_MEMORY | 1 << 25, 4)  # channel 5
+    assert connection.peek(SEND + CR) >> 25 == 5
+    _finish(connection)
+    assert bytes(connection.output) == b""
+    assert connection.peek(SEND + NDTR) == 4
 
 
 @pytest.mark.parametrize(("direction", "sent", "received"), [(1 << 6, b"", b"in"), (1 << 7, b"out", b"\0\0")])
 def test_the_usart_asks_only_where_it_is_told_to(
-    bench: Bench, direction: int, sent: bytes, received: bytes
+    connection: Bench, direction: int, sent: bytes, received: bytes
 ) -> None:
-    bench.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
-    bench.machine.write(RAM, b"out\0\0")
-    _start(bench, SEND, MINC | FROM_MEMORY, 3)
-    _start(bench, RECEIVE, MINC, 2, memory=RAM + 3)
-    _finish(bench, b"in")
-    assert bytes(bench.output) == sent
-    assert bench.machine.read(RAM + 3, 2) == received
+    connection.load(UART + ON.replace("0xC0", str(direction)) + WAIT)
+    connection.machine.write(RAM, b"out\0\0")
+    _start(connection, SEND, MINC | FROM_MEMORY, 3)
+    _start(connection, RECEIVE, MINC, 2, memory=RAM + 3)
+    _finish(connection, b"in")
+    assert bytes(connection.output) == sent
+    assert connection.machine.read(RAM + 3, 2) == received
 
 
-def test_both_ways_at_once(bench: Bench) -> None:
-    _load(bench, "")
-    bench.machine.write(RAM, b"from memory")
-    _start(bench, SEND, MINC | FROM_MEMORY, 11)
-    _start(bench, RECEIVE, MINC, 9, memory=RAM + 32)
-    _finish(bench, b"to memory")
-    assert bytes(bench.output) == b"from memory"
-    assert bench.machine.read(RAM + 32, 9) == b"to memory"
+def test_both_ways_at_once(connection: Bench) -> None:
+    _load(connection, "")
+    connection.machine.write(RAM, b"from memory")
+    _start(connection, SEND, MINC | FROM_MEMORY, 11)
+    _start(connection, RECEIVE, MINC, 9, memory=RAM + 32)
+    _finish(connection, b"to memory")
+    assert bytes(connection.output) == b"from memory"
+    assert connection.machine.read(RAM + 32, 9) == b"to memory"
 
 
 def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
@@ -286,14 +286,14 @@ def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
     )
     counts = []
     for _ in range(2):
-        with Bench(tmp_path) as bench:
-            bench.load(program)
-            bench.machine.write(RAM, bytes(50))
-            _start(bench, SEND, MINC | FROM_MEMORY | HTIE | TCIE, 50)
-            before = bench.machine.instructions
-            bench.resume()
-            bench.wait_for_halt()
-            counts.append((bench.machine.instructions - before, bench.register(7)))
+        with Bench(tmp_path) as connection:
+            connection.load(program)
+            connection.machine.write(RAM, bytes(50))
+            _start(connection, SEND, MINC | FROM_MEMORY | HTIE | TCIE, 50)
+            before = connection.machine.instructions
+            connection.resume()
+            connection.wait_for_halt()
+            counts.append((connection.machine.instructions - before, connection.register(7)))
     assert counts[0] == counts[1]
     # 48 characters pass until the last byte is in TDR; a round is four instructions.
     assert 48 * 100 <= counts[0][0] <= 48 * 100 + 40

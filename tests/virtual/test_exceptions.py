@@ -10,9 +10,9 @@ LOG = ".macro log value\nmovw r0, #\\value\nstr r0, [r11], #4\n.endm\n"
 START = f"{LOG}\nhandler reset\nldr r11, =result\n"
 
 
-def _log(bench: Bench) -> list[int]:
-    end = bench.register(11)
-    return bench.words("result", (end - bench.symbols["result"]) // 4)
+def _log(connection: Bench) -> list[int]:
+    end = connection.register(11)
+    return connection.words("result", (end - connection.symbols["result"]) // 4)
 
 
 def _priority(irq: int, priority: int) -> str:
@@ -31,8 +31,8 @@ def _handler(irq: int, body: str = "") -> str:
     return f"handler irq{irq}\npush {{lr}}\nlog {irq}\n{body}\nlog {irq + 0x100}\npop {{pc}}\n"
 
 
-def test_the_frame_of_an_interrupt(bench: Bench) -> None:
-    bench.run(
+def test_the_frame_of_an_interrupt(connection: Bench) -> None:
+    connection.run(
         """
         handler reset
         movs r0, #10
@@ -52,15 +52,15 @@ def test_the_frame_of_an_interrupt(bench: Bench) -> None:
         done
         """
     )
-    assert bench.register(4) == STACK_TOP - 32
-    frame = [bench.peek(STACK_TOP - 32 + 4 * word) for word in range(8)]
-    assert frame == [10, 11, 12, 13, 22, 33, bench.symbols["at"], 0x61000000]
-    assert bench.register(5) == 0xFFFFFFF9
-    assert bench.register(6) == 11
+    assert connection.register(4) == STACK_TOP - 32
+    frame = [connection.peek(STACK_TOP - 32 + 4 * word) for word in range(8)]
+    assert frame == [10, 11, 12, 13, 22, 33, connection.symbols["at"], 0x61000000]
+    assert connection.register(5) == 0xFFFFFFF9
+    assert connection.register(6) == 11
 
 
-def test_the_stack_is_aligned_to_eight_bytes_and_set_back(bench: Bench) -> None:
-    bench.run(
+def test_the_stack_is_aligned_to_eight_bytes_and_set_back(connection: Bench) -> None:
+    connection.run(
         """
         handler reset
         sub sp, #4
@@ -74,13 +74,13 @@ def test_the_stack_is_aligned_to_eight_bytes_and_set_back(bench: Bench) -> None:
         bx lr
         """
     )
-    assert bench.register(6) == STACK_TOP - 4 - 4 - 32
-    assert bench.register(7) >> 9 & 1 == 1
-    assert bench.register(5) == bench.register(4) == STACK_TOP - 4
+    assert connection.register(6) == STACK_TOP - 4 - 4 - 32
+    assert connection.register(7) >> 9 & 1 == 1
+    assert connection.register(5) == connection.register(4) == STACK_TOP - 4
 
 
-def test_process_stack(bench: Bench) -> None:
-    bench.run(
+def test_process_stack(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r0, ={RAM + 0x1000:#x}
@@ -104,19 +104,19 @@ def test_process_stack(bench: Bench) -> None:
         1: bx lr
         """
     )
-    assert bench.register(4) == 3
-    assert bench.register(5) == RAM + 0x1000
-    assert bench.register(7) == 1  # Handler mode uses the main stack; nPRIV stays
-    assert bench.register(8) == 0xFFFFFFFD
-    assert bench.register(9) == STACK_TOP
-    assert bench.register(10) == RAM + 0x1000 - 32
+    assert connection.register(4) == 3
+    assert connection.register(5) == RAM + 0x1000
+    assert connection.register(7) == 1  # Handler mode uses the main stack; nPRIV stays
+    assert connection.register(8) == 0xFFFFFFFD
+    assert connection.register(9) == STACK_TOP
+    assert connection.register(10) == RAM + 0x1000 - 32
 
 
 FPU = "ldr r0, =0xE000ED88\nldr r1, =0x00F00000\nstr r1, [r0]\ndsb\nisb\n"
 
 
-def test_floating_point_context_is_stacked_and_comes_back(bench: Bench) -> None:
-    bench.run(
+def test_floating_point_context_is_stacked_and_comes_back(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         {FPU}
@@ -140,21 +140,21 @@ def test_floating_point_context_is_stacked_and_comes_back(bench: Bench) -> None:
         """
     )
     frame = STACK_TOP - 4 * 26
-    assert bench.register(4) == frame
-    assert bench.register(5) == 0xFFFFFFE9
-    assert bench.register(6) == 0  # FPCA is clear on entry, and set again by the handler's own use
-    assert bench.register(8) == 4
-    assert bench.register(9) == 4
-    assert bench.peek(frame + 32) == 0x3FC00000  # S0
-    assert bench.peek(frame + 32 + 60) == 0x40200000  # S15
-    assert bench.peek(frame + 96) == bench.register(7) == 0x03000000
-    assert bench.register(64) == 0x3FC00000
-    assert bench.register(64 + 15) == 0x40200000
-    assert bench.register(64 + 16) == 0x40600000
+    assert connection.register(4) == frame
+    assert connection.register(5) == 0xFFFFFFE9
+    assert connection.register(6) == 0  # FPCA is clear on entry, and set again by the handler's own use
+    assert connection.register(8) == 4
+    assert connection.register(9) == 4
+    assert connection.peek(frame + 32) == 0x3FC00000  # S0
+    assert connection.peek(frame + 32 + 60) == 0x40200000  # S15
+    assert connection.peek(frame + 96) == connection.register(7) == 0x03000000
+    assert connection.register(64) == 0x3FC00000
+    assert connection.register(64 + 15) == 0x40200000
+    assert connection.register(64 + 16) == 0x40600000
 
 
-def test_a_handler_without_floating_point_leaves_the_context_alone(bench: Bench) -> None:
-    bench.run(
+def test_a_handler_without_floating_point_leaves_the_context_alone(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         {FPU}
@@ -169,17 +169,17 @@ def test_a_handler_without_floating_point_leaves_the_context_alone(bench: Bench)
         bx lr
         """
     )
-    assert bench.register(7) == 0x03000000
-    assert bench.register(8) == 0x3FC00000
+    assert connection.register(7) == 0x03000000
+    assert connection.register(8) == 0x3FC00000
 
 
-def test_code_that_uses_no_floating_point_gets_a_short_frame(bench: Bench) -> None:
-    bench.run(f"handler reset\n{FPU}\nsvc #0\nhandler sv_call\nmov r5, lr\ndone")
-    assert bench.register(5) == 0xFFFFFFF9
+def test_code_that_uses_no_floating_point_gets_a_short_frame(connection: Bench) -> None:
+    connection.run(f"handler reset\n{FPU}\nsvc #0\nhandler sv_call\nmov r5, lr\ndone")
+    assert connection.register(5) == 0xFFFFFFF9
 
 
-def test_a_more_urgent_interrupt_preempts_and_a_less_urgent_one_waits(bench: Bench) -> None:
-    bench.run(
+def test_a_more_urgent_interrupt_preempts_and_a_less_urgent_one_waits(connection: Bench) -> None:
+    connection.run(
         START
         + _priority(1, 0x80)
         + _priority(2, 0x40)
@@ -191,16 +191,16 @@ def test_a_more_urgent_interrupt_preempts_and_a_less_urgent_one_waits(bench: Ben
         + _handler(2)
         + _handler(3)
     )
-    assert _log(bench) == [1, 2, 0x102, 0x101, 3, 0x103, 0xFFF]
+    assert _log(connection) == [1, 2, 0x102, 0x101, 3, 0x103, 0xFFF]
 
 
-def test_among_equals_the_lower_number_goes_first(bench: Bench) -> None:
-    bench.run(START + _enable(5, 6, 7) + _pend(7, 5, 6) + "done\n" + _handler(5) + _handler(6) + _handler(7))
-    assert _log(bench) == [5, 0x105, 6, 0x106, 7, 0x107]
+def test_among_equals_the_lower_number_goes_first(connection: Bench) -> None:
+    connection.run(START + _enable(5, 6, 7) + _pend(7, 5, 6) + "done\n" + _handler(5) + _handler(6) + _handler(7))
+    assert _log(connection) == [5, 0x105, 6, 0x106, 7, 0x107]
 
 
-def test_the_second_of_two_handlers_chains_on_without_unstacking(bench: Bench) -> None:
-    bench.run(
+def test_the_second_of_two_handlers_chains_on_without_unstacking(connection: Bench) -> None:
+    connection.run(
         "handler reset\nmovs r3, #1\ncpsid i\n"
         + _enable(5, 6)
         + _pend(5, 6)
@@ -208,16 +208,16 @@ def test_the_second_of_two_handlers_chains_on_without_unstacking(bench: Bench) -
         + "handler irq5\nmovs r3, #5\nbx lr\n"
         + "handler irq6\nmov r4, sp\ndone\n"
     )
-    assert bench.register(3) == 5  # what the first handler left: nothing was restored in between
-    assert bench.register(4) == STACK_TOP - 32
-    assert bench.peek(STACK_TOP - 32 + 12) == 1
+    assert connection.register(3) == 5  # what the first handler left: nothing was restored in between
+    assert connection.register(4) == STACK_TOP - 32
+    assert connection.peek(STACK_TOP - 32 + 12) == 1
 
 
 @pytest.mark.parametrize(("exception", "faultmask"), [("nmi", 1), ("sv_call", 0)])
-def test_only_a_return_from_nmi_leaves_faultmask(bench: Bench, exception: str, faultmask: int) -> None:
+def test_only_a_return_from_nmi_leaves_faultmask(connection: Bench, exception: str, faultmask: int) -> None:
     trigger = "svc #0" if exception == "sv_call" else "ldr r0, =0xE000ED04\nmov r1, #0x80000000\nstr r1, [r0]\nnop"
-    bench.run(f"handler reset\n{trigger}\nmrs r4, faultmask\ndone\nhandler {exception}\ncpsid f\nbx lr")
-    assert bench.register(4) == faultmask
+    connection.run(f"handler reset\n{trigger}\nmrs r4, faultmask\ndone\nhandler {exception}\ncpsid f\nbx lr")
+    assert connection.register(4) == faultmask
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_only_a_return_from_nmi_leaves_faultmask(bench: Bench, exception: str, f
         (4, [1, 0x101, 2, 0x102]),  # three bits: 0x40 and 0x50 are in one group
     ],
 )
-def test_priority_grouping_decides_about_preemption(bench: Bench, group: int, order: list[int]) -> None:
-    bench.run(
+def test_priority_grouping_decides_about_preemption(connection: Bench, group: int, order: list[int]) -> None:
+    connection.run(
         START
         + f"ldr r0, =0xE000ED0C\nldr r1, =0x05FA0{group}00\nstr r1, [r0]\n"
         + _priority(1, 0x50)
@@ -239,7 +239,7 @@ def test_priority_grouping_decides_about_preemption(bench: Bench, group: int, or
         + _handler(1, _pend(2))
         + _handler(2)
     )
-    assert _log(bench) == order
+    assert _log(connection) == order
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_priority_grouping_decides_about_preemption(bench: Bench, group: int, or
         ("mov r0, #1\nmsr primask, r0", "mov r0, #0\nmsr primask, r0"),
     ],
 )
-def test_masks_hold_an_interrupt_back_until_they_are_lifted(bench: Bench, mask: str, unmask: str) -> None:
-    bench.run(
+def test_masks_hold_an_interrupt_back_until_they_are_lifted(connection: Bench, mask: str, unmask: str) -> None:
+    connection.run(
         START
         + _priority(4, 0x40)
         + _enable(4)
@@ -261,11 +261,11 @@ def test_masks_hold_an_interrupt_back_until_they_are_lifted(bench: Bench, mask: 
         + f"log 1\n{unmask}\nlog 2\ndone\n"
         + _handler(4)
     )
-    assert _log(bench) == [1, 4, 0x104, 2]
+    assert _log(connection) == [1, 4, 0x104, 2]
 
 
-def test_basepri_lets_more_urgent_ones_through(bench: Bench) -> None:
-    bench.run(
+def test_basepri_lets_more_urgent_ones_through(connection: Bench) -> None:
+    connection.run(
         START
         + _priority(4, 0x30)
         + _enable(4)
@@ -274,11 +274,11 @@ def test_basepri_lets_more_urgent_ones_through(bench: Bench) -> None:
         + "log 2\ndone\n"
         + _handler(4)
     )
-    assert _log(bench) == [4, 0x104, 2]
+    assert _log(connection) == [4, 0x104, 2]
 
 
-def test_pend_sv_and_software_trigger(bench: Bench) -> None:
-    bench.run(
+def test_pend_sv_and_software_trigger(connection: Bench) -> None:
+    connection.run(
         START
         + _enable(9)
         + "ldr r0, =0xE000ED04\nmov r1, #0x10000000\nstr r1, [r0]\nlog 1\n"
@@ -286,30 +286,30 @@ def test_pend_sv_and_software_trigger(bench: Bench) -> None:
         + "handler pend_sv\nmov r9, r11\nlog 14\nbx lr\n"
         + _handler(9)
     )
-    assert _log(bench) == [14, 1, 9, 0x109, 2]
+    assert _log(connection) == [14, 1, 9, 0x109, 2]
 
 
-def test_registers_of_the_interrupt_controller(bench: Bench) -> None:
-    bench.run(
+def test_registers_of_the_interrupt_controller(connection: Bench) -> None:
+    connection.run(
         START
         + _priority(33, 0xFF)
         + "ldr r0, =0xE000E204\nmovs r1, #2\nstr r1, [r0]\nldr r3, [r0]\n"
         + "ldr r0, =0xE000E104\nstr r1, [r0]\nb .\n"
         + "handler irq33\nldr r0, =0xE000E304\nldr r4, [r0]\nldr r0, =0xE000ED04\nldr r5, [r0]\ndone\n"
     )
-    assert bench.register(3) == 2  # pending before it was enabled
-    assert bench.register(4) == 2  # active in its handler
-    assert bench.register(5) == 1 << 11 | 16 + 33  # ICSR: nothing else is active
-    assert bench.peek(0xE000E204) == 0
-    assert bench.peek(0xE000E420) == 0xF000  # four bits of priority are implemented
-    bench.poke(0xE000E184, 2)
-    assert bench.peek(0xE000E104) == 0
+    assert connection.register(3) == 2  # pending before it was enabled
+    assert connection.register(4) == 2  # active in its handler
+    assert connection.register(5) == 1 << 11 | 16 + 33  # ICSR: nothing else is active
+    assert connection.peek(0xE000E204) == 0
+    assert connection.peek(0xE000E420) == 0xF000  # four bits of priority are implemented
+    connection.poke(0xE000E184, 2)
+    assert connection.peek(0xE000E104) == 0
 
 
-def test_an_interrupted_it_block_goes_on_where_it_was(bench: Bench) -> None:
+def test_an_interrupted_it_block_goes_on_where_it_was(connection: Bench) -> None:
     """SysTick at every possible place: whatever it interrupts, the sum is the same."""
     for reload in (11, 13, 17, 19):
-        bench.run(
+        connection.run(
             f"""
             handler reset
             ldr r0, =0xE000E010
@@ -335,12 +335,12 @@ def test_an_interrupted_it_block_goes_on_where_it_was(bench: Bench) -> None:
             bx lr
             """
         )
-        assert bench.register(3) == 500 * 5 + 500 * 10
-        assert bench.register(XPSR) & 0x1FF == 0
+        assert connection.register(3) == 500 * 5 + 500 * 10
+        assert connection.register(XPSR) & 0x1FF == 0
 
 
-def test_wfi_sleeps_until_an_interrupt_and_skips_the_time(bench: Bench) -> None:
-    bench.run(
+def test_wfi_sleeps_until_an_interrupt_and_skips_the_time(connection: Bench) -> None:
+    connection.run(
         START
         + """
         ldr r0, =0xE000E010
@@ -357,22 +357,24 @@ def test_wfi_sleeps_until_an_interrupt_and_skips_the_time(bench: Bench) -> None:
         bx lr
         """
     )
-    assert _log(bench) == [1, 15, 2]
-    assert bench.machine.instructions < 100
+    assert _log(connection) == [1, 15, 2]
+    assert connection.machine.instructions < 100
 
 
-def test_wfi_wakes_by_a_masked_interrupt_and_goes_on(bench: Bench) -> None:
-    bench.run(START + _enable(4) + "cpsid i\n" + _pend(4) + "wfi\nlog 1\ncpsie i\nlog 2\ndone\n" + _handler(4))
-    assert _log(bench) == [1, 4, 0x104, 2]
+def test_wfi_wakes_by_a_masked_interrupt_and_goes_on(connection: Bench) -> None:
+    connection.run(
+        START + _enable(4) + "cpsid i\n" + _pend(4) + "wfi\nlog 1\ncpsie i\nlog 2\ndone\n" + _handler(4)
+    )
+    assert _log(connection) == [1, 4, 0x104, 2]
 
 
-def test_wfe_takes_an_event_that_was_sent_before(bench: Bench) -> None:
-    bench.run(START + "sev\nwfe\nlog 1\ndone")
-    assert _log(bench) == [1]
+def test_wfe_takes_an_event_that_was_sent_before(connection: Bench) -> None:
+    connection.run(START + "sev\nwfe\nlog 1\ndone")
+    assert _log(connection) == [1]
 
 
-def test_sleep_on_exit(bench: Bench) -> None:
-    bench.load(
+def test_sleep_on_exit(connection: Bench) -> None:
+    connection.load(
         START
         + "ldr r0, =0xE000ED10\nmovs r1, #2\nstr r1, [r0]\n"
         + _enable(4)
@@ -380,13 +382,13 @@ def test_sleep_on_exit(bench: Bench) -> None:
         + "log 0xBAD\nb .\n"
         + _handler(4)
     )
-    bench.resume()
-    bench.wait_for(1 << 18)
-    bench.halt()
-    assert _log(bench) == [4, 0x104]
+    connection.resume()
+    connection.wait_for(1 << 18)
+    connection.halt()
+    assert _log(connection) == [4, 0x104]
 
 
-def test_svc_that_cannot_preempt_is_a_hard_fault(bench: Bench) -> None:
-    bench.run("handler reset\ncpsid i\nsvc #0\nb .\nhandler hard_fault\nmrs r4, ipsr\ndone")
-    assert bench.register(4) == 3
-    assert bench.peek(0xE000ED2C) == 1 << 30
+def test_svc_that_cannot_preempt_is_a_hard_fault(connection: Bench) -> None:
+    connection.run("handler reset\ncpsid i\nsvc #0\nb .\nhandler hard_fault\nmrs r4, ipsr\ndone")
+    assert connection.register(4) == 3
+    assert connection.peek(0xE000ED2C) == 1 << 30

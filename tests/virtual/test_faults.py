@@ -44,9 +44,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("instruction", "status", "address"), FAULTS)
 @pytest.mark.parametrize("enabled", [True, False])
-def test_fault(bench: Bench, instruction: str, status: int, address: int | None, enabled: bool) -> None:
+def test_fault(connection: Bench, instruction: str, status: int, address: int | None, enabled: bool) -> None:
     label = "" if "at:" in instruction else "at: "
-    bench.run(
+    connection.run(
         f"""
         handler reset
         ldr r0, =0xE000ED24
@@ -69,30 +69,32 @@ def test_fault(bench: Bench, instruction: str, status: int, address: int | None,
         """
     )
     own_exception = 5 if status & 0xFF00 else 6
-    assert bench.register(6) == (own_exception if enabled else 3)
-    assert bench.peek(CFSR) == status
-    assert bench.peek(HFSR) == (0 if enabled else FORCED)
-    frame = bench.register(13)
-    assert bench.peek(frame + 24) == bench.symbols["at"]  # the return address is the instruction that faulted
+    assert connection.register(6) == (own_exception if enabled else 3)
+    assert connection.peek(CFSR) == status
+    assert connection.peek(HFSR) == (0 if enabled else FORCED)
+    frame = connection.register(13)
+    assert (
+        connection.peek(frame + 24) == connection.symbols["at"]
+    )  # the return address is the instruction that faulted
     if address is not None:
-        assert bench.peek(BFAR) == address
+        assert connection.peek(BFAR) == address
     else:
         # What comes before the fault is done, what comes after is not, the instruction itself is not.
-        assert bench.register(5) == 0x55555555 + ("itt eq" in instruction)
+        assert connection.register(5) == 0x55555555 + ("itt eq" in instruction)
     if "[r4], #4" in instruction:
-        assert bench.register(4) in (0x60000000, 0x20000001)  # no write-back
+        assert connection.register(4) in (0x60000000, 0x20000001)  # no write-back
 
 
-def test_an_unaligned_store_that_traps_writes_nothing(bench: Bench) -> None:
-    bench.run(
+def test_an_unaligned_store_that_traps_writes_nothing(connection: Bench) -> None:
+    connection.run(
         f"handler reset\n{TRAPS}\nldr r4, =result+1\nldr r1, =0x12345678\nstr r1, [r4]\nb ."
         "\nhandler hard_fault\ndone"
     )
-    assert bench.words("result", 2) == [0, 0]
+    assert connection.words("result", 2) == [0, 0]
 
 
-def test_unaligned_and_division_by_zero_pass_without_their_traps(bench: Bench) -> None:
-    bench.run(
+def test_unaligned_and_division_by_zero_pass_without_their_traps(connection: Bench) -> None:
+    connection.run(
         """
         handler reset
         ldr r0, =result
@@ -105,10 +107,10 @@ def test_unaligned_and_division_by_zero_pass_without_their_traps(bench: Bench) -
         done
         """
     )
-    assert bench.register(2) == 0x44332211
-    assert bench.register(3) == 0x4433
-    assert bench.register(4) == 0
-    assert bench.peek(CFSR) == 0
+    assert connection.register(2) == 0x44332211
+    assert connection.register(3) == 0x4433
+    assert connection.register(4) == 0
+    assert connection.peek(CFSR) == 0
 
 
 @pytest.mark.parametrize(
@@ -122,23 +124,23 @@ def test_unaligned_and_division_by_zero_pass_without_their_traps(bench: Bench) -
         (0xFFFFFFF9, IACCVIOL),  # not EXC_RETURN outside a handler
     ],
 )
-def test_a_jump_to_where_no_code_can_be(bench: Bench, target: int, status: int) -> None:
-    bench.run(f"handler reset\nldr r0, ={target:#x}\nbx r0\n.space 512\nhandler hard_fault\ndone")
-    assert bench.peek(CFSR) == status
-    assert bench.peek(HFSR) == FORCED
-    assert bench.peek(bench.register(13) + 24) == target & ~1
+def test_a_jump_to_where_no_code_can_be(connection: Bench, target: int, status: int) -> None:
+    connection.run(f"handler reset\nldr r0, ={target:#x}\nbx r0\n.space 512\nhandler hard_fault\ndone")
+    assert connection.peek(CFSR) == status
+    assert connection.peek(HFSR) == FORCED
+    assert connection.peek(connection.register(13) + 24) == target & ~1
 
 
-def test_bkpt_without_a_debugger_is_a_hard_fault(bench: Bench) -> None:
-    bench.load("handler reset\nat: bkpt #1\nb .\nhandler hard_fault\nldr r0, =result\nstr sp, [r0]\n1: b 1b")
-    bench.poke(0xE000EDF0, 0xA05F0000)  # C_DEBUGEN off: runs
-    bench.wait_until(lambda: bench.words("result", 1)[0])
-    assert bench.peek(HFSR) == DEBUGEVT
-    assert bench.peek(bench.words("result", 1)[0] + 24) == bench.symbols["at"]
+def test_bkpt_without_a_debugger_is_a_hard_fault(connection: Bench) -> None:
+    connection.load("handler reset\nat: bkpt #1\nb .\nhandler hard_fault\nldr r0, =result\nstr sp, [r0]\n1: b 1b")
+    connection.poke(0xE000EDF0, 0xA05F0000)  # C_DEBUGEN off: runs
+    connection.wait_until(lambda: connection.words("result", 1)[0])
+    assert connection.peek(HFSR) == DEBUGEVT
+    assert connection.peek(connection.words("result", 1)[0] + 24) == connection.symbols["at"]
 
 
-def test_a_stack_that_leaves_memory(bench: Bench) -> None:
-    bench.run(
+def test_a_stack_that_leaves_memory(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r0, ={SHCSR:#x}
@@ -155,13 +157,13 @@ def test_a_stack_that_leaves_memory(bench: Bench) -> None:
         done
         """
     )
-    assert bench.peek(CFSR) == PRECISERR | BFARVALID | STKERR
-    assert bench.peek(BFAR) == 0x1FFFFFF8
+    assert connection.peek(CFSR) == PRECISERR | BFARVALID | STKERR
+    assert connection.peek(BFAR) == 0x1FFFFFF8
 
 
-def test_a_vector_that_cannot_be_read(bench: Bench) -> None:
+def test_a_vector_that_cannot_be_read(connection: Bench) -> None:
     # HardFault's own vector lies in the table too: this one only reaches beyond memory from SVCall on.
-    bench.run(
+    connection.run(
         """
         handler reset
         ldr r0, =0x2004FFC0
@@ -192,12 +194,12 @@ def test_a_vector_that_cannot_be_read(bench: Bench) -> None:
         table_end:
         """
     )
-    assert bench.peek(HFSR) & VECTTBL
+    assert connection.peek(HFSR) & VECTTBL
 
 
 @pytest.mark.parametrize("where", ["hard_fault", "nmi"])
-def test_a_fault_in_hard_fault_or_nmi_locks_up(bench: Bench, where: str) -> None:
-    bench.load(
+def test_a_fault_in_hard_fault_or_nmi_locks_up(connection: Bench, where: str) -> None:
+    connection.load(
         """
         handler reset
         ldr r0, =0xE000ED04
@@ -214,39 +216,39 @@ def test_a_fault_in_hard_fault_or_nmi_locks_up(bench: Bench, where: str) -> None
         udf #0
         """
     )
-    bench.poke(bench.symbols["result"], 1 if where == "nmi" else 0)
-    bench.resume()
-    bench.wait_for(S_LOCKUP)
-    executed = bench.machine.instructions
-    assert bench.machine.instructions == executed
-    bench.halt()
-    assert bench.pc == 0xFFFFFFFE
-    assert bench.register(XPSR) & 0x1FF == (2 if where == "nmi" else 3)
+    connection.poke(connection.symbols["result"], 1 if where == "nmi" else 0)
+    connection.resume()
+    connection.wait_for(S_LOCKUP)
+    executed = connection.machine.instructions
+    assert connection.machine.instructions == executed
+    connection.halt()
+    assert connection.pc == 0xFFFFFFFE
+    assert connection.register(XPSR) & 0x1FF == (2 if where == "nmi" else 3)
 
 
-def test_a_reset_ends_lock_up(bench: Bench) -> None:
-    bench.load("handler reset\nudf #0\nhandler hard_fault\nudf #0")
-    bench.resume()
-    bench.wait_for(S_LOCKUP)
-    bench.machine.hold_reset()
-    bench.machine.release_reset()
-    assert bench.pc == bench.symbols["reset"]
+def test_a_reset_ends_lock_up(connection: Bench) -> None:
+    connection.load("handler reset\nudf #0\nhandler hard_fault\nudf #0")
+    connection.resume()
+    connection.wait_for(S_LOCKUP)
+    connection.machine.hold_reset()
+    connection.machine.release_reset()
+    assert connection.pc == connection.symbols["reset"]
 
 
 @pytest.mark.parametrize(
     ("exc_return", "status"),
     [("0xFFFFFFF1", INVPC), ("0xFFFFFFF5", INVPC), ("0xFFFFFF09", INVPC)],
 )
-def test_an_illegal_return(bench: Bench, exc_return: str, status: int) -> None:
-    bench.run(
+def test_an_illegal_return(connection: Bench, exc_return: str, status: int) -> None:
+    connection.run(
         f"handler reset\nsvc #0\nb .\nhandler sv_call\nldr r0, ={exc_return}\nbx r0\nhandler hard_fault\ndone"
     )
-    assert bench.peek(CFSR) == status
-    assert bench.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
+    assert connection.peek(CFSR) == status
+    assert connection.register(14) == int(exc_return, 0)  # the fault chains on: no second frame
 
 
-def test_a_return_to_thread_mode_from_a_nested_handler(bench: Bench) -> None:
-    bench.run(
+def test_a_return_to_thread_mode_from_a_nested_handler(connection: Bench) -> None:
+    connection.run(
         """
         handler reset
         ldr r0, =0xE000ED1C
@@ -267,20 +269,20 @@ def test_a_return_to_thread_mode_from_a_nested_handler(bench: Bench) -> None:
         done
         """
     )
-    assert bench.peek(CFSR) == INVPC
+    assert connection.peek(CFSR) == INVPC
 
 
-def test_fault_status_is_cleared_by_writing_ones_to_it(bench: Bench) -> None:
-    bench.run("handler reset\nldr r0, =0x60000000\nldr r1, [r0]\nb .\nhandler hard_fault\ndone")
-    bench.machine.write(CFSR + 1, b"\x80")
-    assert bench.peek(CFSR) == PRECISERR
-    bench.poke(CFSR, PRECISERR)
-    bench.poke(HFSR, FORCED)
-    assert bench.peek(CFSR) == bench.peek(HFSR) == 0
+def test_fault_status_is_cleared_by_writing_ones_to_it(connection: Bench) -> None:
+    connection.run("handler reset\nldr r0, =0x60000000\nldr r1, [r0]\nb .\nhandler hard_fault\ndone")
+    connection.machine.write(CFSR + 1, b"\x80")
+    assert connection.peek(CFSR) == PRECISERR
+    connection.poke(CFSR, PRECISERR)
+    connection.poke(HFSR, FORCED)
+    assert connection.peek(CFSR) == connection.peek(HFSR) == 0
 
 
-def test_unprivileged_code_cannot_touch_the_system(bench: Bench) -> None:
-    bench.run(
+def test_unprivileged_code_cannot_touch_the_system(connection: Bench) -> None:
+    connection.run(
         """
         handler reset
         movs r0, #1
@@ -295,7 +297,7 @@ def test_unprivileged_code_cannot_touch_the_system(bench: Bench) -> None:
         done
         """
     )
-    assert bench.peek(CFSR) == PRECISERR | BFARVALID
-    assert bench.peek(BFAR) == 0xE000ED08
-    assert bench.peek(bench.register(13) + 24) == bench.symbols["at"]
-    assert bench.register(3) == 1
+    assert connection.peek(CFSR) == PRECISERR | BFARVALID
+    assert connection.peek(BFAR) == 0xE000ED08
+    assert connection.peek(connection.register(13) + 24) == connection.symbols["at"]
+    assert connection.register(3) == 1

@@ -22,32 +22,32 @@ SECTORS = [32, 32, 32, 32, 128, 256, 256, 256]
 
 
 @pytest.fixture
-def flash(bench: Bench) -> Bench:
+def flash(connection: Bench) -> Bench:
     """A board whose core stands still, with an erased flash."""
-    bench.load("handler reset\ndone")
-    bench.machine.hold_reset()
-    _unlock(bench)
-    _erase(bench, MER)
-    return bench
+    connection.load("handler reset\ndone")
+    connection.machine.hold_reset()
+    _unlock(connection)
+    _erase(connection, MER)
+    return connection
 
 
-def _unlock(bench: Bench) -> None:
-    bench.poke(KEYR, 0x45670123)
-    bench.poke(KEYR, 0xCDEF89AB)
+def _unlock(connection: Bench) -> None:
+    connection.poke(KEYR, 0x45670123)
+    connection.poke(KEYR, 0xCDEF89AB)
 
 
-def _erase(bench: Bench, what: int) -> None:
-    bench.poke(CR, what | STRT)
-    bench.poke(CR, 0)
-    bench.peek(SR)
+def _erase(connection: Bench, what: int) -> None:
+    connection.poke(CR, what | STRT)
+    connection.poke(CR, 0)
+    connection.peek(SR)
 
 
-def _errors(bench: Bench) -> int:
+def _errors(connection: Bench) -> int:
     """Return the error flags and clear them."""
-    bench.peek(SR)  # sees BSY
-    flags = bench.peek(SR)
+    connection.peek(SR)  # sees BSY
+    flags = connection.peek(SR)
     assert not flags & BSY
-    bench.poke(SR, flags)
+    connection.poke(SR, flags)
     return flags
 
 
@@ -176,9 +176,9 @@ def test_any_writes_leave_the_and_of_what_was_written(flash: Bench, writes: list
     assert [flash.peek(FLASH + 4 * word) for word in range(16)] == expected
 
 
-def test_the_core_programs_flash_and_runs_what_it_wrote(bench: Bench) -> None:
+def test_the_core_programs_flash_and_runs_what_it_wrote(connection: Bench) -> None:
     """Code in a sector of its own is run, replaced and run again, through both buses."""
-    bench.run(
+    connection.run(
         f"""
         .macro program value
         ldr r0, =\\value
@@ -220,11 +220,11 @@ def test_the_core_programs_flash_and_runs_what_it_wrote(bench: Bench) -> None:
         done
         """
     )
-    assert [bench.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
+    assert [connection.register(number) for number in (6, 7, 8, 9)] == [1, 1, 2, 2]
 
 
-def test_a_store_of_the_core_keeps_to_the_rules_too(bench: Bench) -> None:
-    bench.run(
+def test_a_store_of_the_core_keeps_to_the_rules_too(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r4, =0x40023C00
@@ -240,13 +240,13 @@ def test_a_store_of_the_core_keeps_to_the_rules_too(bench: Bench) -> None:
         done
         """
     )
-    assert bench.register(5) == ERSERR
-    assert bench.register(6) == bench.register(7) == 0xFFFFFFFF
-    assert bench.machine.read(FLASH + 0x8000, 16) == b"\xff" * 16
+    assert connection.register(5) == ERSERR
+    assert connection.register(6) == connection.register(7) == 0xFFFFFFFF
+    assert connection.machine.read(FLASH + 0x8000, 16) == b"\xff" * 16
 
 
-def test_flash_interrupt(bench: Bench) -> None:
-    bench.run(
+def test_flash_interrupt(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r4, =0x40023C00
@@ -269,8 +269,8 @@ def test_flash_interrupt(bench: Bench) -> None:
         done
         """
     )
-    assert bench.register(6) == 20
-    assert bench.peek(0xE000E200) == 0
+    assert connection.register(6) == 20
+    assert connection.peek(0xE000E200) == 0
 
 
 @pytest.fixture

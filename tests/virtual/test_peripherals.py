@@ -12,9 +12,9 @@ ORE, IDLE, RXNE, TC, TXE = 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7
 LOOP = "1: subs r2, #1\nbne 1b\n"  # two instructions a round
 
 
-def _systick(bench: Bench, reload: int, rounds: int, control: int = 7) -> int:
+def _systick(connection: Bench, reload: int, rounds: int, control: int = 7) -> int:
     """Return how many SysTick interrupts a loop of 2 * rounds instructions sees."""
-    bench.run(
+    connection.run(
         f"""
         handler reset
         movs r7, #0
@@ -35,24 +35,24 @@ def _systick(bench: Bench, reload: int, rounds: int, control: int = 7) -> int:
         bx lr
         """
     )
-    return bench.register(7)
+    return connection.register(7)
 
 
 @pytest.mark.parametrize("reload", [99, 999, 0xFFFF])
-def test_systick_comes_every_reload_plus_one_instructions(bench: Bench, reload: int) -> None:
+def test_systick_comes_every_reload_plus_one_instructions(connection: Bench, reload: int) -> None:
     instructions = 2 * 100_000
-    interrupts = _systick(bench, reload, 100_000)
+    interrupts = _systick(connection, reload, 100_000)
     # The handler's two instructions take their ticks too.
     assert interrupts == (instructions + 2 * interrupts) // (reload + 1)
 
 
-def test_systick_by_its_external_clock_is_eight_times_slower(bench: Bench) -> None:
-    interrupts = _systick(bench, 99, 100_000, control=3)
+def test_systick_by_its_external_clock_is_eight_times_slower(connection: Bench) -> None:
+    interrupts = _systick(connection, 99, 100_000, control=3)
     assert interrupts == (200_000 + 2 * interrupts) // 800
 
 
-def test_systick_counts_down_reloads_and_flags(bench: Bench) -> None:
-    bench.run(
+def test_systick_counts_down_reloads_and_flags(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         ldr r0, ={SYSTICK:#x}
@@ -74,12 +74,12 @@ def test_systick_counts_down_reloads_and_flags(bench: Bench) -> None:
         done
         """
     )
-    assert [bench.register(number) for number in (12, 2, 3, 4, 6, 7, 10)] == [0, 5, 4, 3, 1, 0, 3]
-    assert [bench.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
+    assert [connection.register(number) for number in (12, 2, 3, 4, 6, 7, 10)] == [0, 5, 4, 3, 1, 0, 3]
+    assert [connection.register(number) for number in (5, 8, 9)] == [5, 5 | 1 << 16, 5]
 
 
-def test_systick_waits_while_a_debugger_holds_the_core(bench: Bench) -> None:
-    bench.load(
+def test_systick_waits_while_a_debugger_holds_the_core(connection: Bench) -> None:
+    connection.load(
         f"""
         handler reset
         ldr r0, ={SYSTICK:#x}
@@ -92,11 +92,11 @@ def test_systick_waits_while_a_debugger_holds_the_core(bench: Bench) -> None:
         """
     )
     for _ in range(5):
-        bench.step()
-    before = bench.peek(SYSTICK + 8)
-    assert bench.peek(SYSTICK + 8) == before
-    bench.step()
-    assert bench.peek(SYSTICK + 8) == before - 1 or before == 0
+        connection.step()
+    before = connection.peek(SYSTICK + 8)
+    assert connection.peek(SYSTICK + 8) == before
+    connection.step()
+    assert connection.peek(SYSTICK + 8) == before - 1 or before == 0
 
 
 TIM2_START = f"""
@@ -109,8 +109,8 @@ TIM2_START = f"""
 """
 
 
-def test_tim2_interrupts_at_its_rate(bench: Bench) -> None:
-    bench.run(
+def test_tim2_interrupts_at_its_rate(connection: Bench) -> None:
+    connection.run(
         f"""
         {TIM2_START}
         movs r1, #9
@@ -136,12 +136,12 @@ def test_tim2_interrupts_at_its_rate(bench: Bench) -> None:
         bx lr
         """
     )
-    interrupts = bench.register(7)
+    interrupts = connection.register(7)
     assert interrupts == (200_000 + 4 * interrupts) // 1000
 
 
-def test_tim2_counts_32_bits_and_flags_without_interrupting(bench: Bench) -> None:
-    bench.run(
+def test_tim2_counts_32_bits_and_flags_without_interrupting(connection: Bench) -> None:
+    connection.run(
         f"""
         {TIM2_START}
         ldr r1, =0xFFFFFFFD
@@ -156,11 +156,11 @@ def test_tim2_counts_32_bits_and_flags_without_interrupting(bench: Bench) -> Non
         done
         """
     )
-    assert [bench.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF]
+    assert [connection.register(number) for number in (2, 3, 4, 5)] == [0xFFFFFFFE, 0, 1, UIF]
 
 
-def test_tim2_in_one_pulse_mode_stops_by_itself(bench: Bench) -> None:
-    bench.run(
+def test_tim2_in_one_pulse_mode_stops_by_itself(connection: Bench) -> None:
+    connection.run(
         f"""
         {TIM2_START}
         movs r1, #9
@@ -175,11 +175,11 @@ def test_tim2_in_one_pulse_mode_stops_by_itself(bench: Bench) -> None:
         done
         """
     )
-    assert [bench.register(number) for number in (3, 4, 5)] == [8, 0, UIF]
+    assert [connection.register(number) for number in (3, 4, 5)] == [8, 0, UIF]
 
 
-def test_tim2_preloads_arr_if_asked(bench: Bench) -> None:
-    bench.run(
+def test_tim2_preloads_arr_if_asked(connection: Bench) -> None:
+    connection.run(
         f"""
         {TIM2_START}
         movs r1, #99
@@ -199,8 +199,8 @@ def test_tim2_preloads_arr_if_asked(bench: Bench) -> None:
         done
         """
     )
-    assert bench.register(3) > 9
-    assert bench.register(4) <= 9
+    assert connection.register(3) > 9
+    assert connection.register(4) <= 9
 
 
 UART = f"""
@@ -210,8 +210,8 @@ UART = f"""
 """
 
 
-def test_usart_sends_and_times_its_flags(bench: Bench) -> None:
-    bench.run(
+def test_usart_sends_and_times_its_flags(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         {UART}
@@ -232,19 +232,19 @@ def test_usart_sends_and_times_its_flags(bench: Bench) -> None:
         done
         """
     )
-    assert bytes(bench.output) == b"Hi"
-    flags = [bench.register(number) & (TC | TXE) for number in (2, 3, 4, 5)]
+    assert bytes(connection.output) == b"Hi"
+    flags = [connection.register(number) & (TC | TXE) for number in (2, 3, 4, 5)]
     assert flags == [TC | TXE, TXE, 0, TC | TXE]
-    assert 190 <= 4 * bench.register(6) <= 204
+    assert 190 <= 4 * connection.register(6) <= 204
 
 
-def test_usart_sends_nothing_while_it_is_off(bench: Bench) -> None:
-    bench.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
-    assert bytes(bench.output) == b""
+def test_usart_sends_nothing_while_it_is_off(connection: Bench) -> None:
+    connection.run(f"handler reset\n{UART}\nmovs r1, #'x'\nstr r1, [r0, #0x28]\ndone")
+    assert bytes(connection.output) == b""
 
 
-def test_usart_sends_by_interrupt(bench: Bench) -> None:
-    bench.run(
+def test_usart_sends_by_interrupt(connection: Bench) -> None:
+    connection.run(
         f"""
         handler reset
         {UART}
@@ -271,7 +271,7 @@ def test_usart_sends_by_interrupt(bench: Bench) -> None:
         .balign 2
         """
     )
-    assert bytes(bench.output) == b"interrupts"
+    assert bytes(connection.output) == b"interrupts"
 
 
 ECHO = f"""
@@ -292,30 +292,30 @@ ECHO = f"""
 """
 
 
-def test_usart_receives_by_interrupt(bench: Bench) -> None:
-    bench.load(ECHO)
-    bench.resume()
-    bench.machine.console_input(b"anybody there?")
-    bench.wait_until(lambda: len(bench.output) == 14)
-    assert bytes(bench.output) == b"anybody there?"
+def test_usart_receives_by_interrupt(connection: Bench) -> None:
+    connection.load(ECHO)
+    connection.resume()
+    connection.machine.console_input(b"anybody there?")
+    connection.wait_until(lambda: len(connection.output) == 14)
+    assert bytes(connection.output) == b"anybody there?"
 
 
-def test_usart_loses_what_is_not_read_in_time(bench: Bench) -> None:
-    bench.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+def test_usart_loses_what_is_not_read_in_time(connection: Bench) -> None:
+    connection.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
     for _ in range(12):
-        bench.step()
-    bench.machine.console_input(b"ab")
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.peek(USART3 + 0x1C) & (ORE | RXNE) == ORE | RXNE
-    assert bench.peek(USART3 + 0x24) == ord("a")
-    bench.poke(USART3 + 0x20, ORE)
-    assert bench.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
+        connection.step()
+    connection.machine.console_input(b"ab")
+    connection.resume()
+    connection.wait_for_halt()
+    assert connection.peek(USART3 + 0x1C) & (ORE | RXNE) == ORE | RXNE
+    assert connection.peek(USART3 + 0x24) == ord("a")
+    connection.poke(USART3 + 0x20, ORE)
+    assert connection.peek(USART3 + 0x1C) & (ORE | RXNE) == 0
 
 
-def test_usart_tells_an_idle_line_a_character_after_the_last(bench: Bench) -> None:
+def test_usart_tells_an_idle_line_a_character_after_the_last(connection: Bench) -> None:
     # r4 counts rounds of six instructions from the first character's end to IDLE.
-    bench.load(
+    connection.load(
         f"""
         handler reset
         {UART}
@@ -342,40 +342,40 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(bench: Bench) -> No
         done
         """
     )
-    while not bench.peek(USART3) & 1:
-        bench.step()
-    bench.machine.console_input(b"abc")
-    bench.resume()
-    bench.wait_for_halt()
-    assert not bench.register(6) & IDLE
-    assert 300 - 12 <= 6 * bench.register(4) <= 300 + 12  # two more characters, and the time of one
-    assert [bench.register(number) & IDLE for number in (3, 5)] == [0, 0]
+    while not connection.peek(USART3) & 1:
+        connection.step()
+    connection.machine.console_input(b"abc")
+    connection.resume()
+    connection.wait_for_halt()
+    assert not connection.register(6) & IDLE
+    assert 300 - 12 <= 6 * connection.register(4) <= 300 + 12  # two more characters, and the time of one
+    assert [connection.register(number) & IDLE for number in (3, 5)] == [0, 0]
 
 
-def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(bench: Bench) -> None:
-    bench.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
-    while not bench.peek(USART3) & 1:
-        bench.step()
+def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(connection: Bench) -> None:
+    connection.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
+    while not connection.peek(USART3) & 1:
+        connection.step()
     for byte in b"ab":
-        bench.machine.console_input(bytes([byte]))
-        while not bench.peek(USART3 + 0x1C) & RXNE:
-            bench.step()
-            assert not bench.peek(USART3 + 0x1C) & IDLE
-        assert bench.peek(USART3 + 0x24) == byte
+        connection.machine.console_input(bytes([byte]))
+        while not connection.peek(USART3 + 0x1C) & RXNE:
+            connection.step()
+            assert not connection.peek(USART3 + 0x1C) & IDLE
+        assert connection.peek(USART3 + 0x24) == byte
         for _ in range(50):
-            bench.step()
+            connection.step()
     for _ in range(60):
-        bench.step()
-    assert bench.peek(USART3 + 0x1C) & IDLE
+        connection.step()
+    assert connection.peek(USART3 + 0x1C) & IDLE
 
 
 @pytest.mark.parametrize(
     ("enables", "typed", "flag"), [("#0x15", b"a", IDLE), ("#0x05", b"ab", ORE)], ids=["IDLEIE", "EIE"]
 )
 def test_usart_interrupts_for_an_idle_line_and_for_an_error(
-    bench: Bench, enables: str, typed: bytes, flag: int
+    connection: Bench, enables: str, typed: bytes, flag: int
 ) -> None:
-    bench.load(
+    connection.load(
         f"""
         handler reset
         {UART}
@@ -398,30 +398,30 @@ def test_usart_interrupts_for_an_idle_line_and_for_an_error(
         bx lr
         """
     )
-    while not bench.peek(USART3) & 1:
-        bench.step()
-    bench.machine.console_input(typed)
-    bench.resume()
-    bench.wait_for_halt()
-    assert bench.register(4) & (ORE | IDLE) == flag
-    assert not bench.peek(USART3 + 0x1C) & flag
+    while not connection.peek(USART3) & 1:
+        connection.step()
+    connection.machine.console_input(typed)
+    connection.resume()
+    connection.wait_for_halt()
+    assert connection.register(4) & (ORE | IDLE) == flag
+    assert not connection.peek(USART3 + 0x1C) & flag
 
 
-def test_clocks_are_ready_when_they_are_on(bench: Bench) -> None:
+def test_clocks_are_ready_when_they_are_on(connection: Bench) -> None:
     rcc, pwr = 0x40023800, 0x40007000
-    assert bench.peek(rcc) == 0x83
-    bench.poke(rcc, 0x01010083)
-    assert bench.peek(rcc) == 0x03030083
-    bench.poke(rcc + 8, 2)
-    assert bench.peek(rcc + 8) == 0xA
-    bench.poke(pwr, 0x3C000)
-    assert bench.peek(pwr + 4) & 0x34000 == 0x34000
-    bench.poke(rcc, 0x83)
-    assert bench.peek(rcc) == 0x83
+    assert connection.peek(rcc) == 0x83
+    connection.poke(rcc, 0x01010083)
+    assert connection.peek(rcc) == 0x03030083
+    connection.poke(rcc + 8, 2)
+    assert connection.peek(rcc + 8) == 0xA
+    connection.poke(pwr, 0x3C000)
+    assert connection.peek(pwr + 4) & 0x34000 == 0x34000
+    connection.poke(rcc, 0x83)
+    assert connection.peek(rcc) == 0x83
 
 
-def test_gpio_outputs_are_set_and_cleared_by_bsrr(bench: Bench) -> None:
+def test_gpio_outputs_are_set_and_cleared_by_bsrr(connection: Bench) -> None:
     port = 0x40020C00
-    bench.poke(port + 0x18, 0x0000_00F0)
-    bench.poke(port + 0x18, 0x0030_0001)
-    assert bench.peek(port + 0x14) == bench.peek(port + 0x10) == 0xC1
+    connection.poke(port + 0x18, 0x0000_00F0)
+    connection.poke(port + 0x18, 0x0030_0001)
+    assert connection.peek(port + 0x14) == connection.peek(port + 0x10) == 0xC1

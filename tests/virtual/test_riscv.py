@@ -92,31 +92,31 @@ def _address(text: str) -> int:
 def test_a_trigger_stops_before_what_reads_or_writes_an_address(
     isa: str, text: str, access: int, tmp_path: Path
 ) -> None:
-    bench = Bench(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
-    bench.hart.ebreak_halts = True
-    bench.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
+    connection = Bench(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
+    connection.hart.ebreak_halts = True
+    connection.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
     for wanted in (LOAD, STORE):
-        bench.core.pc = _CODE
-        bench.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
-        bench.core.set_triggers([(_address(text), wanted)])
-        bench.run()
-        stopped = bench.hart.cause == TRIGGER and bench.core.pc == _CODE + 4
+        connection.core.pc = _CODE
+        connection.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
+        connection.core.set_triggers([(_address(text), wanted)])
+        connection.run()
+        stopped = connection.hart.cause == TRIGGER and connection.core.pc == _CODE + 4
         assert stopped == bool(wanted & access)
 
 
 @pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
 def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: Path) -> None:
     """Causes: Volume II, table 3.6. Nothing of an instruction that traps is counted."""
-    bench = Bench(
+    connection = Bench(
         tmp_path,
         isa,
         f"la t0, handler\n csrw mtvec, t0\n li s0, {_NOWHERE:#x}\n 1: j 1f\n .balign 4\n"
         "handler: csrr a0, mcause\n csrr a1, mtval\n csrr t1, mepc\n ebreak\n"
         "1: .globl here\n sw t0, 12(s0)",
     )
-    bench.hart.ebreak_halts = True
-    bench.run()
-    assert (bench.get("a0"), bench.get("a1")) == (7, _NOWHERE + 12)
+    connection.hart.ebreak_halts = True
+    connection.run()
+    assert (connection.get("a0"), connection.get("a1")) == (7, _NOWHERE + 12)
     for instruction, cause, value in (
         (0x00042503, 5, _NOWHERE),  # lw a0, 0(s0)
         (0x00040067, 1, _NOWHERE),  # jr s0
@@ -124,30 +124,30 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
         (0x00000073, 11, 0),  # ecall
     ):
         place = _DATA + 0x100
-        bench.bus.write(place, instruction.to_bytes(4, "little"))
-        bench.core.pc = place
-        bench.set(s0=_NOWHERE)
-        before = bench.core.state.count
-        bench.run()
-        assert (bench.get("a0"), bench.get("a1")) == (cause, value)
-        assert bench.get("t1") == (_NOWHERE if cause == 1 else place)
+        connection.bus.write(place, instruction.to_bytes(4, "little"))
+        connection.core.pc = place
+        connection.set(s0=_NOWHERE)
+        before = connection.core.state.count
+        connection.run()
+        assert (connection.get("a0"), connection.get("a1")) == (cause, value)
+        assert connection.get("t1") == (_NOWHERE if cause == 1 else place)
         retired = 1 if cause == 1 else 0
-        assert bench.core.state.count - before == retired + 3
+        assert connection.core.state.count - before == retired + 3
 
 
 def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> None:
     """A locked entry forbids its range in machine mode too (Volume II, 3.7.1)."""
-    bench = Bench(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
-    bench.hart.ebreak_halts = True
+    connection = Bench(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
+    connection.hart.ebreak_halts = True
     for number, value in ((0x3B0, _DATA >> 2), (0x3B1, _DATA + 0x1000 >> 2), (0x3A0, 0x8800), (0x305, _CODE + 4)):
-        assert bench.core.write_csr(number, value)
-    bench.set(sp=_DATA + 0xF00)
-    bench.run()
-    assert (bench.core.read_csr(0x342), bench.core.read_csr(0x343)) == (7, _DATA + 0xFFC)
-    bench.core.pc = _CODE
-    bench.set(sp=_DATA + 0xF04)
-    bench.run()
-    assert bench.core.pc == _CODE + 2
+        assert connection.core.write_csr(number, value)
+    connection.set(sp=_DATA + 0xF00)
+    connection.run()
+    assert (connection.core.read_csr(0x342), connection.core.read_csr(0x343)) == (7, _DATA + 0xFFC)
+    connection.core.pc = _CODE
+    connection.set(sp=_DATA + 0xF04)
+    connection.run()
+    assert connection.core.pc == _CODE + 2
 
 
 @pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
@@ -168,38 +168,38 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
 
 
 def test_a_trigger_stops_before_an_instruction_and_code_may_change(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
-    bench.hart.ebreak_halts = True
-    bench.core.set_triggers([(_CODE + 4, EXECUTE)])
-    bench.run()
-    assert (bench.core.pc, bench.get("a0")) == (_CODE + 4, 1)
-    bench.core.set_triggers([])
-    bench.run()
-    assert bench.get("a0") == 2
-    bench.bus.write(_CODE + 4, (0x00300513).to_bytes(4, "little"))  # li a0, 3
-    bench.core.pc = _CODE
-    bench.run()
-    assert bench.get("a0") == 3
+    connection = Bench(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
+    connection.hart.ebreak_halts = True
+    connection.core.set_triggers([(_CODE + 4, EXECUTE)])
+    connection.run()
+    assert (connection.core.pc, connection.get("a0")) == (_CODE + 4, 1)
+    connection.core.set_triggers([])
+    connection.run()
+    assert connection.get("a0") == 2
+    connection.bus.write(_CODE + 4, (0x00300513).to_bytes(4, "little"))  # li a0, 3
+    connection.core.pc = _CODE
+    connection.run()
+    assert connection.get("a0") == 3
 
 
 def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> None:
     """As the TL16C550C's FIFO, whatever the program takes for it: here it looks for a byte, over and over."""
-    bench = Bench(
+    connection = Bench(
         tmp_path,
         "rv32imafc",
         f"li s0, {_UART:#x}\n li a1, {_DATA:#x}\n 1: lbu t0, 5(s0)\n andi t0, t0, 1\n beqz t0, 1b\n"
         "lbu t0, 0(s0)\n sb t0, 0(a1)\n addi a1, a1, 1\n j 1b",
     )
     levels: list[bool] = []
-    uart = Uart16550(bench.hart, lambda data: None, levels.append)
-    bench.bus.add(_UART, uart)
-    bench.core.map_device(_UART, uart)
-    bench.hart.sources.append(uart.input)
+    uart = Uart16550(connection.hart, lambda data: None, levels.append)
+    connection.bus.add(_UART, uart)
+    connection.core.map_device(_UART, uart)
+    connection.hart.sources.append(uart.input)
     sent = bytes(range(1, 101))
     uart.input.receive(sent)
-    bench.run()
-    taken = bench.get("a1") - _DATA
+    connection.run()
+    taken = connection.get("a1") - _DATA
     assert 0 < taken <= 16
     for _ in range(1000):
-        bench.run()
-    assert bench.bus.read(_DATA, 101) == sent + b"\0"
+        connection.run()
+    assert connection.bus.read(_DATA, 101) == sent + b"\0"

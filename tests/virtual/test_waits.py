@@ -20,10 +20,10 @@ def _a_round(folder: Path, body: str, waits: bool) -> float:
     counts = []
     for number, rounds in enumerate(_ROUNDS):
         (folder / str(number)).mkdir()
-        with Bench(folder / str(number), waits=waits) as bench:
+        with Bench(folder / str(number), waits=waits) as connection:
             program = f"movs r1, #{rounds}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone"
-            bench.run(f"handler reset\n{CYCCNT_ON}\nldr r2, =0x08000000\n{program}")
-            counts.append(bench.register(6) - bench.register(7))
+            connection.run(f"handler reset\n{CYCCNT_ON}\nldr r2, =0x08000000\n{program}")
+            counts.append(connection.register(6) - connection.register(7))
     return (counts[1] - counts[0]) / (_ROUNDS[1] - _ROUNDS[0])
 
 

@@ -20,12 +20,12 @@ from models.digits import quantize
 from models.tflite_reference import tflite_micro
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.bench import Asked, choose
 from utvm.boards.accelerators import fitted
 from utvm.compiler import Library, from_tflite, load
+from utvm.drivers import DriverOptions, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
-from utvm.session.opening import open_session
+from utvm.session.open_session import open_session
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
 
@@ -50,7 +50,7 @@ def check(cases: Sequence[Int8Case], configuration: str, tmp_path: Path) -> None
     }
     assert sum(bool(library.accelerator) for library in compiled.values()) > len(cases) // 2
     image = firmware.build(board, list(compiled.values()), "rpc")
-    with open_session(choose(board, Asked()), image, tmp_path / "logs", print) as session:
+    with open_session(choose(board, DriverOptions()), image, tmp_path / "logs", print) as session:
         for case in cases:
             inputs = case.runs()
             for sample, (expected,) in zip(inputs, tflite_micro(case.content(), inputs), strict=True):

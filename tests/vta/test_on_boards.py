@@ -18,14 +18,14 @@ from hil_tests.vta_cases import VTA_CASES
 from hil_tests.vta_faults import FAULTS, faulty
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
-from utvm.bench import Asked, Bench, attach, choose, logic
 from utvm.boards.accelerators import fitted
 from utvm.compiler import Library, from_tflite, load
+from utvm.drivers import Connection, DriverOptions, attach, bitstream_memory, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
 from utvm.session import HostDriven
 from utvm.session.fault import DeviceFault
-from utvm.session.opening import open_session
+from utvm.session.open_session import open_session
 from utvm.virtual.vta.neighbour import VtaNeighbour
 
 _RESNET8 = Path(os.environ.get("UTVM_MODEL_CACHE", "")) / "pretrainedResnet_quant.tflite"
@@ -60,11 +60,13 @@ def _check(running: Any, compiled: dict[str, Library]) -> None:
 
 
 @contextmanager
-def _driven(board: boards.Board, compiled: dict[str, Library], logs: Path) -> Iterator[tuple[Bench, HostDriven]]:
+def _driven(
+    board: boards.Board, compiled: dict[str, Library], logs: Path
+) -> Iterator[tuple[Connection, HostDriven]]:
     image = firmware.build(board, list(compiled.values()))
-    with attach(board, "virtual", log_directory=logs) as bench, HostDriven(bench, image) as session:
-        bench.program_logic(_bitstream(logs))
-        yield bench, session
+    with attach(board, "virtual", log_directory=logs) as connection, HostDriven(connection, image) as session:
+        connection.program_logic(_bitstream(logs))
+        yield connection, session
 
 
 def _bitstream(folder: Path) -> Path:
@@ -86,8 +88,8 @@ def test_a_virtual_board_of_ones_own_has_vta_on_its_bus(tmp_path: Path) -> None:
     assert all(library.accelerator for library in compiled.values())
     wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
     image = firmware.build(board, [*compiled.values(), *wrong])
-    with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
-        assert bench.model == "VIRTUAL board, a software model, with a model of vta on its bus"
+    with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
+        assert connection.model == "VIRTUAL board, a software model, with a model of vta on its bus"
         _check(session, compiled)
         for name, (_, message) in FAULTS.items():
             with pytest.raises(DeviceFault, match=message):
@@ -99,7 +101,7 @@ def test_a_virtual_board_of_ones_own_has_vta_on_its_bus(tmp_path: Path) -> None:
 @pytest.fixture
 def _logic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody has programmed the logic of this user's emulated boards."""
-    monkeypatch.setattr(logic, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(bitstream_memory, "cache_root", lambda: tmp_path / "cache")
 
 
 @pytest.mark.slow
@@ -111,11 +113,11 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
     logs, said = tmp_path / "logs", list[str]()
     empty = r"VTA: instruction 0 \(load .*\): the logic is empty: board.program-fpga"
-    opened = open_session(choose(board, Asked()), image, logs, said.append)
+    opened = open_session(choose(board, DriverOptions()), image, logs, said.append)
     with opened as session, pytest.raises(DeviceFault, match=empty):
         _check(session, compiled)
-    logic.hold(board, "vta.bit")
-    with open_session(choose(board, Asked()), image, logs, said.append) as session:
+    bitstream_memory.remember_bitstream(board, "vta.bit")
+    with open_session(choose(board, DriverOptions()), image, logs, said.append) as session:
         assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
         _check(session, compiled)
         for name, (_, message) in FAULTS.items():
@@ -137,10 +139,13 @@ def test_on_the_bus_and_beside_qemu_it_gives_the_same_in_as_many_instructions(tm
         board = boards.load(f"pynq-z1:memory=ocm,driver={driver}")
         compiled = _compiled(board, 2)
         image, sample = firmware.build(board, list(compiled.values())), VTA_CASES[0].runs()[0]
-        with attach(board, "virtual", log_directory=tmp_path) as bench, HostDriven(bench, image) as session:
+        with (
+            attach(board, "virtual", log_directory=tmp_path) as connection,
+            HostDriven(connection, image) as session,
+        ):
             with pytest.raises(DeviceFault, match=r"the logic is empty: board\.program-fpga"):
                 _check(session, compiled)
-            assert bench.program_logic(_bitstream(tmp_path)).design
+            assert connection.program_logic(_bitstream(tmp_path)).design
             session.reset()
             _check(session, compiled)
             counts[driver] = session.run(compiled[VTA_CASES[0].name].name, sample).count
@@ -160,21 +165,21 @@ def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Pa
     board = boards.load(_EMULATED)
     compiled = _compiled(board, 1)
     (name,) = compiled
-    with _driven(board, compiled, tmp_path) as (bench, session):
+    with _driven(board, compiled, tmp_path) as (connection, session):
         sample = VTA_CASES[0].runs()[0]
         first = session.run(compiled[name].name, sample)
         # What the run takes, wherever the debugger looks, to the instruction.
         place = session.firmware.symbols["utvm_accelerator_rung"]
-        bench.insert_breakpoint(place + 4)
-        bench.gdb.resume()
-        stop = bench.gdb.wait_for_stop(30.0)
-        assert stop is not None and bench.gdb.read_register("pc") == place + 4
-        done = int.from_bytes(bench.read_memory(_REGISTERS + 0x2018, 4), "little")
-        count = int.from_bytes(bench.read_memory(_REGISTERS + 0x10, 4), "little")
+        connection.insert_breakpoint(place + 4)
+        connection.gdb.resume()
+        stop = connection.gdb.wait_for_stop(30.0)
+        assert stop is not None and connection.gdb.read_register("pc") == place + 4
+        done = int.from_bytes(connection.read_memory(_REGISTERS + 0x2018, 4), "little")
+        count = int.from_bytes(connection.read_memory(_REGISTERS + 0x10, 4), "little")
         assert done == 1 and count > 1
-        bench.gdb.remove_breakpoint(place + 4)
-        bench.gdb.resume()
-        assert bench.gdb.wait_for_stop(30.0) is not None and session.waiting
+        connection.gdb.remove_breakpoint(place + 4)
+        connection.gdb.resume()
+        assert connection.gdb.wait_for_stop(30.0) is not None and session.waiting
         session.reset()
         assert session.run(compiled[name].name, sample).count == first.count
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from three_vtas import CONFIGURATIONS
 
+from utvm.base.process.run import run_tool as run
 from utvm.errors import BoardError
-from utvm.process import run
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header
 from utvm.virtual import vta as model_room

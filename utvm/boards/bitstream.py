@@ -8,8 +8,8 @@ fields mean is known from tools that read such files.
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.storage.files import check_readable
 from utvm.errors import ConfigError
-from utvm.files import check_readable
 
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
@@ -34,11 +34,7 @@ class Bitstream:
 
 
 def read_bitstream(path: Path, part: str) -> Bitstream:
-    """Read a bitstream and look whether it is whole, and for a chip.
-
-    Raises:
-        ConfigError: it cannot be read, is no bitstream, is cut short, or is for another chip.
-    """
+    """Read a bitstream and look whether it is whole, and for a chip."""
     check_readable(path, "--bitstream FILE.bit")
     try:
         raw = path.read_bytes()

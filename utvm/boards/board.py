@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from utvm import runtime
+from utvm.base.storage.config import Record
 from utvm.boards.parts import (
     NOTHING_VIRTUAL,
     Address,
@@ -27,9 +28,8 @@ from utvm.boards.parts import (
     Virtual,
     VirtualModel,
 )
-from utvm.config import Record
 from utvm.errors import ConfigError
-from utvm.toolchain import Cpu, Toolchain
+from utvm.toolchain.compiler import Cpu, Toolchain
 from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Board(Record):
     """A target machine as its folder describes it: a chip on a circuit board, or a process that stands in for one.
 
     A part that it has not is absent: a process has no memory map, no console and no debug port. What can be done
-    with it is asked of what it is reached by: see :mod:`utvm.bench`.
+    with it is asked of what it is reached by: see :mod:`utvm.drivers`.
 
     ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second: for a chip
     the core clock that its port sets up. ``interrupts`` is the number of lines of its interrupt controller.
@@ -122,31 +122,19 @@ class Board(Record):
 
     @property
     def programmable(self) -> Logic:
-        """Its programmable logic.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """Its programmable logic."""
         if self.logic is None:
             raise ConfigError(f"{self.spoken} has no programmable logic", "name another board (./inv board.list)")
         return self.logic
 
     @property
     def compiler(self) -> Toolchain:
-        """Its cross compiler, with the rows of its folder.
-
-        Raises:
-            ConfigError: the toolchain's file is missing or wrong, or what the folder adds.
-        """
+        """Its cross compiler, with the rows of its folder."""
         return Toolchain(self.toolchain, self.directory)
 
     @property
     def cpu_row(self) -> Cpu:
-        """What its toolchain's file says of its CPU.
-
-        Raises:
-            ConfigError: the toolchain's file is missing or has no such CPU.
-        """
+        """What its toolchain's file says of its CPU."""
         return self.compiler.cpu(self.cpu)
 
     @property
@@ -164,11 +152,7 @@ class Board(Record):
 
     @property
     def layout(self) -> Layout:
-        """Which region holds what.
-
-        Raises:
-            ConfigError: it has no memory map.
-        """
+        """Which region holds what."""
         if self.roles is None:
             raise ConfigError(
                 f"{self.name} is a process on this computer: it has no debug port, no probe and no memory map",
@@ -179,11 +163,7 @@ class Board(Record):
 
     @property
     def console(self) -> ConsolePart:
-        """The serial line on which it talks.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """The serial line on which it talks."""
         if self.line is None:
             raise ConfigError(f"{self.name} has no serial line", "name another board (./inv board.list)")
         return self.line
@@ -315,11 +295,7 @@ class Board(Record):
         return self
 
     def region(self, name: str) -> MemoryRegion:
-        """Return the memory region of that name.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the memory region of that name."""
         for region in self.memory:
             if region.name == name:
                 return region
@@ -344,12 +320,7 @@ class Board(Record):
 
     @property
     def port_source(self) -> Path:
-        """Its C port: its own, one that boards share, or the one that does nothing.
-
-        Raises:
-            ConfigError: its architecture has no port of that name, or none at all for a board without; as
-                :attr:`cpu_row`.
-        """
+        """Its C port: its own, one that boards share, or the one that does nothing."""
         own = self.directory / "port.c"
         if own.is_file() and self.port is None:
             return own
@@ -407,11 +378,7 @@ class Board(Record):
 
     @property
     def model(self) -> VirtualModel:
-        """The software model of ours that is the virtual board.
-
-        Raises:
-            RuntimeError: an emulator is the virtual board.
-        """
+        """The software model of ours that is the virtual board."""
         if self.virtual.model is None:
             raise RuntimeError(f"{self.name} has no software model")
         return self.virtual.model
@@ -448,11 +415,7 @@ class Board(Record):
         )
 
     def jtag_spec(self) -> JtagSpec:
-        """Return the numbers that its model behind JTAG pins is built from.
-
-        Raises:
-            RuntimeError: it has none.
-        """
+        """Return the numbers that its model behind JTAG pins is built from."""
         if self.virtual.jtag is None:
             raise RuntimeError(f"{self.name} has no model behind JTAG")
         return JtagSpec(

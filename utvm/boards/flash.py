@@ -26,11 +26,7 @@ class Algorithm:
 
 
 def algorithm_of(board: Board) -> Algorithm | None:
-    """Return the algorithm that a board brings for pyOCD; None where it brings none.
-
-    Raises:
-        ConfigError: its architecture has none of that name, or it has no flash with sectors, or several.
-    """
+    """Return the algorithm that a board brings for pyOCD; None where it brings none."""
     part = board.physical.pyocd if board.physical else None
     if part is None or part.algorithm is None:
         return None

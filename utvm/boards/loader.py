@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from utvm import runtime
+from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.flash import algorithm_of
 from utvm.boards.places import PROJECT, folder_of, folders
-from utvm.choice import split_name
-from utvm.config import Record, checked, read_yaml
 from utvm.errors import ConfigError
+from utvm.selection import split_name
 
 _COMPLETE = (
     "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
@@ -33,11 +33,7 @@ class _Kind(Record):
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the boards that can be named, sorted: the project's, and those of the board path.
-
-    Raises:
-        ConfigError: the board path is wrong; see :func:`utvm.boards.places.folders`.
-    """
+    """Return the names of the boards that can be named, sorted: the project's, and those of the board path."""
     return tuple(folders())
 
 
@@ -77,9 +73,6 @@ def load_chip(name: str) -> Board:
 
     Args:
         name: as :func:`load`.
-
-    Raises:
-        ConfigError: as :func:`load`; or it has none.
     """
     board = load(name)
     _ = board.layout
@@ -92,11 +85,7 @@ def load(name: str) -> Board:
     Args:
         name: one of :func:`names`, or the path of a board's folder (with a slash in it); behind a colon, its
             settings: ``NAME=VALUE``, with commas between them. One that is not said is the file's first. Every
-            board has ``driver``: the way by which it is to be reached, one of :mod:`utvm.bench`.
-
-    Raises:
-        ConfigError: there is no such board or setting, or its folder is not complete and right; the message names
-            the file, the key and what was expected.
+            board has ``driver``: the way by which it is to be reached, one of :mod:`utvm.drivers`.
     """
     name, settings = split_name(name)
     wanted = _settings(name, settings)
@@ -138,7 +127,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
     if size > _LARGEST:
         raise ConfigError(f"{file}: has more than {_LARGEST >> 20} MiB, and is no board's", _KEYS)
     content, text = read_yaml(file, _KEYS)
-    kind = checked(_Kind, content, str(file), _KEYS, text) if "settings" in content else _Kind()
+    kind = validate(_Kind, content, str(file), _KEYS, text) if "settings" in content else _Kind()
     driver = {DRIVER: wanted[DRIVER]} if DRIVER in wanted else {}
     chosen = _choose(directory.name, kind.settings, {name: wanted[name] for name in wanted if name != DRIVER})
     replaced: dict[str, Any] = {}
@@ -146,7 +135,7 @@ def _read(directory: Path, wanted: Mapping[str, str]) -> Board:
         replaced |= kind.settings[name][value]
     choices = {name: tuple(values) for name, values in kind.settings.items()}
     given = {**replaced, "directory": directory, "choices": choices, "settings": {**chosen, **driver}}
-    board = checked(Board, {**content, **given}, str(file), _KEYS, text)
+    board = validate(Board, {**content, **given}, str(file), _KEYS, text)
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from utvm.config import Record
-from utvm.console import FlowControl
+from utvm.base.storage.config import Record
 from utvm.virtual.spec import CoreName, Peripheral, TapSpec, WaitStates
 
 Kind = Literal["virtual", "physical", "process"]
@@ -29,6 +28,8 @@ def _size(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Address = Annotated[int, Field(ge=0, lt=2**32)]
+
+FlowControl = Literal["none", "rts-cts"]
 
 
 class MemoryRegion(Record):

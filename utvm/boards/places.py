@@ -19,19 +19,12 @@ def search_also(path: str) -> None:
 
     Args:
         path: folders that hold board folders, with colons between them.
-
-    Raises:
-        ConfigError: one of them is no folder, or is itself a board's.
     """
     os.environ[PATH_VARIABLE] = ":".join(map(str, _others(path)))
 
 
 def folders() -> dict[str, Path]:
-    """Return the folder of every board that can be named, by name, sorted.
-
-    Raises:
-        ConfigError: a name exists twice, or :data:`PATH_VARIABLE` names what is no folder of boards.
-    """
+    """Return the folder of every board that can be named, by name, sorted."""
     found: dict[str, Path] = {}
     # A folder that is named twice is still one.
     for place in dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, "")))):
@@ -47,11 +40,7 @@ def folders() -> dict[str, Path]:
 
 
 def folder_of(name: str) -> Path | None:
-    """Return the folder of one board, without looking at all others; None where there is none.
-
-    Raises:
-        ConfigError: as :func:`folders`.
-    """
+    """Return the folder of one board, without looking at all others; None where there is none."""
     places = dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, ""))))
     found = [place / name for place in places if _is_board(place / name)]
     return found[0] if len(found) == 1 else folders().get(name)

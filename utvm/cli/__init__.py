@@ -25,14 +25,14 @@ from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from utvm import __version__, options
-from utvm.choice import BoardFolders, FarmChoice
+from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import FILE
+from utvm.base.process.signals import interrupted
+from utvm.base.text.names import printable_lines
 from utvm.cli.scarcity import explained
 from utvm.errors import ExitCode, UtvmError
-from utvm.log import FILE
-from utvm.logs import log_folder
-from utvm.names import printable_lines
 from utvm.paths import COMMAND, need_checkout, work
-from utvm.process import interrupted
+from utvm.selection import BoardFolders, FarmChoice
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
@@ -138,15 +138,15 @@ def _ending_in_order(
         try:
             if in_checkout:
                 need_checkout(".".join(_called(function)))
-            if searches and (path := options.made(BoardFolders, kwargs).board_path):
+            if searches and (path := options.build_record(BoardFolders, kwargs).board_path):
                 from utvm.boards import search_also
 
                 search_also(path)
             # A record may be called as one of its fields is.
             own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
-            records: dict[str, Any] = {name: options.made(each, kwargs) for name, each in choices.items()}
-            if in_farm and (there := options.made(FarmChoice, kwargs)) != FarmChoice():
-                from utvm.cli.errands import run_in_farm
+            records: dict[str, Any] = {name: options.build_record(each, kwargs) for name, each in choices.items()}
+            if in_farm and (there := options.build_record(FarmChoice, kwargs)) != FarmChoice():
+                from utvm.cli.farm_run import run_in_farm
 
                 code: int | None = run_in_farm(".".join(_called(function)), there, list(records.values()), own)
             else:
@@ -170,7 +170,6 @@ def _choices(signature: inspect.Signature) -> dict[str, type]:
 
 
 def _called(function: Callable[..., object]) -> tuple[str, ...]:
-    """Return what a command is called: its namespace, unless that is the root, and its name."""
     module = function.__module__.rpartition(".")[2]
     name = function.__name__.rstrip("_").replace("_", "-")
     return (name,) if module == "root" else (module, name)

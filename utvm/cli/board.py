@@ -5,10 +5,10 @@ import math
 
 from invoke.context import Context
 
-from utvm.choice import BOARD, BoardChoice, ReportChoice
 from utvm.cli import task
 from utvm.cli.choices import CompiledChoice, DebugChoice, ExecutorChoice, JsonChoice
 from utvm.errors import ExitCode
+from utvm.selection import BOARD, BoardSelection, ReportChoice
 
 
 @task(
@@ -77,7 +77,7 @@ def new(
 
 
 @task(example="board.check --board ./mine --physical", page="docs/bring-up.md")
-def check(_: Context, where: BoardChoice, reports: ReportChoice) -> ExitCode:
+def check(_: Context, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """Try a new board part by part, up to the first that is not right, and say what to look at."""
     from utvm.cli.board_check import check_board
 
@@ -109,7 +109,7 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
 
 
 @task(example="board.reset --board stm32f746", page="README.md")
-def reset(_: Context, where: BoardChoice) -> None:
+def reset(_: Context, where: BoardSelection) -> None:
     """Reset a board: its program starts."""
     from utvm.cli import board_run
 
@@ -121,7 +121,7 @@ def reset(_: Context, where: BoardChoice) -> None:
     page="README.md",
     help={"seconds": "how long (default: until Ctrl-C)"},
 )
-def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
+def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
     """Reset a board and print what its program says on the console."""
     from utvm.cli import board_run
 
@@ -141,7 +141,7 @@ def monitor(_: Context, where: BoardChoice, seconds: float = 0.0) -> None:
 def gdb(
     _: Context,
     what: DebugChoice,
-    where: BoardChoice,
+    where: BoardSelection,
     command: list[str] | None = None,
     port: int = 0,
     vscode: bool = False,
@@ -157,7 +157,7 @@ def gdb(
     page="docs/vta.md",
     help={"bitstream": "the file that Xilinx's tools wrote (.bit), for the board's chip"},
 )
-def program_fpga(_: Context, where: BoardChoice, bitstream: str = "") -> None:
+def program_fpga(_: Context, where: BoardSelection, bitstream: str = "") -> None:
     """Program a board's programmable logic with a bitstream, after looking whether it is one for its chip."""
     from utvm.cli import board_run
 
@@ -216,7 +216,7 @@ def serve(
     announce: int = 0,
     key: str = "",
     transport: str = "",
-    where: BoardChoice,
+    where: BoardSelection,
 ) -> None:
     """Put a model on a board and serve the board to TVM's RPC clients, until Ctrl-C."""
     from utvm.cli.board_serve import serve_board

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 from utvm import boards
 from utvm.boards.parts import SiliconPart
-from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wish
 from utvm.cli.board_new import guesses_in
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.hil.plugin import report_root
 from utvm.hil.reading import first_trouble, read
+from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ STEPS = (
 )
 
 
-def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
+def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """Run the suites of each part in order, up to the first that does not pass, and say which parts are right.
 
     Args:
@@ -50,9 +50,6 @@ def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
 
     Returns:
         what the last run ended with.
-
-    Raises:
-        UtvmError: as ``hil``.
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
@@ -77,19 +74,14 @@ def check_board(where: BoardChoice, reports: ReportChoice) -> ExitCode:
             break
         kind = content["board"]["kind"]
         serial = content["board"]["serial"] if kind == "physical" else where.serial
-        where = replace(where, kind="auto" if kind == "process" else cast(Wish, kind), serial=serial)
+        where = replace(where, kind="auto" if kind == "process" else cast(BoardKind, kind), serial=serial)
         right[step.part] = content
     _tell_right(board.title, kind, right)
     return code
 
 
-def _run(where: BoardChoice, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
-    """Run a step's suites and return how they ended, and their report.
-
-    Raises:
-        ConfigError: there is no such board.
-        ProvisionError: the run left no report.
-    """
+def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
+    """Run a step's suites and return how they ended, and their report."""
     latest = report_root(reports) / "latest"
     before = latest.resolve()
     code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())

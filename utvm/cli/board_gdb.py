@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from utvm import boards, firmware, runtime
-from utvm.bench import Bench
+from utvm.base.log.setup import log_into
+from utvm.base.process.parent_death import die_with_parent
+from utvm.base.storage.files import check_places, write_whole
 from utvm.boards import Board
-from utvm.choice import BoardChoice
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
 from utvm.cli.compiling import compile_for
@@ -26,14 +27,13 @@ from utvm.cli.model_library import load_named
 from utvm.cli.model_run import say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
+from utvm.drivers import Connection
 from utvm.errors import ConfigError, ToolchainError, TransportError
-from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
 from utvm.firmware.build import source_folders
-from utvm.log import kept_in
 from utvm.options import words as spelled
-from utvm.parent import dying_with_us
 from utvm.paths import INSTALLED, ROOT
+from utvm.selection import BoardSelection
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -43,17 +43,13 @@ _PORT = 3333  # What others serve debuggers on, OpenOCD first.
 _LAUNCH = Path(".vscode", "launch.json")
 
 
-def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: int, vscode: bool) -> None:
+def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], port: int, vscode: bool) -> None:
     """Program a board, and debug what runs on it.
 
     Args:
         commands: of GDB's; without any, a person gives them.
         port: where somebody's own debugger finds the board; 0 to start one here.
         vscode: only write how VS Code does it.
-
-    Raises:
-        UtvmError: there is no such board or image, or one refuses the other; there is no debugger, or it refuses a
-            command.
     """
     if bool(what.elf) == bool(what.model):
         raise ConfigError("what is to be debugged?", "give --elf FILE, or --model FILE")
@@ -65,16 +61,16 @@ def debug(where: BoardChoice, what: DebugChoice, commands: Sequence[str], port: 
         _write_launch(where, what, image, port or _PORT)
         return
     logs = logs_of("board.gdb")
-    with kept_in(logs), found.opened(logs, say, port) as bench:
-        OUT.print(bench.describe())
-        Application(bench, image)
+    with log_into(logs), found.opened(logs, say, port) as connection:
+        OUT.print(connection.describe())
+        Application(connection, image)
         OUT.print("programmed and compared; it stands before its first instruction")
-        served = bench.hand_over()
+        served = connection.hand_over()
         if port:
             OUT.print(f"{READY} 127.0.0.1:{served}")
-            listen(bench, lambda: None, math.inf)
+            listen(connection, lambda: None, math.inf)
             return
-        with _kept_console(bench, logs / "console.log"):
+        with _kept_console(connection, logs / "console.log"):
             script = logs / "commands.gdb"
             words = [*_finding(image), f"target extended-remote 127.0.0.1:{served}", *commands]
             script.write_text("".join(f"{each}\n" for each in words), encoding="utf-8")
@@ -123,7 +119,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
             [DEBUGGER, *options, "-x", str(script), str(elf)],
             check=False,
             stdin=None if by_hand else subprocess.DEVNULL,
-            preexec_fn=dying_with_us(),
+            preexec_fn=die_with_parent(),
         )
     except FileNotFoundError:
         raise ToolchainError(f"{DEBUGGER} is not installed", f"sudo apt-get install {DEBUGGER}") from None
@@ -134,9 +130,9 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
 
 
 @contextlib.contextmanager
-def _kept_console(bench: Bench, log: Path) -> Iterator[None]:
+def _kept_console(connection: Connection, log: Path) -> Iterator[None]:
     """Write what a board says into a file, for the length of a ``with`` block: the terminal is GDB's."""
-    console = bench.console
+    console = connection.console
     if console is None:
         yield
         return
@@ -158,7 +154,7 @@ def _kept_console(bench: Bench, log: Path) -> Iterator[None]:
         reader.join()
 
 
-def _write_launch(where: BoardChoice, what: DebugChoice, image: Firmware, port: int) -> None:
+def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, port: int) -> None:
     """Write a configuration of Microsoft's C/C++ extension, which starts this program as the server."""
     program = Path(sys.argv[0]).resolve() if INSTALLED else ROOT / "inv"
     # VS Code may start it in any folder.

@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 
 from utvm import boards
-from utvm.bench.table import serving
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
+from utvm.drivers.table import serving
 from utvm.errors import ConfigError
 
 

@@ -17,9 +17,6 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
         registers: the file of its registers (SVD), or nothing.
         probe: a kind of probe.
         output: the folder; by default called as the chip is, here.
-
-    Raises:
-        ConfigError: the file describes no such chip, or the folder cannot be made.
     """
     if not source:
         raise ConfigError(

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from utvm.bench import Bench
-from utvm.bench.logic import hold
+from utvm.base.log.setup import log_into
+from utvm.base.text.names import printable_lines
 from utvm.boards.bitstream import read_bitstream
-from utvm.choice import BoardChoice
 from utvm.cli.model_run import print_use, say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
+from utvm.drivers import Connection
+from utvm.drivers.bitstream_memory import remember_bitstream
 from utvm.errors import BoardError, ConfigError
-from utvm.log import kept_in
-from utvm.names import printable_lines
 from utvm.runtime import Pipe
+from utvm.selection import BoardSelection
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -27,32 +27,29 @@ from utvm.session.transport import Transport
 _LOOK = 0.2  # Seconds between two looks at whether the board is still there.
 
 
-def flash(where: BoardChoice, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
+def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
     """Program an image of somebody's own, start it, and print what its console says.
 
     Args:
         seconds: how long; 0 for not at all.
         pipe: what it speaks through, where that is not the console.
-
-    Raises:
-        UtvmError: the image is not for this board's memory, or the board refuses.
     """
     found = find_debugged(where)
     image = read_elf(found.board, elf)
-    with _opened(where, "firmware.flash") as bench:
-        program = Application(bench, image)
+    with _opened(where, "firmware.flash") as connection:
+        program = Application(connection, image)
         print_use(found.board, image)
         OUT.print("programmed and compared; it runs")
         if seconds and pipe is not None:
-            with open_pipe(bench, replace(image, pipe=pipe)) as wire:
-                listen(bench, wire.restart, seconds, wire.transport)
+            with open_pipe(connection, replace(image, pipe=pipe)) as wire:
+                listen(connection, wire.restart, seconds, wire.transport)
             return
         if seconds:
-            _need_console(bench)
-        listen(bench, program.run, seconds)
+            _need_console(connection)
+        listen(connection, program.run, seconds)
 
 
-def monitor(where: BoardChoice, seconds: float) -> None:
+def monitor(where: BoardSelection, seconds: float) -> None:
     """Reset a board and print what its console says; raises as :func:`reset`."""
     found = find_debugged(where)
     if found.kind == "virtual" and found.probe is None:
@@ -60,62 +57,56 @@ def monitor(where: BoardChoice, seconds: float) -> None:
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
-    with _opened(where, "board.monitor") as bench:
-        _need_console(bench)
-        listen(bench, lambda: bench.reset(halt=False), seconds)
+    with _opened(where, "board.monitor") as connection:
+        _need_console(connection)
+        listen(connection, lambda: connection.reset(halt=False), seconds)
 
 
-def reset(where: BoardChoice) -> None:
-    """Reset a board, whose program starts.
-
-    Raises:
-        UtvmError: it cannot be had, or has no debug port.
-    """
-    with _opened(where, "board.reset") as bench:
-        bench.reset(halt=False)
+def reset(where: BoardSelection) -> None:
+    """Reset a board, whose program starts."""
+    with _opened(where, "board.reset") as connection:
+        connection.reset(halt=False)
 
 
-def program_fpga(where: BoardChoice, bitstream: str) -> None:
-    """Program a board's programmable logic; an emulated board remembers what it was programmed with.
-
-    Raises:
-        UtvmError: the file is no bitstream for its chip, or the board refuses.
-    """
+def program_fpga(where: BoardSelection, bitstream: str) -> None:
+    """Program a board's programmable logic; an emulated board remembers what it was programmed with."""
     found, file = find_debugged(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
     # Before anything is started.
     read_bitstream(file, found.board.programmable.part)
-    with _opened(where, "board.program-fpga") as bench:
-        programmed = bench.program_logic(file)
-        if bench.kind == "virtual":
-            hold(bench.board, file.name)
+    with _opened(where, "board.program-fpga") as connection:
+        programmed = connection.program_logic(file)
+        if connection.kind == "virtual":
+            remember_bitstream(connection.board, file.name)
     OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
     OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
-    if bench.kind == "virtual":
+    if connection.kind == "virtual":
         OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
 
 
 @contextlib.contextmanager
-def _opened(where: BoardChoice, command: str) -> Iterator[Bench]:
+def _opened(where: BoardSelection, command: str) -> Iterator[Connection]:
     logs = logs_of(command)
-    with kept_in(logs), find_debugged(where).opened(logs, say) as bench:
-        OUT.print(bench.describe())
-        yield bench
+    with log_into(logs), find_debugged(where).opened(logs, say) as connection:
+        OUT.print(connection.describe())
+        yield connection
 
 
-def _need_console(bench: Bench) -> None:
-    if bench.console is None:
-        raise BoardError(f"{bench.board.spoken} has no console here", SILENT)
+def _need_console(connection: Connection) -> None:
+    if connection.console is None:
+        raise BoardError(f"{connection.board.spoken} has no console here", SILENT)
 
 
-def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: Transport | None = None) -> None:
+def listen(
+    connection: Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
+) -> None:
     """Let a program run, and print what it says for a while; where there is no console, only wait.
 
     Args:
         speaking: where it is heard; by default on the console.
     """
-    heard = speaking or bench.console
+    heard = speaking or connection.console
     if seconds == math.inf:
         OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
@@ -128,4 +119,4 @@ def listen(bench: Bench, start: Callable[[], object], seconds: float, speaking: 
                 said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
                 sys.stdout.write(printable_lines(said))
                 sys.stdout.flush()
-            bench.check()
+            connection.check()

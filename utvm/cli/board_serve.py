@@ -4,12 +4,12 @@
 import contextlib
 import ipaddress
 
-from utvm.choice import BoardChoice
+from utvm.base.text.names import printable
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
-from utvm.names import printable
+from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
 from utvm.tuning.remote import address_of
@@ -18,7 +18,7 @@ _LAST_PORT = 65535
 
 
 def serve_board(
-    choice: BoardChoice,
+    choice: BoardSelection,
     asked: ExecutorChoice,
     transport: str,
     listen: str,
@@ -34,9 +34,6 @@ def serve_board(
         ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
         tracker: ``HOST:PORT`` of a TVM RPC tracker, or an empty string.
         key: the board's RPC key; empty for none, and at a tracker for its name.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
     if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")

@@ -13,22 +13,22 @@ from rich.table import Table
 from rich.text import Text
 
 from utvm import boards, firmware
-from utvm.bench import serving
-from utvm.bench.logic import held
+from utvm.base.process.service import Service
+from utvm.base.text.names import printable
 from utvm.boards import Board
 from utvm.boards.accelerators import fitted
 from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.drivers import serving
+from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.errors import ConfigError, DoesNotFitError
-from utvm.names import printable
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
 from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
 from utvm.probe.vitals import examine
-from utvm.process import Service
-from utvm.session.opening import executor_for
+from utvm.session.open_session import executor_for
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 
 _LAST_PORT = 65535
@@ -37,11 +37,7 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_fitting(asked: CompiledChoice, wanted: JsonChoice) -> None:
-    """Print what a model's firmware takes of each board that has memory of its own.
-
-    Raises:
-        UtvmError: the model cannot be read or compiled, or a board's compiler is missing.
-    """
+    """Print what a model's firmware takes of each board that has memory of its own."""
     check_json(wanted)
     model = load_named(asked)
     table = Table("board", "fits", "flash", "RAM", "else", box=None)
@@ -68,11 +64,7 @@ def list_fitting(asked: CompiledChoice, wanted: JsonChoice) -> None:
 
 
 def show_board(name: str, wanted: JsonChoice) -> None:
-    """Print what is known of one board.
-
-    Raises:
-        ConfigError: there is no such board, or its folder is wrong.
-    """
+    """Print what is known of one board."""
     check_json(wanted)
     board = boards.load(name)
     if write_json(wanted, _content(board)):
@@ -187,16 +179,12 @@ def serve_virtual(
         usb: the kind of its probe on USB, or nothing.
         listen: the socket of that probe.
         serial: of its probes; the board's own if empty.
-
-    Raises:
-        ConfigError: there is no such board, or a number is out of its range.
-        ProbeError: it does not start, for instance because the port is taken.
     """
     board = boards.load_chip(name)
     if jtag := board.virtual.jtag:
         if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial:
             raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
-        pins = start_jtag(board, logs_of("board.virtual"), held(board))
+        pins = start_jtag(board, logs_of("board.virtual"), loaded_bitstream(board))
         with _kept(pins):
             _tell_doors(board, pins, _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"]))
         return
@@ -247,7 +235,6 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str
 
 
 def _tell_doors(board: Board, machine: Service, way: str) -> None:
-    """Print how to reach a virtual board."""
     OUT.print(f"VIRTUAL {board.name} is running; Ctrl-C ends it")
     OUT.print(f"  debug port: {way}")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")

@@ -7,18 +7,14 @@ import shlex
 from pathlib import Path
 
 from utvm import boards
+from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.probe import udev
 
 
 def rules_for_boards() -> str:
-    """Return the rules for the probes of all boards that can be named.
-
-    Raises:
-        ConfigError: a board's folder is wrong.
-    """
+    """Return the rules for the probes of all boards that can be named."""
     probes: dict[tuple[int, int], list[str]] = {}
     for board in boards.probed():
         for probe in board.probes:
@@ -29,11 +25,7 @@ def rules_for_boards() -> str:
 
 
 def install_udev(output: str, dry_run: bool) -> None:
-    """Install udev rules for the probes of all boards, or write them into a folder, or print them.
-
-    Raises:
-        UtvmError: a board's folder is wrong, a file of another's is in the way, or root's part cannot be done.
-    """
+    """Install udev rules for the probes of all boards, or write them into a folder, or print them."""
     if output and dry_run:
         raise ConfigError(
             "--output and --dry-run exclude each other", "the first writes a file, the second nothing"

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from invoke.context import Context
 from rich.table import Table
 
-from utvm import kept
+from utvm.base.storage import cache_entries
+from utvm.base.storage.cache_entries import CacheEntry, cache_root
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
-from utvm.kept import KeptEntry, cache_root
 
 _KINDS = {
     "firmware": "images for boards",
@@ -30,7 +30,7 @@ _MB = 1_000_000
 def size(_: Context, json: JsonChoice) -> None:
     """Print what is kept under the user's cache directory, by kind."""
     check_json(json)
-    found = list(kept.entries())
+    found = list(cache_entries.entries())
     table = Table("kind", "what", "entries", "MB", "oldest", box=None)
     now = time.time()
     content = {}
@@ -59,7 +59,7 @@ def prune(_: Context, json: JsonChoice, older_than: int = 30, dry_run: bool = Fa
         raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     check_json(json)
     try:
-        gone = list(kept.prune(older_than * _DAY, dry_run))
+        gone = list(cache_entries.prune(older_than * _DAY, dry_run))
     except OSError as error:
         raise ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
@@ -74,9 +74,9 @@ def prune(_: Context, json: JsonChoice, older_than: int = 30, dry_run: bool = Fa
     OUT.print(f"{_megabytes(gone)} MB {said}: what was not used for {older_than} days and is not in use")
 
 
-def _megabytes(found: Iterable[KeptEntry]) -> str:
+def _megabytes(found: Iterable[CacheEntry]) -> str:
     return f"{_bytes(found) / _MB:.1f}"
 
 
-def _bytes(found: Iterable[KeptEntry]) -> int:
+def _bytes(found: Iterable[CacheEntry]) -> int:
     return sum(entry.size for entry in found)

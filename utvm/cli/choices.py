@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that more than one command has, beside those of :mod:`utvm.choice`."""
+"""Options that more than one command has, beside those of :mod:`utvm.selection`."""
 
 import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from utvm.choice import BoardChoice, as_file, as_path
 from utvm.options import option
+from utvm.selection import BoardSelection, as_file, as_path
 
 IN_SAMPLES = "-"
 """What ``--labels`` means without a value: they are in the file of samples."""
@@ -39,7 +39,7 @@ def _scale() -> Any:
 
 
 @dataclass(frozen=True)
-class CountingChoice(BoardChoice):
+class CountingChoice(BoardSelection):
     """Which board is meant, and what a virtual one counts."""
 
     wait_states: bool = option(

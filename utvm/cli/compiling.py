@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from utvm import firmware
+from utvm.base.log.setup import capture
+from utvm.base.text.names import printable
 from utvm.boards import Board
 from utvm.cli import progress
 from utvm.cli.output import OUT
@@ -14,8 +16,6 @@ from utvm.compiler import Library, Model, bounded
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory
-from utvm.log import gathered
-from utvm.names import printable
 from utvm.tuning.log import tuned_for
 
 
@@ -27,7 +27,7 @@ def compiling(model: object, explain: bool = False) -> Iterator[None]:
         explain: print in the end what became of its operators, and why.
     """
     with (
-        gathered(NOTES) if explain else contextlib.nullcontext(()) as notes,
+        capture(NOTES) if explain else contextlib.nullcontext(()) as notes,
         progress.looked_at(f"compile {model}", "compiling") as (_, look),
         bounded.looked_at(look),
     ):
@@ -55,11 +55,6 @@ def compile_for(
         explain: print what became of each operator, too.
         tuned: a log of ``model.tune``: the best that it has computes each layer.
         unchecked: indices that come from inputs are not looked at.
-
-    Raises:
-        CompileError: the model holds something that cannot be compiled.
-        DoesNotFitError: its weights alone are larger than what the board stores them in.
-        ConfigError: an accelerator is to do all that it can, and the board has none; the log is of another core.
     """
     target = replace(tuned_for(board, tuned), unchecked=unchecked)
     with compiling(model.origin, explain):

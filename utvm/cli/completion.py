@@ -8,9 +8,9 @@ from typing import get_args
 from invoke.parser.context import ParserContext
 
 from utvm import boards
-from utvm.environment.places.here import Kind
+from utvm.base.text.templates import templates_of
+from utvm.environment.locations.here import Kind
 from utvm.errors import ConfigError
-from utvm.templates import templates_of
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -46,9 +46,6 @@ def script(shell: str, commands: Iterable[tuple[ParserContext, str]], core: Pars
     Args:
         commands: each with its summary.
         core: the options of every command.
-
-    Raises:
-        ConfigError: there is no such shell.
     """
     if shell not in SHELLS:
         raise ConfigError(f"there is no completion for {shell!r}", f"it is there for {', '.join(SHELLS)}")

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, model_validator
 
 from utvm import boards
+from utvm.base.storage.config import Record, load_yaml
+from utvm.base.storage.files import write_whole
+from utvm.base.text.templates import templates_of
 from utvm.boards import Board, Kind, MemoryRegion, Physical
 from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart, Virtual
 from utvm.cli.output import OUT
-from utvm.config import Record, load_yaml
-from utvm.files import write_whole
 from utvm.hil.figures import FIGURES, shown
 from utvm.pages import spoken_bytes
 from utvm.paths import ROOT
-from utvm.templates import templates_of
 
 MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
 PAGE = ROOT / "docs" / "boards.md"
@@ -77,11 +77,7 @@ class _Described:
 
 
 def write_page(path: Path = PAGE) -> None:
-    """Write docs/boards.md.
-
-    Raises:
-        ConfigError: a board's folder or the data file is not what it should be, or the page cannot be written.
-    """
+    """Write docs/boards.md."""
     write_whole(path, page(MEASUREMENTS).encode())
     OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
 
@@ -91,9 +87,6 @@ def page(measurements: Path) -> str:
 
     Args:
         measurements: the data file.
-
-    Raises:
-        ConfigError: as :func:`write_page`.
     """
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
     every = [boards.load(name) for name in boards.project_names()]
@@ -155,7 +148,6 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
 
 
 def _met(board: Board) -> list[tuple[str, str]]:
-    """Return which of its parts have met a chip, each with which, and which have not."""
     never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
     met = [(f"{part}: met a chip", words) for part, words in board.silicon.items()]
     return [*met, *([("never met a chip", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]

@@ -9,11 +9,11 @@ from typing import cast
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 
+from utvm.base.storage.files import write_whole
+from utvm.base.text.templates import templates_of
 from utvm.cli import Command
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.paths import DATA
-from utvm.templates import templates_of
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,7 @@ def page() -> str:
 
 
 def write_man(folder: Path) -> int:
-    """Write a man page for the program and one for each command; return how many.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
+    """Write a man page for the program and one for each command; return how many."""
     known = manuals()
     template = templates_of("utvm.cli").get_template("manual.1.j2")
     texts = {"utvm": templates_of("utvm.cli").get_template("utvm.1.j2").render(manuals=known, roff=_roff)}
@@ -99,6 +95,5 @@ def _cell(text: str) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return a text as roff takes it literally."""
     plain = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in plain.splitlines())

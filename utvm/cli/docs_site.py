@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import run_tool
+from utvm.base.storage.files import check_folder
 from utvm.cli import docs_commands, docs_errors
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.environment.own_python import own_python
 from utvm.errors import ConfigError
-from utvm.files import check_folder
 from utvm.paths import ROOT
 
 LOCK = ROOT / "provision" / "docs.txt"
@@ -29,12 +29,7 @@ _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 
 
 def build(output: Path) -> None:
-    """Build the site into a folder, which it then fills alone.
-
-    Raises:
-        ConfigError: the folder cannot be written or holds something else, or a page is wrong: mkdocs says which.
-        ProvisionError: the packages cannot be had.
-    """
+    """Build the site into a folder, which it then fills alone."""
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
         raise ConfigError(f"{output} holds something that is no site", "name a folder that is new or empty")
@@ -67,7 +62,7 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
 
 def gather(folder: Path) -> None:
     """Copy the repository's pages and what they link to, and write those that are made of the code."""
-    listed = process.run(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
+    listed = run_tool(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
     # Templates are no pages.
     pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
     for path in {*pages, *(linked for page in pages for linked in _linked(page))}:

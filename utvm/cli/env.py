@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from rich.table import Table
 
+from utvm.base.storage.files import check_folder, write_whole
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice, MirrorChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import working
 from utvm.errors import ConfigError, ExitCode
-from utvm.files import check_folder, write_whole
 from utvm.paths import ROOT
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ _MB = 1_000_000
 def lock(_: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "") -> None:
     """Resolve what the environment is made of into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, difference, python_lock
-    from utvm.environment.drafts import draft
     from utvm.environment.locked import load_locked
     from utvm.environment.recipe import PROVISION, load_recipe
+    from utvm.environment.temporary_roots import draft
 
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")

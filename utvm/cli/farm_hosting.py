@@ -6,13 +6,13 @@ import re
 from collections import Counter
 
 from utvm import boards
-from utvm.bench import Asked, choose
+from utvm.base.text.names import printable
 from utvm.cli.output import OUT, logs_of
-from utvm.environment.farm.client import coordinator_of
-from utvm.environment.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
+from utvm.drivers import DriverOptions, choose
 from utvm.errors import ConfigError
+from utvm.farm.client import coordinator_of
+from utvm.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
 from utvm.hil.project import quarantine
-from utvm.names import printable
 from utvm.paths import work
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
@@ -21,12 +21,7 @@ _LAST_PORT = 65535
 
 
 def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
-
-    Raises:
-        ConfigError: a board or a number is wrong.
-        ProvisionError: one of labgrid's programs does not run.
-    """
+    """Run a coordinator, and offer this computer's boards to it until somebody interrupts it."""
     if not 0 < port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
@@ -38,12 +33,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int) ->
 
 
 def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Offer this computer's boards to a farm until somebody interrupts it.
-
-    Raises:
-        ConfigError: a board or a number is wrong.
-        ProvisionError: no coordinator answers.
-    """
+    """Offer this computer's boards to a farm until somebody interrupts it."""
     host = _host(name, address, ssh_port)
     export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
 
@@ -54,10 +44,6 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
     Args:
         first: that other one, as ssh calls it.
         port: at which the coordinator listens there.
-
-    Raises:
-        ConfigError: a board, a number or a name is wrong.
-        ProvisionError: there is no way to it, or no coordinator.
     """
     if not first or first.startswith("-"):
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
@@ -73,18 +59,15 @@ def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
     Args:
         host: what the farm calls it.
         virtual: names, comma-separated; one that is there twice is two boards.
-
-    Raises:
-        ConfigError: there is no such board, or it cannot be virtual; or there is none at all.
     """
     offers = list(_plugged_in(host))
     counts: Counter[str] = Counter()
     for word in filter(None, map(str.strip, virtual.split(","))):
         board = boards.load(word)
         # A program on this computer is no virtual board; which of both a board is, its way says.
-        kind = "process" if choose(board, Asked()).kind == "process" else "virtual"
+        kind = "process" if choose(board, DriverOptions()).kind == "process" else "virtual"
         if kind == "virtual":
-            choose(board, Asked("virtual"))
+            choose(board, DriverOptions("virtual"))
         counts[board.spoken] += 1
         place = _named(host, board.spoken, str(counts[board.spoken]))
         offers.append(OfferedBoard(place, board.spoken, kind, "", board.cpu))

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.base.storage.files import check_places, write_whole
+from utvm.base.text.names import printable
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
-from utvm.environment.farm.client import FarmClient, coordinator_of
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.files import check_places, write_whole
+from utvm.farm.client import FarmClient, coordinator_of
 from utvm.hil.nightly.running import HEALTH
 from utvm.history.doors import gauge
-from utvm.names import printable
+from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 _ALL = "all"
 _STATES = ("free", "held", "away", "quarantine")
@@ -25,22 +25,13 @@ _STATES = ("free", "held", "away", "quarantine")
 
 @contextlib.contextmanager
 def asked(farm: str) -> Iterator[FarmClient]:
-    """Have a session with a farm's coordinator, for the length of a ``with`` block.
-
-    Raises:
-        ConfigError: that is no HOST:PORT.
-        ProvisionError: none answers.
-    """
+    """Have a session with a farm's coordinator, for the length of a ``with`` block."""
     with telling("farm") as say, FarmClient(coordinator_of(farm), logs_of("farm") / "labgrid.log", say) as client:
         yield client
 
 
 def list_places(wanted: JsonChoice, farm: str) -> None:
-    """Print the boards of a farm.
-
-    Raises:
-        UtvmError: as :func:`asked`.
-    """
+    """Print the boards of a farm."""
     check_json(wanted)
     with asked(farm) as client:
         found = client.ask("list")
@@ -58,9 +49,6 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
 
     Args:
         metrics: a file for the numbers, as Prometheus reads them; empty for none.
-
-    Raises:
-        UtvmError: as :func:`asked`; or the file cannot be written.
     """
     check_json(wanted)
     check_places(metrics)
@@ -81,11 +69,7 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
 
 
 def reap_leases(farm: str) -> None:
-    """Free the boards whose lease is past its deadline, and say which.
-
-    Raises:
-        UtvmError: as :func:`asked`.
-    """
+    """Free the boards whose lease is past its deadline, and say which."""
     with asked(farm) as client:
         freed = client.ask("reap")["freed"]
     for each in freed:
@@ -94,11 +78,7 @@ def reap_leases(farm: str) -> None:
 
 
 def take_out(place: str, why: str, farm: str) -> None:
-    """Put a board into quarantine.
-
-    Raises:
-        UtvmError: as :func:`asked`; or the farm has no such board.
-    """
+    """Put a board into quarantine."""
     with asked(farm) as client:
         client.ask("mark", place=place, health="bad", comment=why)
     OUT.print(printable(f"{place} is in quarantine: {why}"))
@@ -112,10 +92,6 @@ def heal_boards(place: str, farm: str) -> ExitCode:
 
     Returns:
         The worst of the checks.
-
-    Raises:
-        UtvmError: as :func:`asked`, and as any run.
-        ConfigError: the board is not in quarantine.
     """
     with asked(farm) as client:
         found = [each for each in client.ask("list")["places"] if each["tags"].get("health") == "bad"]
@@ -134,7 +110,7 @@ def _heal(board: dict[str, Any], farm: str) -> ExitCode:
     where = PlaceChoice("farm", farm=farm, place=name, tags="health=bad")
     for _ in range(board["well_after"]):
         try:
-            code = run_suites(BoardChoice(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
+            code = run_suites(BoardSelection(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
         except ProvisionError as error:
             OUT.print(printable(f"{name}: {error.message}"))
             code = ExitCode.INFRASTRUCTURE

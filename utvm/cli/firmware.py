@@ -7,11 +7,11 @@ from pathlib import Path
 from invoke.context import Context
 from rich.table import Table
 
-from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
 from utvm.cli.choices import IN_RAM, CompiledChoice, JsonChoice, ListenChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
+from utvm.selection import BOARD, BoardSelection
 
 
 @task(
@@ -33,11 +33,11 @@ def build(
 ) -> None:
     """Build firmware that needs no host: it runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
+    from utvm.base.storage.files import check_places, write_whole
     from utvm.cli.compiling import compile_for
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.cli.model_library import check_named, load_named
     from utvm.cli.model_run import print_use
-    from utvm.files import check_places, write_whole
 
     chip = boards.load_chip(board)
     model = check_named(asked.model)
@@ -85,7 +85,7 @@ def build(
     positional=["elf"],
     help={"elf": "the ELF file, as your build linked it"},
 )
-def flash(_: Context, elf: str, where: BoardChoice, listen: ListenChoice) -> None:
+def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> None:
     """Program firmware of your own into a board, compare, and start it; refused if linked for other memory."""
     from utvm.cli import board_run
 

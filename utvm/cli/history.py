@@ -3,9 +3,9 @@
 
 from invoke.context import Context
 
-from utvm.choice import FarmChoice
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice
+from utvm.selection import FarmChoice
 
 _SINCE = "a date (2026-11-23), or a commit that was run (default: twelve hours before the newest run)"
 _ACCEPT = "take the newest figures for the limits of utvm.yaml: write them into utvm-baseline.yaml"

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import process
-from utvm.choice import FarmChoice
+from utvm.base.process import service
+from utvm.base.process.run import run_tool
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ProvisionError
 from utvm.hil.project import history_file
@@ -20,6 +20,7 @@ from utvm.history.questions import last_good
 from utvm.history.store import opened
 from utvm.options import words
 from utvm.paths import ROOT, project
+from utvm.selection import FarmChoice
 
 _FIRST = re.compile(r"^([0-9a-f]{40,64}) is the first bad commit$", re.MULTILINE)
 _LOOK = 0.2  # Seconds.
@@ -49,9 +50,6 @@ def bisect(what: str, board: str, where: FarmChoice) -> None:
 
     Args:
         where: whose boards are asked; by default this computer's.
-
-    Raises:
-        ConfigError: the history knows no good and no bad commit of it, or git finds none.
     """
     if where != FarmChoice() and where.in_ != "farm":
         raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
@@ -129,7 +127,7 @@ def _bisected(question: Question, where: FarmChoice) -> str:
             said = Path(folder) / "said.txt"
             # It is ended with all that it has started.
             run = ["git", "bisect", "run", *step, *hil]
-            with process.Job("git bisect", run, log=said, error=ProvisionError, cwd=tree) as job:
+            with service.Subprocess("git bisect", run, log=said, error=ProvisionError, cwd=tree) as job:
                 while job.running:
                     time.sleep(_LOOK)
             return said.read_text(encoding="utf-8", errors="replace")
@@ -138,4 +136,4 @@ def _bisected(question: Question, where: FarmChoice) -> str:
 
 
 def _git(folder: Path, *words: str) -> str:
-    return process.run(["git", *words], cwd=folder, error=ConfigError, hint="are the commits in this repository?")
+    return run_tool(["git", *words], cwd=folder, error=ConfigError, hint="are the commits in this repository?")

@@ -9,11 +9,11 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from utvm.base.storage.files import check_folder, check_places, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.files import check_folder, check_places, write_whole
+from utvm.hil.history_entry import reports_below
 from utvm.hil.project import history_file
-from utvm.hil.remember import reports_below
 from utvm.history.doors import DOORS
 from utvm.history.pages import write_pages
 from utvm.history.schema import OUTCOMES
@@ -34,12 +34,7 @@ _TABLES = {
 
 
 def import_reports(folder: str) -> None:
-    """Add all reports below a folder, and say how many were new.
-
-    Raises:
-        ConfigError: there is no such folder, or the history is not ours.
-        ProvisionError: the history cannot be written.
-    """
+    """Add all reports below a folder, and say how many were new."""
     if not Path(folder).is_dir():
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
@@ -58,12 +53,7 @@ def import_reports(folder: str) -> None:
 
 
 def export_table(output: str, table: str) -> None:
-    """Write a table as CSV, or as Parquet where the file is called so.
-
-    Raises:
-        ConfigError: there is no such table or no history, the file cannot be written, or Parquet's library is not
-            installed.
-    """
+    """Write a table as CSV, or as Parquet where the file is called so."""
     if table not in _TABLES:
         raise ConfigError(f"--table {table}: there is no such table", f"give one of {', '.join(_TABLES)}")
     check_places(output)
@@ -118,11 +108,7 @@ def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
 
 
 def write_folder(output: str) -> Path:
-    """Write the pages, and say where they are.
-
-    Raises:
-        ConfigError: there is no history, or the folder cannot be written.
-    """
+    """Write the pages, and say where they are."""
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
     with opened(history_file()) as history:
@@ -132,11 +118,7 @@ def write_folder(output: str) -> Path:
 
 
 def serve_folder(port: int) -> None:
-    """Serve the pages, and the reports that they link to, until somebody interrupts it.
-
-    Raises:
-        ConfigError: as :func:`write_folder`, or somebody else has the port.
-    """
+    """Serve the pages, and the reports that they link to, until somebody interrupts it."""
     folder = write_folder("")
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
@@ -154,11 +136,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def write_door(what: str, output: str) -> None:
-    """Write or print what others read of the last night.
-
-    Raises:
-        ConfigError: there is no such thing or no history, or the file cannot be written.
-    """
+    """Write or print what others read of the last night."""
     if what not in DOORS:
         raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(DOORS)}")
     check_places(output)

@@ -27,9 +27,6 @@ def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
 
     Args:
         accept: take the newest figures as the baseline.
-
-    Raises:
-        ConfigError: there is no history, or no such commit in it.
     """
     check_json(json)
     with opened(history_file()) as history:
@@ -53,9 +50,6 @@ def show_trend(json: JsonChoice, model: str, board: str) -> None:
 
     Args:
         model: its name, perhaps with a colon and a figure behind it.
-
-    Raises:
-        ConfigError: there is no history, or nothing is known of the model.
     """
     check_json(json)
     name, _, figure = model.partition(":")
@@ -94,11 +88,7 @@ def show_flaky(json: JsonChoice, since: str) -> None:
 
 
 def show_last_good(json: JsonChoice, test: str, board: str) -> None:
-    """Print when a test was last good.
-
-    Raises:
-        ConfigError: there is no history, or the test is not in it.
-    """
+    """Print when a test was last good."""
     check_json(json)
     with opened(history_file()) as history:
         states = last_good(history, test, board)
@@ -113,11 +103,7 @@ def show_last_good(json: JsonChoice, test: str, board: str) -> None:
 
 
 def begin_of(history: sqlite3.Connection, since: str) -> int:
-    """Return the moment that somebody means: a date, or the last run of a commit.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return the moment that somebody means: a date, or the last run of a commit."""
     if not since:
         return newest_night(history)
     if _DATE.fullmatch(since):

@@ -3,9 +3,9 @@
 
 from invoke.context import Context
 
-from utvm.choice import BOARD, BoardChoice
 from utvm.cli import task
 from utvm.cli.choices import CompiledChoice, JsonChoice
+from utvm.selection import BOARD, BoardSelection
 
 _PAGE = "docs/mlperf-tiny.md"
 _TASK = "which of the benchmark's tasks the model is for: ic01, vww01, kws01 or ad01"
@@ -38,7 +38,7 @@ def run(
     _: Context,
     asked: CompiledChoice,
     json: JsonChoice,
-    where: BoardChoice,
+    where: BoardSelection,
     *,
     task: str = "",
     mode: str = "performance",

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from utvm import boards, firmware
-from utvm.bench import Bench
+from utvm.base.log.setup import log_into
+from utvm.base.storage.files import check_places, write_whole
 from utvm.boards import Board
-from utvm.choice import BoardChoice
 from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import check_named, load_named
 from utvm.cli.model_run import say
 from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.drivers import Connection
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
 from utvm.firmware import Firmware
 from utvm.firmware.tasks import TASKS
-from utvm.log import kept_in
+from utvm.selection import BoardSelection
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, runner_on, top_1
 
 _WINDOWS = 5  # The benchmark's rules: the median of five.
@@ -31,11 +31,7 @@ _SEED = 0
 
 
 def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> None:
-    """Build what answers the benchmark's own runner, and write it as an ELF file.
-
-    Raises:
-        UtvmError: the model cannot be compiled for the board, is not one for the task, or does not fit.
-    """
+    """Build what answers the benchmark's own runner, and write it as an ELF file."""
     if not output:
         raise ConfigError("no file is named", "--output FILE.elf")
     check_places(output)
@@ -51,18 +47,14 @@ def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> No
 def run_task(
     asked: CompiledChoice,
     json: JsonChoice,
-    where: BoardChoice,
+    where: BoardSelection,
     task: str,
     mode: str,
     folder: str,
     limit: int,
     iterations: int,
 ) -> None:
-    """Run a model on a board as the benchmark does, and print what came out.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
-    """
+    """Run a model on a board as the benchmark does, and print what came out."""
     if mode not in ("performance", "accuracy"):
         raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
     if mode == "accuracy" and not folder:
@@ -85,18 +77,18 @@ def run_task(
         samples = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
-    with kept_in(logs), found.opened(logs, say) as bench:
-        say(bench.describe())
-        with runner_on(bench, image) as runner:
+    with log_into(logs), found.opened(logs, say) as connection:
+        say(connection.describe())
+        with runner_on(connection, image) as runner:
             told = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
                 first = [next(of) for _, of in itertools.groupby(samples, lambda sample: sample.name)]
                 chosen = [first[number % len(first)] for number in range(windows)]
-                figures = _performance(runner, bench, chosen, iterations)
+                figures = _performance(runner, connection, chosen, iterations)
             else:
                 figures = (_distances if kind.distance else _accuracy)(runner, samples)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
-    content = {**told, "board": found.board.spoken, "kind": bench.kind, "mode": mode, **figures}
+    content = {**told, "board": found.board.spoken, "kind": connection.kind, "mode": mode, **figures}
     write_json(json, content)
 
 
@@ -109,24 +101,28 @@ def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str)
     return firmware.build(board, [library], "mlperf", able=able)
 
 
-def _performance(runner: Runner, bench: Bench, samples: Sequence[Sample], iterations: int) -> dict[str, object]:
+def _performance(
+    runner: Runner, connection: Connection, samples: Sequence[Sample], iterations: int
+) -> dict[str, object]:
     counts = []
     rates = []
     for number, sample in enumerate(samples, 1):
         runner.load(sample.data)
         window = runner.infer(iterations, _WARMUPS)
         counts.append(window.cycles / window.runs)
-        line = f"window {number}: {window.runs} inferences, {counts[-1]:,.0f} {bench.count_unit} each"
-        if bench.kind != "virtual" and window.microseconds:
+        line = f"window {number}: {window.runs} inferences, {counts[-1]:,.0f} {connection.count_unit} each"
+        if connection.kind != "virtual" and window.microseconds:
             rates.append(1e6 * window.runs / window.microseconds)
             line += f", {rates[-1]:,.3f} a second"
         OUT.print(f"{line}: {sample.name}")
     median = statistics.median(counts)
     spread = (max(counts) - min(counts)) / median if median else 0.0
-    OUT.print(f"median of {len(counts)} windows: {median:,.0f} {bench.count_unit}, spread {100 * spread:.3f} %")
+    OUT.print(
+        f"median of {len(counts)} windows: {median:,.0f} {connection.count_unit}, spread {100 * spread:.3f} %"
+    )
     if not rates:
         OUT.print("the board is VIRTUAL: instructions are no time, and there is no throughput")
-    figures: dict[str, object] = {"unit": bench.count_unit, "per_inference": counts, "median": median}
+    figures: dict[str, object] = {"unit": connection.count_unit, "per_inference": counts, "median": median}
     return figures | {"inferences_per_second": statistics.median(rates) if rates else None}
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from utvm.choice import BoardChoice
 from utvm.cli import task
 from utvm.cli.choices import (
     IN_RAM,
@@ -20,6 +19,7 @@ from utvm.cli.choices import (
     TuneChoice,
 )
 from utvm.errors import ExitCode
+from utvm.selection import BoardSelection
 
 
 @task(
@@ -58,7 +58,7 @@ def run(
     },
 )
 def eval_(
-    _: Context, asked: SampleChoice, *, validate_against: str = "", json: JsonChoice, where: BoardChoice
+    _: Context, asked: SampleChoice, *, validate_against: str = "", json: JsonChoice, where: BoardSelection
 ) -> ExitCode:
     """Run a model on samples on a board, print each prediction, and compare with another board bit for bit."""
     from models.catalogue import CATALOGUE

@@ -9,7 +9,9 @@ from pathlib import Path
 from rich.cells import cell_len
 from rich.table import Table
 
-from utvm.choice import BoardChoice
+from utvm.base.storage.files import check_places, write_whole
+from utvm.base.text.names import printable
+from utvm.base.text.templates import templates_of
 from utvm.cli.choices import CompareChoice, JsonChoice, SampleChoice
 from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.model_eval_figures import read_labels
@@ -17,10 +19,8 @@ from utvm.cli.opening import find
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.compiler.model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
-from utvm.files import check_places, write_whole
-from utvm.names import printable
-from utvm.session.judged import confusion
-from utvm.templates import templates_of
+from utvm.selection import BoardSelection
+from utvm.session.quality import confusion
 
 _WIDTH = 48  # Columns of letters for a model's name in the picture.
 
@@ -57,11 +57,7 @@ class Panel:
 def compare_models(
     catalogue: Mapping[str, NamedModel], asked: CompareChoice, picture: str, wanted: JsonChoice
 ) -> None:
-    """Run each model on each board, print the table, and draw it.
-
-    Raises:
-        UtvmError: whatever went wrong on the way; that a model does not fit is a row.
-    """
+    """Run each model on each board, print the table, and draw it."""
     names = [name.strip() for name in asked.boards.split(",") if name.strip()]
     models = [name.strip() for name in asked.models.split(",") if name.strip()]
     if not names:
@@ -69,7 +65,7 @@ def compare_models(
     check_places(picture)
     check_json(wanted)
     for name in names:
-        find(BoardChoice(name))  # a wrong name is refused before the first board works for nothing
+        find(BoardSelection(name))  # a wrong name is refused before the first board works for nothing
     rows = [_row(catalogue, asked, model, name) for model in models for name in names]
     _print(rows)
     write_whole(Path(picture), draw(rows).encode())
@@ -89,9 +85,9 @@ def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, 
     if asked.explain:
         OUT.print(f"{printable(model)} on {board}:")
     try:
-        library, samples = prepare(catalogue, choice, find(BoardChoice(board)).board)
+        library, samples = prepare(catalogue, choice, find(BoardSelection(board)).board)
         labels = read_labels(asked.labels, len(samples)) if asked.labels else []
-        runs = run_samples(BoardChoice(board), library, samples, show=False)
+        runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
     # The most: that is what has to be waited for.

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.arrays import read_arrays
-from utvm.bench import BoardIdentity
+from utvm.base.storage.arrays import read_arrays
+from utvm.base.text.names import printable
 from utvm.boards import Board
-from utvm.choice import BoardChoice
 from utvm.cli.choices import IN_SAMPLES, JsonChoice, SampleChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
@@ -26,18 +25,19 @@ from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import working
 from utvm.compiler import Library
 from utvm.compiler.model import NamedModel, Sample
+from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_integers
 from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixels
 from utvm.hil import provenance
 from utvm.hil.figures import summarise
-from utvm.hil.remember import remember_model
-from utvm.names import printable
+from utvm.hil.history_entry import remember_model
+from utvm.selection import BoardSelection
 from utvm.session import RunResult
 from utvm.session.evaluation import Mismatch, as_samples, compare, prediction
-from utvm.session.judged import confusion, distance
-from utvm.session.opening import open_session
+from utvm.session.open_session import open_session
+from utvm.session.quality import confusion, distance
 
 _SAMPLES = 10
 
@@ -56,7 +56,7 @@ class Runs:
 def evaluate(
     catalogue: Mapping[str, NamedModel],
     asked: SampleChoice,
-    where: BoardChoice,
+    where: BoardSelection,
     validate_against: str,
     wanted: JsonChoice,
 ) -> ExitCode:
@@ -68,9 +68,6 @@ def evaluate(
 
     Returns:
         FAILED if an output differs in a bit.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
     check_json(wanted)
     if asked.inputs and asked.source != asked.inputs:
@@ -80,7 +77,7 @@ def evaluate(
     if asked.labels == IN_SAMPLES and not Path(asked.source).is_file():
         raise ConfigError("--labels names no file, and no file of samples has them", "give --labels FILE")
     board = find(where).board
-    other = BoardChoice(validate_against) if validate_against else None
+    other = BoardSelection(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
     library, samples = prepare(catalogue, asked, board)
@@ -214,7 +211,7 @@ def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Samp
     return samples
 
 
-def run_samples(where: BoardChoice, library: Library, samples: list[Sample], show: bool) -> Runs:
+def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
     """Run all samples on a board, and print each if that is wanted."""
     found = find(where)
     for sample in samples:
@@ -257,7 +254,6 @@ def _line(number: int, result: RunResult, clock_hz: int) -> str:
 
 
 def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
-    """Return how long a run took, where its count is of a clock's cycles."""
     return 1000.0 * result.counted["cycles"] / clock_hz if "cycles" in result.counted else None
 
 

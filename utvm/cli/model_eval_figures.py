@@ -10,23 +10,21 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
-from utvm.arrays import read_arrays
+from utvm.base.storage.arrays import read_arrays
+from utvm.base.text.names import printable
 from utvm.cli.model_inputs import typed
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
-from utvm.names import printable
-from utvm.session.judged import Confusion, Distance
+from utvm.session.quality import Confusion, ErrorStatistics
 
 _MOST_CLASSES = 20  # Of which a matrix can be read.
 
 
 def read_labels(path: str, count: int) -> list[int]:
-    """Return the right classes of so many samples, from an array called ``labels``, or the only one of its file.
-
-    Raises:
-        ConfigError: there is none, or it has fewer.
+    """Return the right classes of so many samples, from an array called ``labels``, or the only one of its
+    file.
     """
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
@@ -41,10 +39,8 @@ def read_labels(path: str, count: int) -> list[int]:
 
 
 def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
-    """Return the samples of a text, one a row, in the shape of an input and, unless it is quantised, in its type.
-
-    Raises:
-        ConfigError: a row has not as many numbers as the input has elements, or other numbers than it takes.
+    """Return the samples of a text, one a row, in the shape of an input and, unless it is quantised, in its
+    type.
     """
     if numbers.shape[1] != math.prod(tensor.shape):
         raise ConfigError(
@@ -71,11 +67,7 @@ def _percent(share: float | None) -> str:
 
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
-    """Return another library's answers to the same samples.
-
-    Raises:
-        ConfigError: there is no such library, it is not installed, or it does not read such a file.
-    """
+    """Return another library's answers to the same samples."""
     if name not in _REFERENCES:
         raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
@@ -91,7 +83,7 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
         raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
 
-def print_distance(name: str, found: Distance, count: int) -> None:
+def print_distance(name: str, found: ErrorStatistics, count: int) -> None:
     """Print how far answers are from a library's."""
     same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
     OUT.print(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from utvm.arrays import read_arrays
+from utvm.base.storage.arrays import read_arrays
 from utvm.cli.output import OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
@@ -56,11 +56,7 @@ def read_given(library: Library, path: str, scale: str, raw: bool = False) -> li
 
 
 def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
-    """Return the one input that pictures can be for.
-
-    Raises:
-        ConfigError: there are more, or none.
-    """
+    """Return the one input that pictures can be for."""
     if len(inputs) != 1:
         raise ConfigError(
             f"{path}: is for one input, and the model has {len(inputs)}", "give an .npz with an array for each"
@@ -92,10 +88,8 @@ def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) ->
 
 
 def typed(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
-    """Return the numbers of a text in the element type of an input, or as they are where they are to be quantised.
-
-    Raises:
-        ConfigError: it takes integers, and one is none.
+    """Return the numbers of a text in the element type of an input, or as they are where they are to be
+    quantised.
     """
     if np.dtype(tensor.dtype).kind != "f" and tensor.scaling and not raw:
         return numbers

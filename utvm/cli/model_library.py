@@ -9,8 +9,10 @@ from typing import Literal, cast, get_args
 from rich.table import Table
 
 from utvm import boards, compiler
+from utvm.base.storage.cache import file_digest
+from utvm.base.storage.files import check_folder, check_places
+from utvm.base.text.names import printable
 from utvm.boards.accelerators import assistant
-from utvm.cache import file_digest
 from utvm.cli.choices import CompileChoice, JsonChoice, MemoryChoice, ModelChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.output import OUT, check_json, write_json
@@ -22,9 +24,7 @@ from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
-from utvm.files import check_folder, check_places
 from utvm.firmware.stack import run_stack
-from utvm.names import printable
 from utvm.tuning.log import tuned_for
 
 Executor = Literal["aot", "graph"]
@@ -57,11 +57,7 @@ class _Wanted:
     explain: bool
 
     def library(self) -> Library:
-        """Compile the model.
-
-        Raises:
-            UtvmError: it cannot be compiled, or does not fit.
-        """
+        """Compile the model."""
         model = compiler.load(self.model, run_python=self.run_python, shapes=self.shapes)
         with compiling(model.origin, self.explain):
             return compiler.compile_model(
@@ -91,11 +87,7 @@ def _wanted(asked: CompileChoice) -> _Wanted:
 
 
 def memory_of(asked: MemoryChoice) -> Memory:
-    """Read regions as ``fast=16K,slow``, the fastest first, each with its size or no limit, and what is pinned.
-
-    Raises:
-        ConfigError: they are not written so.
-    """
+    """Read regions as ``fast=16K,slow``, the fastest first, each with its size or no limit, and what is pinned."""
     regions = tuple(_region(item) for item in asked.memory.split(",") if item) or Memory().regions
     return Memory(regions, dict(_pair(item, "--pin TENSOR=REGION") for item in asked.pin.split(",") if item))
 
@@ -114,11 +106,7 @@ def load_named(asked: ModelChoice) -> compiler.Model:
 
 
 def shapes_of(text: str) -> dict[str, tuple[int, ...]]:
-    """Read shapes such as ``image=1,8,8,1;mask=1,8``.
-
-    Raises:
-        ConfigError: it is not written so.
-    """
+    """Read shapes such as ``image=1,8,8,1;mask=1,8``."""
     shapes = {}
     for item in filter(None, text.split(";")):
         name, sizes = _pair(item, "--shape NAME=1,8,8,1")
@@ -129,33 +117,21 @@ def shapes_of(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def executor_of(name: str) -> Executor:
-    """Check the name of an executor.
-
-    Raises:
-        ConfigError: there is no such executor.
-    """
+    """Check the name of an executor."""
     if name not in ("aot", "graph"):
         raise ConfigError(f"there is no executor {name!r}", "aot calls the operators, graph reads a description")
     return cast(Executor, name)
 
 
 def wish_of(name: str) -> Wish:
-    """Check what is wished for an accelerator.
-
-    Raises:
-        ConfigError: there is no such wish.
-    """
+    """Check what is wished for an accelerator."""
     if name not in get_args(Wish):
         raise ConfigError(f"--accelerator cannot be {name!r}", f"it is one of {', '.join(get_args(Wish))}")
     return cast(Wish, name)
 
 
 def package(asked: CompileChoice, json: JsonChoice, output: str) -> None:
-    """Write a model's library as one archive.
-
-    Raises:
-        UtvmError: the model cannot be compiled, or the archive not be written.
-    """
+    """Write a model's library as one archive."""
     if wish_of(asked.accelerator) == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --accelerator out")
     wanted = _wanted(asked)
@@ -182,9 +158,6 @@ def report(asked: CompileChoice, wanted: JsonChoice, output: str, misra: bool) -
 
     Args:
         misra: whether to let cppcheck count what the library and the runtime break of MISRA C.
-
-    Raises:
-        UtvmError: the model cannot be compiled, or the report not be written.
     """
     check_folder(output or "build")
     check_json(wanted)

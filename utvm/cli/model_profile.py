@@ -10,8 +10,9 @@ from pathlib import Path
 from rich.table import Table
 
 from utvm import boards
+from utvm.base.storage.files import check_folder, write_whole
+from utvm.base.text.names import printable
 from utvm.boards.accelerators import fitted
-from utvm.choice import BoardChoice
 from utvm.cli.choices import InputChoice, JsonChoice
 from utvm.cli.model_inputs import read_inputs
 from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
@@ -19,10 +20,9 @@ from utvm.cli.opening import check_counts, find, opened
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.files import check_folder, write_whole
 from utvm.firmware.estimate import check_pipeline
-from utvm.names import printable
 from utvm.pages import label_in, pages_of
+from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
@@ -53,16 +53,13 @@ class StepBar:
 
 
 def profile_model(
-    where: BoardChoice, asked: InputChoice, output: str, wanted: JsonChoice, estimate: bool = False
+    where: BoardSelection, asked: InputChoice, output: str, wanted: JsonChoice, estimate: bool = False
 ) -> None:
     """Run a model on a board once, step by step, and print and write what each step took.
 
     Args:
         output: folder in which the profile's folder is made.
         estimate: whether cycles are estimated, too.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
     check_folder(output or "build")
     check_json(wanted)
@@ -124,7 +121,7 @@ def _print(profile: Profile) -> None:
     OUT.print(table)
 
 
-def _modelled(where: BoardChoice, library: Library) -> Sequence[Mapping[str, int]]:
+def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
     """Return what the model of the accelerator counts in each step; nothing where the library uses none."""
     if not library.accelerator:
         return ()
@@ -169,7 +166,6 @@ def _boxes(profile: Profile) -> list[Flame]:
 
 
 def _kinds(profile: Profile) -> dict[str, str]:
-    """Return the kinds of steps in the order in which they appear, each with the class of its colour."""
     kinds = dict.fromkeys(step.kind for step in profile.steps)
     return {kind: f"c{number % _COLOURS}" for number, kind in enumerate(kinds)}
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
+from utvm.base.storage.files import check_readable, read_text
+from utvm.base.text.names import printable
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
-from utvm.files import check_readable, read_text
-from utvm.names import printable
 from utvm.session.profile import MeasuredStep, Profile
 
 _HINT = "give two files profile.json, or what model.profile --json wrote"
@@ -21,9 +21,6 @@ def compare_profiles(first: Path, second: Path, wanted: JsonChoice) -> None:
     """Print what each layer took in two profiles.
 
     Layers are the same that make the same tensors.
-
-    Raises:
-        ConfigError: a file is no profile, the two count in other units, or have no layer in common.
     """
     check_json(wanted)
     before, after = _read(first), _read(second)
@@ -67,7 +64,6 @@ def _read(path: Path) -> Profile:
 
 
 def _rows(before: Profile, after: Profile) -> list[tuple[str, MeasuredStep | None, MeasuredStep | None]]:
-    """Return what each layer makes, with its step in both: in the order of the first, then of the second."""
     ones, others = ({_called(step): step for step in each.steps} for each in (before, after))
     return [(name, ones.get(name), others.get(name)) for name in dict.fromkeys([*ones, *others])]
 

@@ -37,11 +37,7 @@ class CycleEstimate:
 
 
 def check_counts_instructions(unit: str) -> None:
-    """Refuse to estimate what a board counts.
-
-    Raises:
-        ConfigError: it counts something else than instructions.
-    """
+    """Refuse to estimate what a board counts."""
     if unit != "instructions":
         raise ConfigError(
             f"this board counts {unit} itself, and no instructions to estimate cycles from", "leave --estimate out"
@@ -49,11 +45,7 @@ def check_counts_instructions(unit: str) -> None:
 
 
 def estimate_of(ready: Opened, profile: Profile) -> CycleEstimate:
-    """Estimate the cycles of a profile's steps from their instructions.
-
-    Raises:
-        ToolchainError: LLVM's tools fail.
-    """
+    """Estimate the cycles of a profile's steps from their instructions."""
     rates = loop_rates(ready.image, [call.function for call in ready.library.calls])
     steps = []
     for step, call in zip(profile.steps, ready.library.calls, strict=True):

@@ -10,7 +10,9 @@ import numpy as np
 import onnx
 from rich.table import Table
 
-from utvm.arrays import read_arrays
+from utvm.base.storage.arrays import read_arrays
+from utvm.base.storage.files import check_places, write_whole
+from utvm.base.text.names import printable
 from utvm.cli.choices import JsonChoice, QuantizeChoice
 from utvm.cli.model_eval_figures import print_distance, read_labels
 from utvm.cli.model_inputs import check_scale, input_for_pictures
@@ -20,13 +22,11 @@ from utvm.cli.progress import working
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
-from utvm.files import check_places, write_whole
 from utvm.firmware.picture_inputs import are_pictures, read_pictures
-from utvm.names import printable
 from utvm.quantize import Cost, answers, costs, quantize
 from utvm.quantize.write import Activations
 from utvm.session.evaluation import as_samples
-from utvm.session.judged import confusion, distance
+from utvm.session.quality import confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 
@@ -45,12 +45,7 @@ class _Told(list[Sample]):
 
 
 def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> None:
-    """Quantise a model by samples, write it, and print what that cost.
-
-    Raises:
-        ConfigError: the model is not ONNX with real numbers, the samples do not fit it, or a file cannot be had.
-        CompileError: the model is damaged.
-    """
+    """Quantise a model by samples, write it, and print what that cost."""
     if asked.to not in _KINDS:
         raise ConfigError(f"--to {asked.to!r} is nothing that is written", f"one of {', '.join(_KINDS)}")
     if not asked.samples:
@@ -150,5 +145,4 @@ def _print(layers: Sequence[Cost]) -> None:
 
 
 def _finite(snr_db: float) -> float | None:
-    """Return a ratio as JSON has it: without noise, it is none."""
     return round(snr_db, 2) if math.isfinite(snr_db) else None

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, firmware
-from utvm.arrays import write_array, write_arrays
-from utvm.bench import Bench
+from utvm.base.log.setup import log_into
+from utvm.base.storage.arrays import write_array, write_arrays
+from utvm.base.storage.files import check_places
+from utvm.base.text.names import printable
 from utvm.boards import Board
-from utvm.choice import BoardChoice
 from utvm.cli.choices import JsonChoice, RunChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import note_input, quantised, read_given
@@ -20,29 +21,30 @@ from utvm.cli.model_library import executor_of, load_named, memory_of, wish_of
 from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.errors import ConfigError
-from utvm.files import check_places
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.firmware.picture_inputs import are_pictures
 from utvm.hil import provenance
-from utvm.log import kept_in
-from utvm.names import printable
+from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandingAlone
-from utvm.session.opening import open_session
+from utvm.session.open_session import open_session
 
 
 def run_model(
-    asked: RunChoice, where: BoardChoice, output_path: str, wanted: JsonChoice, standing_alone: bool, in_ram: bool
+    asked: RunChoice,
+    where: BoardSelection,
+    output_path: str,
+    wanted: JsonChoice,
+    standing_alone: bool,
+    in_ram: bool,
 ) -> None:
     """Compile a model, run it once on a board, and print and write what came out.
 
     Args:
         standing_alone: whether the board runs it by itself, on an input in its flash, and says the result.
         in_ram: whether it is loaded into RAM alone.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
     if standing_alone and in_ram:
         raise ConfigError("--standing-alone and --in-ram exclude each other: RAM does not last", "give one")
@@ -71,9 +73,9 @@ def run_model(
     logs = logs_of("model.run")
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
-        with kept_in(logs), found.opened(logs, say) as bench:
-            say(bench.describe())
-            result = _listen(bench, image)
+        with log_into(logs), found.opened(logs, say) as connection:
+            say(connection.describe())
+            result = _listen(connection, image)
     else:
         image = image_for(found, [library], in_ram=in_ram)
         with open_session(found, image, logs, say) as session:
@@ -98,8 +100,8 @@ def say(line: str) -> None:
     OUT.print(line)
 
 
-def _listen(bench: Bench, image: Firmware) -> RunResult:
-    alone = StandingAlone(bench, image)
+def _listen(connection: Connection, image: Firmware) -> RunResult:
+    alone = StandingAlone(connection, image)
     if alone.has_power_switch:
         OUT.print("programmed, switched off and on, and listened to")
         result = alone.power_cycle()
@@ -107,7 +109,7 @@ def _listen(bench: Bench, image: Firmware) -> RunResult:
         OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
         result = alone.reset()
     OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
-    bench.reset(halt=False)  # from now on it is left alone
+    connection.reset(halt=False)  # from now on it is left alone
     return result
 
 

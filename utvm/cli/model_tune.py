@@ -10,8 +10,10 @@ import numpy as np
 from rich.table import Table
 
 from utvm import boards
+from utvm.base.log.setup import log_into
+from utvm.base.storage.files import check_places, write_whole
+from utvm.base.text.names import printable
 from utvm.boards import Board
-from utvm.choice import BoardChoice
 from utvm.cli.choices import JsonChoice, TuneChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_inputs import random_inputs
@@ -21,21 +23,15 @@ from utvm.cli.opening import asked_of, check_counts, find
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library, Model
 from utvm.errors import BoardError, ConfigError
-from utvm.files import check_places, write_whole
-from utvm.log import kept_in
-from utvm.names import printable
-from utvm.session.keeper import Keeper
+from utvm.selection import BoardSelection
+from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log
 from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench
 from utvm.tuning.tuner import Tuner
 
 
-def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> None:
-    """Measure candidates of a model's layers on a board, and print what is best.
-
-    Raises:
-        UtvmError: whatever went wrong on the way; what was measured until then is in the log.
-    """
+def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> None:
+    """Measure candidates of a model's layers on a board, and print what is best."""
     if asked.trials < 1:
         raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give how many candidates are")
     if asked.count != 1:
@@ -50,7 +46,7 @@ def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> Non
     check_json(wanted)
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []
     before = compile_for(board, model, explain=False)
-    with kept_in(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
+    with log_into(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
         # TVM takes seconds to import.
         from utvm.tuning.layers import layers_of
 
@@ -85,7 +81,7 @@ def tune_model(asked: TuneChoice, where: BoardChoice, wanted: JsonChoice) -> Non
 
 
 @contextlib.contextmanager
-def _measurer(board: Board, where: BoardChoice, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
+def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
     if asked.tracker:
         # Its processes load TVM, which takes seconds.
         from utvm.tuning.remote import OnTracker, address_of
@@ -95,7 +91,7 @@ def _measurer(board: Board, where: BoardChoice, asked: TuneChoice, model: Model)
             OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
-    keeper = Keeper(board, asked_of(where), logs_of("model.tune"), OUT.print)
+    keeper = BoardHolder(board, asked_of(where), logs_of("model.tune"), OUT.print)
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.
@@ -135,11 +131,7 @@ def _print_layers(tuner: Tuner) -> None:
 def _whole(
     board: Board, model: Model, before: Library, log: Path, measurer: Measurer, seed: int
 ) -> dict[str, object]:
-    """Run the whole model on the board without and with what was found, and compare.
-
-    Raises:
-        BoardError: the outputs differ, or it does not run.
-    """
+    """Run the whole model on the board without and with what was found, and compare."""
     after = compile_for(board, model, explain=False, tuned=str(log))
     inputs = random_inputs(before, np.random.default_rng(seed))
     runs = [_run(measurer, Candidate(each, inputs)) for each in (before, after)]

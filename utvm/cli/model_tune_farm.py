@@ -7,47 +7,43 @@ import os
 import secrets
 import sys
 
-from utvm import boards, process
+from utvm import boards
+from utvm.base.process import service
+from utvm.base.process.run import free_port
+from utvm.base.text.names import printable
 from utvm.boards import PATH_VARIABLE
-from utvm.choice import BoardFolders, FarmChoice
 from utvm.cli.choices import CountingChoice, JsonChoice, TuneChoice
 from utvm.cli.model_tune import tune_model
 from utvm.cli.output import OUT, logs_of
-from utvm.environment.places.errand import Errand, Wanted
-from utvm.environment.places.serving import ServedBoards
+from utvm.environment.locations.remote_command import RemoteCommand, Wanted
 from utvm.errors import ConfigError, ProvisionError
-from utvm.names import printable
+from utvm.farm.serving import ServedBoards
 from utvm.options import parts
+from utvm.selection import BoardFolders, FarmChoice
 
 _SERVED = "models/digits/digits_int8.tflite"
 """What a board is served with is of no concern: candidates are uploaded."""
 
 
 def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, json: JsonChoice) -> None:
-    """Lease boards, have each served at its host to a tracker of ours, tune on all of them, and give them back.
-
-    Raises:
-        ConfigError: the farm has no such board, or options exclude each other.
-        ProvisionError: no board can be had.
-        UtvmError: whatever goes wrong in the search.
-    """
+    """Lease boards, have each served at its host to a tracker of ours, tune on all of them, and give them back."""
     if asked.tracker or asked.key or where.wait_states:
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)
     wanted = Wanted(board, where.kind, where.serial, wait=where.wait)
-    key, port = f"{board.name}-{secrets.token_hex(4)}", process.free_port()
+    key, port = f"{board.name}-{secrets.token_hex(4)}", free_port()
     plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
 
-    def errand(own: int, tracker: int, near: int) -> Errand:
+    def errand(own: int, tracker: int, near: int) -> RemoteCommand:
         words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
         words += [(f"--tracker=127.0.0.1:{tracker}",), (f"--announce={near}",), (f"--key={key}",)]
-        return Errand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
+        return RemoteCommand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), wanted)
 
     command = [sys.executable, "-m", "tvm.exec.rpc_tracker", "--host=127.0.0.1", f"--port={port}"]
     command += [f"--port-end={port + 1}"]
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
-        tracker = process.Service("the tracker", command, log=log, health="bind to", error=ProvisionError)
+        tracker = service.Service("the tracker", command, log=log, health="bind to", error=ProvisionError)
         stack.enter_context(tracker)
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
         served = stack.enter_context(ServedBoards(there, errand, port, asked.count, say))

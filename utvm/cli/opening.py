@@ -7,43 +7,34 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import boards, firmware
-from utvm.bench import Asked, Bench, Found, choose
-from utvm.choice import BoardChoice
+from utvm.base.log.setup import log_into
 from utvm.cli.choices import CountingChoice, ExecutorChoice
 from utvm.cli.compiling import compile_for
 from utvm.cli.model_library import executor_of, load_named, wish_of
 from utvm.compiler import Library
+from utvm.drivers import Connection, DriverOptions, ReachableBoard, choose
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.log import kept_in
 from utvm.runtime import Executor
-from utvm.session.opening import executor_for
+from utvm.selection import BoardSelection
+from utvm.session.open_session import executor_for
 from utvm.session.rpc_board import RpcBoard, on_bench
 from utvm.session.served import Served
 
 
-def asked_of(where: BoardChoice) -> Asked:
+def asked_of(where: BoardSelection) -> DriverOptions:
     """Return what is wished for, where there are several of a board."""
     waits = isinstance(where, CountingChoice) and where.wait_states
-    return Asked(where.kind, where.serial, wait=where.wait, waits=waits)
+    return DriverOptions(where.kind, where.serial, wait=where.wait, waits=waits)
 
 
-def find(where: BoardChoice) -> Found:
-    """Decide which one of the board is meant; nothing is started.
-
-    Raises:
-        UtvmError: there is no such board, or not as it is wished for.
-    """
+def find(where: BoardSelection) -> ReachableBoard:
+    """Decide which one of the board is meant; nothing is started."""
     return choose(boards.load(where.board), asked_of(where))
 
 
-def find_debugged(where: BoardChoice) -> Found:
-    """Decide as :func:`find`, and refuse a board that nobody can look into.
-
-    Raises:
-        UtvmError: as :func:`find`.
-        ConfigError: it has no debug port.
-    """
+def find_debugged(where: BoardSelection) -> ReachableBoard:
+    """Decide as :func:`find`, and refuse a board that nobody can look into."""
     found = find(where)
     if "debug port" not in found.capabilities:
         raise ConfigError(
@@ -53,12 +44,8 @@ def find_debugged(where: BoardChoice) -> Found:
     return found
 
 
-def check_counts(found: Found) -> None:
-    """Refuse a board on which nobody counts, for a command that is about counts.
-
-    Raises:
-        ConfigError: it has no counter.
-    """
+def check_counts(found: ReachableBoard) -> None:
+    """Refuse a board on which nobody counts, for a command that is about counts."""
     if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
         raise ConfigError(
             f"{found.board.name} has no counter, and this command is about what it counts",
@@ -67,7 +54,7 @@ def check_counts(found: Found) -> None:
 
 
 def image_for(
-    found: Found,
+    found: ReachableBoard,
     libraries: list[Library],
     executor: Executor | None = None,
     pipe: str = "",
@@ -78,9 +65,6 @@ def image_for(
     Args:
         executor: by default what drives that board to run models.
         pipe, in_ram: as :func:`utvm.firmware.build`.
-
-    Raises:
-        UtvmError: as :func:`utvm.firmware.build`.
     """
     chosen = executor or executor_for(found.capabilities)
     return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
@@ -102,12 +86,12 @@ class Opened:
 
 @contextlib.contextmanager
 def _programmed(
-    where: BoardChoice, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str
-) -> Iterator[tuple[Bench, Firmware]]:
+    where: BoardSelection, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str
+) -> Iterator[tuple[Connection, Firmware]]:
     """Compile a model, link it with the RPC server, and have a board for it."""
     found = find(where)
     model = load_named(asked)
-    with kept_in(logs):
+    with log_into(logs):
         library = compile_for(
             found.board,
             model,
@@ -118,30 +102,30 @@ def _programmed(
             unchecked=asked.unchecked_indices,
         )
         image = image_for(found, [library], "rpc", transport)
-        with found.opened(logs, log) as bench:
-            yield bench, image
+        with found.opened(logs, log) as connection:
+            yield connection, image
 
 
 @contextlib.contextmanager
 def opened(
-    where: BoardChoice, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str = ""
+    where: BoardSelection, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str = ""
 ) -> Iterator[Opened]:
     """Compile a model and put it with the RPC server on a board, for the length of a ``with`` block.
 
     Args:
         log: receives what the board logs.
         transport: what RPC goes through; by default the console, or a process's streams.
-
-    Raises:
-        UtvmError: whatever went wrong on the way.
     """
-    with _programmed(where, asked, logs, log, transport) as (bench, image), on_bench(bench, image, log) as ready:
-        yield Opened(ready, image.libraries[0], image, bench.board.clock_hz)
+    with (
+        _programmed(where, asked, logs, log, transport) as (connection, image),
+        on_bench(connection, image, log) as ready,
+    ):
+        yield Opened(ready, image.libraries[0], image, connection.board.clock_hz)
 
 
 @contextlib.contextmanager
 def served(
-    where: BoardChoice,
+    where: BoardSelection,
     asked: ExecutorChoice,
     logs: Path,
     log: Callable[[str], None],
@@ -155,7 +139,7 @@ def served(
         only_here: all of them are this computer's own programs. On a board that is a process, nobody else's run.
     """
     with (
-        _programmed(where, asked, logs, log, transport) as (bench, image),
-        Served(bench, image, log, modules=only_here or bench.kind != "process") as ready,
+        _programmed(where, asked, logs, log, transport) as (connection, image),
+        Served(connection, image, log, modules=only_here or connection.kind != "process") as ready,
     ):
         yield ready

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.text import Text
 
+from utvm.base.log.folders import log_folder
+from utvm.base.storage.files import check_places, write_whole
+from utvm.base.text.names import printable
+from utvm.base.text.terminal import Terminal
 from utvm.cli.choices import JsonChoice
-from utvm.files import check_places, write_whole
-from utvm.logs import log_folder
-from utvm.names import printable
 from utvm.paths import work
-from utvm.terminal import Terminal
 
 OUT = Terminal(markup=False, soft_wrap=True)
 """Words are printed as they are: style is given by :class:`rich.text.Text`, never by words."""
@@ -23,11 +23,7 @@ _PRINTED = "-"
 
 
 def check_json(asked: JsonChoice) -> None:
-    """Refuse a file that cannot be written; where JSON is printed, words go to standard error from now on.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Refuse a file that cannot be written; where JSON is printed, words go to standard error from now on."""
     if asked.json == _PRINTED:
         OUT.stderr = True
     else:

@@ -18,7 +18,7 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.terminals import pty_size
 
-from utvm import log
+from utvm.base.log import setup
 from utvm.cli import Command
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
@@ -45,7 +45,9 @@ class Inv(Program):
     def core_args(self) -> list[Argument]:
         ours = [
             Argument(names=("completion",), help="Print what completes commands in a shell: bash, zsh or fish."),
-            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
+            Argument(
+                names=("log-level",), help=f"Log {setup.LEVELS}; default: the environment's {setup.VARIABLE}."
+            ),
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
         ]
         theirs = super().core_args()
@@ -60,7 +62,7 @@ class Inv(Program):
 
     def execute(self) -> None:
         try:
-            log.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
+            setup.begin(self.args["log-level"].value or "", self.args["log-file"].value or "")
         except ConfigError as error:
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()
@@ -205,5 +207,4 @@ def _within(command: str, namespace: str) -> bool:
 
 
 def _long(flags: str) -> str:
-    """Return the long name among what help calls an option."""
     return re.sub(r"[\[=].*", "", flags.rpartition("--")[2])

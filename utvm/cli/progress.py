@@ -16,11 +16,11 @@ from pathlib import Path
 from rich.live import Live
 from rich.text import Text
 
+from utvm.base.storage.cache_entries import cache_root
+from utvm.base.storage.files import write_whole
+from utvm.base.text.terminal import Terminal
 from utvm.cli.output import tell
 from utvm.errors import ConfigError
-from utvm.files import write_whole
-from utvm.kept import cache_root
-from utvm.terminal import Terminal
 
 _LOOK = 1.0  # Seconds between looks at the clock.
 _SHORT = 3.0  # Seconds that need no word.

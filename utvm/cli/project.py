@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from utvm.choice import BOARD, BoardChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice, ListenChoice, ModelChoice
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError, ExitCode
+from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
 
 if TYPE_CHECKING:
     from utvm.project import Project
@@ -108,7 +108,7 @@ def build(_: Context, directory: str, json: JsonChoice) -> None:
     positional=["directory"],
     help={"directory": _DIRECTORY},
 )
-def flash(_: Context, directory: str, where: BoardChoice, listen: ListenChoice) -> None:
+def flash(_: Context, directory: str, where: BoardSelection, listen: ListenChoice) -> None:
     """Build a project, program it into a board, and start it."""
     from utvm import project
     from utvm.cli import board_run
@@ -124,7 +124,7 @@ def flash(_: Context, directory: str, where: BoardChoice, listen: ListenChoice) 
     positional=["directory"],
     help={"directory": _DIRECTORY},
 )
-def run(_: Context, directory: str, where: BoardChoice, reports: ReportChoice) -> ExitCode:
+def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """Build a project, run it on a board, read its console, and report: as hil does, in its own folder."""
     from utvm import project
     from utvm.hil import suites
@@ -136,8 +136,7 @@ def run(_: Context, directory: str, where: BoardChoice, reports: ReportChoice) -
     return suites.run(_its_own(made, where), reports, suites=suite)
 
 
-def _its_own(made: "Project", where: BoardChoice) -> BoardChoice:
-    """Return which board is meant: by default the one that a project was made for."""
+def _its_own(made: "Project", where: BoardSelection) -> BoardSelection:
     return where if where.board else dataclasses.replace(where, board=made.facts.board)
 
 

@@ -3,15 +3,15 @@
 
 from invoke.context import Context
 
-from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli import task
 from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
+from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
 @task(example="hil --board stm32f746 --suite digits", page="README.md")
 def hil(
-    _: Context, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice
+    _: Context, where: BoardSelection, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice
 ) -> ExitCode:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
     from utvm.cli.root_hil import run_suites

@@ -13,7 +13,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from utvm import boards, process
+from utvm import boards
+from utvm.base.process.run import run_tool
 from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
@@ -26,7 +27,7 @@ from utvm.probe import udev
 from utvm.probe.choice import ids_of
 from utvm.probe.usb import detect
 from utvm.probe.vitals import examine as examine_probe
-from utvm.toolchain import DIRECTORY, Toolchain
+from utvm.toolchain.compiler import DIRECTORY, Toolchain
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _packages() -> Iterator[_Finding]:
         if not name or name == "#" or name in left_out:
             continue
         try:
-            version = process.run(
+            version = run_tool(
                 ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name],
                 error=ProvisionError,
             )
@@ -86,11 +87,7 @@ def _packages() -> Iterator[_Finding]:
 
 
 def _absent(error: UtvmError) -> str:
-    """Return that something is not there, which is no answer where the computer let nobody look.
-
-    Raises:
-        UtvmError: so many files may not be open, or there is no memory.
-    """
+    """Return that something is not there, which is no answer where the computer let nobody look."""
     if scarce := explained(error):
         raise scarce
     return ""

@@ -9,31 +9,31 @@ from pathlib import Path
 from typing import get_args
 
 from utvm import boards
-from utvm.bench import Asked, choose
+from utvm.base.storage.files import check_folder, check_places
 from utvm.boards import PATH_VARIABLE
-from utvm.choice import BoardChoice, BoardFolders, PlaceChoice, ReportChoice, SuiteChoice
 from utvm.cli.opening import asked_of
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
-from utvm.environment.places.errand import Errand, Place, Wanted
-from utvm.environment.places.here import checked, kind_here
+from utvm.drivers import DriverOptions, choose
+from utvm.environment.locations.here import checked, kind_here
+from utvm.environment.locations.remote_command import Place, RemoteCommand, Wanted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.files import check_folder, check_places
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
 from utvm.hil.found import select
+from utvm.hil.history_entry import remember_new
 from utvm.hil.plugin import report_root
-from utvm.hil.remember import remember_new
 from utvm.hil.report import logs_beside
-from utvm.options import parts, taken
+from utvm.options import narrow, parts
 from utvm.paths import need_checkout
 from utvm.paths import project as found_project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.virtual import UsbKind
+from utvm.selection import BoardFolders, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
 def run_suites(
-    where: BoardChoice,
+    where: BoardSelection,
     suites: SuiteChoice,
     reports: ReportChoice,
     place: PlaceChoice,
@@ -43,12 +43,6 @@ def run_suites(
 
     Args:
         other: the place that is not here; by default the one of that name.
-
-    Raises:
-        ConfigError: no such board, suite or place, or switches that exclude each other.
-        ProbeError: the physical board that was asked for is not plugged in.
-        ProvisionError: the place cannot be had, or what ran there came to no end of its own.
-        KeyboardInterrupt: interrupted before the run had begun, or in another place.
     """
     # Wrong words on the command line are answered before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
@@ -79,8 +73,8 @@ def run_suites(
 
 
 def _of_the_project(
-    where: BoardChoice, suites: SuiteChoice, place: PlaceChoice
-) -> tuple[BoardChoice, SuiteChoice, PlaceChoice]:
+    where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
+) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
     """Return what is asked for; where no board is named, the first of the project's list is meant."""
     content = None if where.board else project.load()
     if content is None:
@@ -88,15 +82,15 @@ def _of_the_project(
     entry = content.boards[0]
     folder = found_project() or Path()
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
-    said = {field: value for field, value in vars(where).items() if value != getattr(BoardChoice(), field)}
+    said = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(taken(BoardChoice, entry), **{"board": name, **said}),
+        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **said}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
 
 
-def _chosen(wanted: Wanted, asked: Asked, place: Place | None) -> Wanted:
+def _chosen(wanted: Wanted, asked: DriverOptions, place: Place | None) -> Wanted:
     """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
     if place is not None and place.own_boards:
         return wanted
@@ -133,17 +127,17 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
     need_checkout(f"--in {place}")
     kind = checked(place, "--in says where to run")
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
-    from utvm.environment.places.elsewhere import elsewhere
+    from utvm.cli.locations import elsewhere
 
     return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
 
 
-def _errand(where: BoardChoice, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> Errand:
+def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
     root = report_root(reports)
     chosen = select(suites.names)
     if chosen.own:
         suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
-    return Errand(
+    return RemoteCommand(
         words=(
             ("hil",),
             *parts(where),
@@ -166,9 +160,6 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str)
         jobs: how many boards at once; 0 for as many as the machine carries.
         report_dir: directory of all nightly reports; empty for ``build/reports/nightly``.
         notify: the file of the message on another verdict than before; empty for none.
-
-    Raises:
-        ConfigError: the list is wrong, or names what there is not; then nothing has been started.
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")

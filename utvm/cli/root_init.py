@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
+from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.paths import COMMAND, DATA, INSTALLED, ROOT
 
 # File of the project: file of ours.
@@ -21,11 +21,7 @@ _MODEL = DATA / "models" / "digits"
 
 
 def write_project(directory: str) -> None:
-    """Write a project: boards, a model with its limits, a suite, CI, an editor's container.
-
-    Raises:
-        ConfigError: one of the files is there already; then nothing has been written.
-    """
+    """Write a project: boards, a model with its limits, a suite, CI, an editor's container."""
     folder = Path(directory).resolve()
     files = {name: (_OURS / source).read_bytes() for name, source in _WRITTEN.items()}
     files["models/digits.onnx"] = (_MODEL / "digits.onnx").read_bytes()

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+from utvm.base.storage.cache_entries import cache_root
 from utvm.errors import UtvmError
-from utvm.kept import cache_root
 
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
 _RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from rich.table import Table
 
-from utvm.choice import BoardChoice, ReportChoice, SuiteChoice
+from utvm.base.storage.files import check_folder
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice, JsonChoice
 from utvm.cli.docker import rounded
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
-from utvm.files import check_folder
 from utvm.paths import ROOT, work
+from utvm.selection import BoardSelection, ReportChoice, SuiteChoice
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
@@ -66,12 +66,12 @@ def box(_: Context, image: ImageChoice) -> None:
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
     """Put box, image, bill of materials, wheel and notes, signed, into a folder that any web server serves."""
     from utvm.environment.build import tags
-    from utvm.environment.drafts import draft
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
     from utvm.environment.package import build_package, changes, write_notes
     from utvm.environment.release import write_release
     from utvm.environment.signing import check_key, sign
+    from utvm.environment.temporary_roots import draft
 
     check_json(image)
     check_key(image.sign)
@@ -112,7 +112,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     },
 )
 def test(
-    _: Context, where: BoardChoice, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
+    _: Context, where: BoardSelection, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
 ) -> ExitCode:
     """Test a box: a new machine of it, suites in that with a probe on its USB, and the machine is gone."""
     from utvm.cli.vm_test import test_box

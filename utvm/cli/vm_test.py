@@ -2,27 +2,23 @@
 """What ``vm.test`` does: a machine is made of a box, suites run in it, and it is gone again."""
 
 from utvm import boards
-from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.base.storage.lock import hold
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
+from utvm.environment.locations.in_machine import InMachine
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import records_of_test
-from utvm.environment.places.in_machine import InMachine
 from utvm.errors import ExitCode
-from utvm.lock import hold
+from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
-def test_box(box: str, where: BoardChoice, suites: SuiteChoice, reports: ReportChoice, usb: str) -> ExitCode:
+def test_box(box: str, where: BoardSelection, suites: SuiteChoice, reports: ReportChoice, usb: str) -> ExitCode:
     """Run suites in a new machine, with a probe on its USB, and return their verdict.
 
     Args:
         box: path or URL of the box's catalogue; empty for the checkout's own.
         usb: the virtual probe that is plugged in; empty for one on this computer's USB, or none.
-
-    Raises:
-        UtvmError: there is no such board, probe or suite, or the machine cannot be had.
-        BoardError: another test of a box is under way.
     """
     boards.load(where.board)
     records = records_of_test()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from invoke.context import Context
 
+from utvm.base.storage.files import check_places, read_text, write_whole
 from utvm.cli import task
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.files import check_places, read_text, write_whole
 
 _HELP = {
     "config": "the accelerator's vta_config.json (default: UTVM_VTA_CONFIG, else the project's)",
@@ -57,11 +57,7 @@ def decode(_: Context, input: str, output: str, config: str = "") -> None:  # no
 
 
 def _translate(source: str, output: str, one: Callable[[str], str]) -> None:
-    """Make a line of each line of a file that is not empty.
-
-    Raises:
-        ConfigError: naming file and line.
-    """
+    """Make a line of each line of a file that is not empty."""
     check_places(output)
     lines = read_text(source).splitlines()
     made = []

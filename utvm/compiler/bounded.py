@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
+from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.watchdog import STOPPED_LOOKS, is_stopped
 from utvm.errors import CompileError, ProvisionError, UtvmError
-from utvm.parent import dying_with_us
-from utvm.watch import STOPPED_LOOKS, is_stopped
 
 CPU_SECONDS = 1800
 """Of computing; the largest models for a microcontroller take a minute."""
@@ -65,7 +65,7 @@ def bounded(
     sys.stderr.flush()
     reading, writing = os.pipe()
     said = os.memfd_create("said")
-    end_with_us = dying_with_us()
+    end_with_us = die_with_parent()
     child = os.fork()
     if child == 0:
         end_with_us()

@@ -57,10 +57,6 @@ def build_library(
             the graph and an executor that reads it.
         storage: where the weights are to be stored; by default, anywhere.
         assistant: an accelerator that takes a part of the model.
-
-    Raises:
-        CompileError: the model cannot be compiled.
-        DoesNotFitError: the memory or the storage is too small.
     """
     built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)

@@ -3,7 +3,7 @@
 
 To print megabytes of numbers as text takes as long as to compile the model, and gcc takes longer to read them.
 So a firmware is built of brief files, which have other numbers in large arrays, and the object file is given the
-bytes themselves (:mod:`utvm.object_file`): it is the same, to the byte, as that of the whole text.
+bytes themselves (:mod:`utvm.toolchain.object_file`): it is the same, to the byte, as that of the whole text.
 """
 
 import base64

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from utvm import runtime
-from utvm.cache import Cache, content_key, tree_digest
+from utvm.base.storage.cache import Cache, content_key, tree_digest
+from utvm.base.text.names import printable
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.bounded import bounded
 from utvm.compiler.library import Library, from_json, to_json
@@ -18,7 +19,6 @@ from utvm.compiler.names import library_name
 from utvm.compiler.notes import collected
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import ConfigError
-from utvm.names import printable
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name

@@ -47,9 +47,6 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     Returns:
         A function from the model's inputs to its outputs, each a list of arrays with the shapes and element
         types that the library states. What a model keeps between runs, it keeps from one call to the next.
-
-    Raises:
-        CompileError: the model cannot be compiled.
     """
     return _reference(import_model(model), model.origin)
 

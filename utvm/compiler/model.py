@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm.cache import content_key
+from utvm.base.storage.cache import content_key
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ The notes of a library are lines, each of which begins with a word that says wha
 import contextlib
 from collections.abc import Iterator
 
-from utvm.names import printable
+from utvm.base.text.names import printable
 
 _notes: list[list[str]] = []
 

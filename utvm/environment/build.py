@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.cache import file_digest
-from utvm.environment.drafts import draft
+from utvm.base.storage.cache import file_digest
 from utvm.environment.image import NAME, Image, write_image
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
 from utvm.environment.python_layer import PLACE
 from utvm.environment.store import Progress
+from utvm.environment.temporary_roots import draft
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,6 @@ def build(locked: Locked, layers: Layers, output: Path, progress: Progress | Non
 
     Args:
         output: the folder to write; an earlier image in it is replaced by the whole new one.
-
-    Raises:
-        ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
     say = progress or (lambda _: None)
     below = layers.debian()

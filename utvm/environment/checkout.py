@@ -11,7 +11,7 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.errors import UtvmError
 from utvm.paths import ROOT, project
 
@@ -47,8 +47,8 @@ def look(root: Path | None = None) -> Checkout:
         *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
     ]
     try:
-        commit = process.run([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
-        changed = process.run([*git, "status", "--porcelain"], cwd=root, timeout=60)
+        commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
+        changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
     except UtvmError:
         return Checkout(None, None, platform.node())
     return Checkout(commit, bool(changed.strip()), platform.node())

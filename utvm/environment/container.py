@@ -27,8 +27,8 @@ import requests
 from docker.models.containers import Container
 
 from utvm.environment.guard import guard_container, remove_orphans
+from utvm.environment.locations.here import told_where
 from utvm.environment.owner import ourselves
-from utvm.environment.places.here import told_where
 from utvm.environment.python_layer import CHECKOUT
 from utvm.errors import VERDICTS, ProvisionError
 from utvm.paths import ROOT
@@ -61,10 +61,6 @@ def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: 
 
     Interrupted, it tells the command to end and waits until it has; interrupted again, no longer. One that came to
     a verdict all the same has said so, and that is its exit code.
-
-    Raises:
-        ProvisionError: there is no such image.
-        KeyboardInterrupt: interrupted.
     """
     # The other thread ends with its container: when its block does, that is gone.
     with (
@@ -99,11 +95,7 @@ def _verdict_when_told_to_end(container: Container) -> int | None:
 
 
 def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -> int:
-    """Hand the terminal to a shell in the checkout until it ends, and return its exit code.
-
-    Raises:
-        ProvisionError: there is no such image, or no terminal.
-    """
+    """Hand the terminal to a shell in the checkout until it ends, and return its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
     with _created(client, image, ["bash"], extra or Extra(), tty=True) as container:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from utvm import process
-from utvm.config import Record, load_yaml
+from utvm.base.process.run import run_tool
+from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.debian_update import set_free
 from utvm.environment.recipe import PROVISION, DebianPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
@@ -71,11 +71,7 @@ class DebianLock(Record):
 
 
 def load_lock(path: Path = LOCK) -> DebianLock:
-    """Read a lock.
-
-    Raises:
-        ConfigError: it is missing or wrong.
-    """
+    """Read a lock."""
     return load_yaml(path, DebianLock, _REMAKE)
 
 
@@ -93,11 +89,7 @@ def write_lock(lock: DebianLock, path: Path) -> None:
 
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
-    """Check that the lock was resolved from this recipe.
-
-    Raises:
-        ConfigError: it was not.
-    """
+    """Check that the lock was resolved from this recipe."""
     if lock.recipe != recipe.debian_digest:
         wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
         missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
@@ -113,10 +105,6 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
     Args:
         option: URL of a mirror that has the archives as folders, or with ``{archive}`` where their names go;
             without it, what this machine's own apt uses.
-
-    Raises:
-        ConfigError: the option is no URL.
-        ProvisionError: this machine's apt does not know the suites.
     """
     archives = sorted(set(debian.suites.values()))
     if option:
@@ -124,7 +112,7 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
             raise ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
         pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
         return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
-    said = process.run(
+    said = run_tool(
         ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
         error=ProvisionError,
     )
@@ -149,19 +137,16 @@ def resolve(
         bases: where each archive is found, see :func:`mirrors`.
         held: a lock whose versions stay where the mirror still has them.
         update: the package of it that shall be newer, with what that forces.
-
-    Raises:
-        ProvisionError: a mirror cannot be reached, its signature is wrong, or there is no solution.
     """
     with _empty_root(recipe.debian, bases) as apt:
-        process.run(
+        run_tool(
             [*apt, "apt-get", "-o", "APT::Update::Error-Mode=any", "update"],
             error=ProvisionError,
             hint="is the mirror reachable? Name another with --mirror URL",
         )
         if held:
             _hold(apt, held, update)
-        base_system = _required_names(process.run([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
+        base_system = _required_names(run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
         wanted = base_system | recipe.debian_packages.keys()
         packages = _choose(apt, bases, wanted)
         more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
@@ -182,7 +167,7 @@ def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
     """Have apt prefer the versions of a lock, but for those that an update needs newer."""
 
     def newest(name: str) -> dict[str, str]:
-        shown = process.run([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
+        shown = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
         return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", shown, re.M))
 
     packages = (*held.packages, *held.machine)
@@ -198,14 +183,14 @@ def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
 
 def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
     """Return what apt would install for these names, sorted by name."""
-    uris = process.run(
+    uris = run_tool(
         [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
         error=ProvisionError,
         hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
     )
     files = dict(_places(uris, bases))
     names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
-    shown = process.run([*apt, "apt-cache", "show", *names], error=ProvisionError)
+    shown = run_tool([*apt, "apt-cache", "show", *names], error=ProvisionError)
     packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
     unknown = files.keys() - packages.keys()
     if unknown:
@@ -228,7 +213,7 @@ def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[s
             )
         )
         # This machine's way to the network counts (proxies, certificates), its other preferences do not.
-        network = process.run(["apt-config", "dump", "Acquire"], error=ProvisionError)
+        network = run_tool(["apt-config", "dump", "Acquire"], error=ProvisionError)
         config = root / "apt.conf"
         config.write_text(
             f'Dir "{root}";\nDir::State::status "{root}/var/lib/dpkg/status";\n'

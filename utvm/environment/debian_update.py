@@ -54,11 +54,7 @@ def _relation(text: str) -> tuple[str, str, str]:
 
 
 def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[str, str]]) -> bool:
-    """Return whether a dependency is met.
-
-    Raises:
-        ProvisionError: this is no Debian: env.lock --update works on one.
-    """
+    """Return whether a dependency is met."""
     if not operator:
         return True
     try:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.environment.debian import load_lock
-from utvm.environment.drafts import draft
 from utvm.environment.python_lock import load_wheels
 from utvm.environment.recipe import load_recipe
+from utvm.environment.temporary_roots import draft
 from utvm.errors import ConfigError
 from utvm.paths import ROOT
 
@@ -36,9 +36,6 @@ def describe(old: str, new: str) -> list[str]:
 
     Args:
         old, new: a folder with ``debian.lock`` and ``pylock.toml``, or a revision of the checkout's history.
-
-    Raises:
-        ConfigError: one is neither, or its locks are wrong.
     """
     python = load_recipe().python
     with draft(ROOT / "build") as folder:
@@ -78,6 +75,6 @@ def _at_hand(place: str, folder: Path) -> Path:
         return Path(place)
     folder.mkdir()
     for name in (_DEBIAN, _PYTHON):
-        text = process.run(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=_HINT)
+        text = run_tool(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=_HINT)
         (folder / name).write_text(text, encoding="utf-8")
     return folder

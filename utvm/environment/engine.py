@@ -19,11 +19,7 @@ _PATIENCE = 600  # Seconds that one request may take: a busy machine loads an im
 
 @contextlib.contextmanager
 def connected() -> Iterator[docker.DockerClient]:
-    """Connect to the engine.
-
-    Raises:
-        ProvisionError: none answers, or it goes away.
-    """
+    """Connect to the engine."""
     place = os.environ.get("DOCKER_HOST", "/var/run/docker.sock")
     try:
         client = docker.from_env(timeout=_PATIENCE)
@@ -56,11 +52,7 @@ def knows(client: docker.DockerClient, name: str) -> bool:
 
 
 def load_image(client: docker.DockerClient, image: Image) -> None:
-    """Hand an image to the engine, which gives it its names.
-
-    Raises:
-        ProvisionError: the engine has another one under its name afterwards.
-    """
+    """Hand an image to the engine, which gives it its names."""
     read, write = os.pipe()
 
     def send() -> None:

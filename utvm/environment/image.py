@@ -97,7 +97,6 @@ def write_image(
 
 
 def _environment(place: str) -> list[str]:
-    """Return the variables that its processes are given."""
     # What Python compiles is for the processes to come, and beside no file of the checkout.
     bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
     return [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from utvm.cache import file_digest
+from utvm.base.storage.cache import file_digest
 
 # What a member may keep of its extended headers; the others tell of the tar that it came from.
 _KEPT_HEADER = "SCHILY.xattr."

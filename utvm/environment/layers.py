@@ -13,18 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import utvm
-from utvm.cache import content_key, is_sealed, seal, settle
+from utvm.base.storage.cache import content_key, is_sealed, seal, settle
+from utvm.base.storage.cache_entries import cache_root, use
 from utvm.environment import licences, python_layer, rootfs
 from utvm.environment.debian import DebianPackage
-from utvm.environment.drafts import draft
 from utvm.environment.layer import Layer
 from utvm.environment.locked import Locked
 from utvm.environment.recipe import dpkg_filters
 from utvm.environment.rootfs import Shape
 from utvm.environment.sbom import bill_of_materials
 from utvm.environment.store import Progress, Store
+from utvm.environment.temporary_roots import draft
 from utvm.errors import ProvisionError
-from utvm.kept import cache_root, use
 
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
@@ -137,7 +137,6 @@ class Layers:
 
 
 def _program(name: str) -> bytes:
-    """Return the source of a program that shapes layers: changed, it makes others."""
     return (Path(__file__).parent / name).read_bytes()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import utvm
-from utvm.cache import content_key
+from utvm.base.storage.cache import content_key
 from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage
 from utvm.environment.python_lock import Wheel
@@ -56,11 +56,7 @@ class Locked:
 
 
 def load_locked(folder: Path = PROVISION) -> Locked:
-    """Read the recipe and its locks, and check that they belong together.
-
-    Raises:
-        ConfigError: one is missing, wrong, or was changed without the others.
-    """
+    """Read the recipe and its locks, and check that they belong together."""
     recipe = load_recipe(folder)
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)
@@ -70,10 +66,8 @@ def load_locked(folder: Path = PROVISION) -> Locked:
 
 
 def environment_digest(folder: Path = PROVISION) -> str:
-    """Return the digest of the environment that is asked for, whether or not its lists and locks belong together.
-
-    Raises:
-        ConfigError: a file of them cannot be read.
+    """Return the digest of the environment that is asked for, whether or not its lists and locks belong
+    together.
     """
     return _digest(_read(folder))
 
@@ -108,9 +102,6 @@ def fetch(
         machine: also those that only the virtual machine has.
         archive: folder of an archive that has them all; the network is left alone.
         mirror: see :func:`utvm.environment.debian.mirrors`.
-
-    Raises:
-        ProvisionError: one cannot be had, or is not what the lock says.
     """
     if archive is not None:
         wanted = locked.machine_packages if machine else locked.packages

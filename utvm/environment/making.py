@@ -7,6 +7,7 @@ from pathlib import Path
 
 import docker
 
+from utvm.base.storage.lock import hold
 from utvm.environment import engine
 from utvm.environment.box.box import BuiltBox, build_box
 from utvm.environment.build import Built, build, tags
@@ -16,7 +17,6 @@ from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.python_lock import Wheel
 from utvm.environment.store import Progress, Store
 from utvm.errors import BoardError, ProvisionError
-from utvm.lock import hold
 from utvm.paths import ROOT
 
 IMAGE = ROOT / "build" / "environment"
@@ -37,9 +37,6 @@ def make_image(
         say: is told what is being done.
         archive, mirror: where package files come from, as :func:`utvm.environment.locked.fetch` takes them.
         anew: make every layer even if it is kept, and compare.
-
-    Raises:
-        ProvisionError: a file cannot be had, a tool fails, the disk is full, or a layer came out differently.
     """
     store = Store()
     fetch(locked, store, archive, mirror, say)
@@ -56,11 +53,7 @@ def make_box(
 
 
 def image_in(client: docker.DockerClient, say: Progress) -> str:
-    """Return what the engine calls the image of the checkout's locks; it is made if the engine has none.
-
-    Raises:
-        ProvisionError: it cannot be made, or somebody else takes too long for it.
-    """
+    """Return what the engine calls the image of the checkout's locks; it is made if the engine has none."""
     locked = load_locked()
     name = tags(locked)[0]
     if not engine.knows(client, name):

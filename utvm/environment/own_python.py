@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from utvm import process
-from utvm.cache import file_digest
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import file_digest
+from utvm.base.storage.cache_entries import cache_root, use
+from utvm.base.storage.lock import hold
 from utvm.errors import ProvisionError
-from utvm.kept import cache_root, use
-from utvm.lock import hold
 
 _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
@@ -22,9 +22,6 @@ def own_python(lock: Path, what: str, say: Callable[[str], None]) -> Path:
         lock: a list of requirements with their digests.
         what: whose it is, in a few words.
         say: is told that it is made.
-
-    Raises:
-        ProvisionError: the packages cannot be had.
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
@@ -34,8 +31,8 @@ def own_python(lock: Path, what: str, say: Callable[[str], None]) -> Path:
         if not (folder / "whole").is_file():
             say(f"making the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)
-            process.run([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
-            process.run(
+            run_tool([sys.executable, "-m", "venv", folder], error=ProvisionError, timeout=_PATIENCE)
+            run_tool(
                 [
                     *(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
                     *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", lock),

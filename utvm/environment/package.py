@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import utvm
-from utvm import process
-from utvm.cache import file_digest
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import file_digest
 from utvm.environment.checkout import look
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
@@ -29,11 +29,7 @@ The container image lies in `oci/`, as an OCI layout; its digest is that of its 
 
 
 def changes(changelog: str, version: str = utvm.__version__) -> str:
-    """Return what the changelog says of a version.
-
-    Raises:
-        ConfigError: it has no section ``## VERSION, DATE``.
-    """
+    """Return what the changelog says of a version."""
     for section in changelog.split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         if title.startswith(f"{version}, "):
@@ -47,13 +43,9 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
 
 
 def build_package(folder: Path) -> dict[str, str]:
-    """Build wheel and source archive of this checkout into a folder; return their digests by name.
-
-    Raises:
-        ProvisionError: they cannot be built.
-    """
+    """Build wheel and source archive of this checkout into a folder; return their digests by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    process.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, error=ProvisionError)
+    run_tool([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, error=ProvisionError)
     return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
 
 

@@ -31,9 +31,6 @@ def make_python_layer(
 
     Args:
         files: other files of the layer, by their names below its place, with their content.
-
-    Raises:
-        ProvisionError: a wheel is missing or damaged.
     """
     tree = folder / "venv"
     packages = tree / "lib" / f"python{python.version}" / "site-packages"

@@ -23,8 +23,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
-from utvm import process
-from utvm.config import Record
+from utvm.base.process.run import run_tool
+from utvm.base.storage.config import Record
 from utvm.environment.recipe import PROVISION, PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
@@ -53,11 +53,7 @@ class Wheel(Record):
 
 
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
-    """Return the wheels that a lock has for a Python, sorted by name: one of each package.
-
-    Raises:
-        ConfigError: the lock is missing or wrong, or has no wheel for it.
-    """
+    """Return the wheels that a lock has for a Python, sorted by name: one of each package."""
     try:
         return wheels_of(lock.read_text(encoding="utf-8"), python)
     except OSError as error:
@@ -90,10 +86,8 @@ def wheels_of(text: str, python: PythonPart) -> tuple[Wheel, ...]:
 
 
 def taken(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
-    """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks for.
-
-    Raises:
-        ConfigError: the list, the lock and what is left out do not belong together.
+    """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
+    for.
     """
     versions = {wheel.name: wheel.version for wheel in wheels}
     unknown = sorted(recipe.python.without.keys() - versions.keys())
@@ -117,16 +111,13 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
 
     Args:
         update: a package whose newest version is wanted.
-
-    Raises:
-        ProvisionError: uv is missing or finds no solution, or a package has no wheel for a Python of ours.
     """
     uv = shutil.which("uv")
     if uv is None:
         raise ProvisionError("uv is not installed", "pip install uv, then start again")
     lock, asked = folder / LOCK.name, _requires_python()
     supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in asked]
-    process.run(
+    run_tool(
         [
             *(uv, "pip", "compile", "--quiet", "--universal", f"--python-version={supported[0]}"),
             *("--format=pylock.toml", "--only-binary=:all:", "--no-header", "--no-annotate"),
@@ -192,7 +183,6 @@ def _rows(wheels: list[dict[str, Any]], exact: list[str]) -> Iterator[str]:
 
 
 def _suits(tag: Tag, exact: list[str]) -> bool:
-    """Return whether any Linux of one of these Pythons may take a wheel of that tag."""
     return (tag.platform == "any" or "linux" in tag.platform) and (
         tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact))
     )

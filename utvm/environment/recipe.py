@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from utvm.cache import content_key
-from utvm.config import Record, load_yaml
+from utvm.base.storage.cache import content_key
+from utvm.base.storage.config import Record, load_yaml
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 
@@ -100,11 +100,7 @@ class Recipe:
 
 
 def listed(path: Path) -> dict[str, str]:
-    """Return the packages of a list such as ``debian.txt``: the name of each and what it is for.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the packages of a list such as ``debian.txt``: the name of each and what it is for."""
     found = {}
     for line in _read(path).splitlines():
         name, _, purpose = line.partition("#")[0].strip().partition(" ")
@@ -118,9 +114,6 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
 
     Args:
         folder: holds ``environment.yaml``, ``debian.txt`` and ``python.in``.
-
-    Raises:
-        ConfigError: a file is missing or wrong, or a package is listed in two places.
     """
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)

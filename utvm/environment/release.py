@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm.environment.build import write_sums
-from utvm.environment.drafts import draft
 from utvm.environment.image import link
+from utvm.environment.temporary_roots import draft
 from utvm.errors import ConfigError
 
 _SUMS = "SHA256SUMS"
@@ -25,10 +25,6 @@ def write_release(sources: Sequence[Path], output: Path) -> Path:
     Args:
         sources: the folders that its parts were made in.
         output: the folder to write: new, or a release, which is replaced.
-
-    Raises:
-        ConfigError: the folder holds something else.
-        ProvisionError: the disk is full.
     """
     if output.exists() and any(output.iterdir()) and not (output / _SUMS).is_file():
         raise ConfigError(f"{output} holds something that is no release", "name a folder that is new or empty")

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from utvm import process
+from utvm.base.process import service
+from utvm.base.process.run import run_tool
 from utvm.errors import VERDICTS, ProvisionError
 
 LOST = 255
@@ -56,9 +57,6 @@ def run_owned(
     Args:
         begun: receives what tells it to end.
         log: the file that has what it prints; None for where we print.
-
-    Raises:
-        KeyboardInterrupt: interrupted.
     """
     sys.stdout.flush()
     # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
@@ -76,7 +74,7 @@ def run_owned(
             raise
         code = running.returncode
     finally:
-        process.end(running, 5.0)
+        service.end_process(running, 5.0)
     return code
 
 
@@ -85,13 +83,10 @@ def rsync(over: Sequence[str], *words: str, hint: str = "") -> None:
 
     Args:
         over: the ssh command that it goes over.
-
-    Raises:
-        ProvisionError: rsync is missing or fails.
     """
     if shutil.which("rsync") is None:
         raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
-    process.run(
+    run_tool(
         ["rsync", "--archive", "--no-owner", "--no-group", f"--rsh={shlex.join(over)}", *words],
         error=ProvisionError,
         timeout=1800,

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from utvm import process
+from utvm.base.process.run import clean_environment, run_tool
 from utvm.environment.debian import DebianPackage
-from utvm.environment.drafts import disk_full, draft
 from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
 from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.environment.store import Store
+from utvm.environment.temporary_roots import disk_full, draft
 from utvm.errors import ProvisionError
 
 _PATIENCE = 3600.0  # Seconds. Two cores take two minutes; a busy machine takes its time.
@@ -74,9 +74,6 @@ def make_debian_layer(
 
     Args:
         epoch: the lock's date, in seconds since 1970.
-
-    Raises:
-        ProvisionError: a package file is missing or damaged, or mmdebstrap fails.
     """
     if shutil.which("mmdebstrap") is None:
         raise ProvisionError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap uidmap")
@@ -123,7 +120,7 @@ def _install(
     mode = "root" if os.geteuid() == 0 else "unshare"
     command: list[str | Path] = [
         *_WHOLLY_GONE[mode],
-        *process.with_nothing_but(
+        *clean_environment(
             {
                 "SOURCE_DATE_EPOCH": str(epoch),
                 "TMPDIR": str(work),
@@ -142,7 +139,7 @@ def _install(
         *("", root, f"deb [trusted=yes] copy:{quote(str(work / 'repository'))} ./"),
     ]
     try:
-        process.run(command, timeout=_PATIENCE, error=ProvisionError)
+        run_tool(command, timeout=_PATIENCE, error=ProvisionError)
     except ProvisionError as error:
         if "No space left on device" in error.message:
             raise disk_full(work.parent) from error
@@ -163,7 +160,6 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
 
 
 def _in_short(error: ProvisionError) -> ProvisionError:
-    """Say in a few lines what mmdebstrap said, which quotes command lines with every package's name in them."""
     lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
     return ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint)
 
@@ -179,7 +175,7 @@ def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Pa
         # A copy that all may read, not a link into the user's cache: mmdebstrap's apt may be another user.
         shutil.copyfile(path, folder / name)
         (folder / name).chmod(0o644)
-        control = process.run(["dpkg-deb", "--field", path], error=ProvisionError).rstrip()
+        control = run_tool(["dpkg-deb", "--field", path], error=ProvisionError).rstrip()
         stanzas.append(f"{control}\nFilename: ./{name}\nSize: {package.size}\nSHA256: {package.sha256}\n")
     index = folder / "Packages"
     index.write_text("\n".join(stanzas), encoding="utf-8")

@@ -14,12 +14,7 @@ _SUMS = "SHA256SUMS"
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that could not be used, before there is any work; an empty one is none.
-
-    Raises:
-        ConfigError: there is no such file, or it is no secret key.
-        ProvisionError: there is no minisign.
-    """
+    """Refuse a key that could not be used, before there is any work; an empty one is none."""
     if not key:
         return
     try:
@@ -40,9 +35,6 @@ def sign(folder: Path, key: str, comment: str) -> Path:
 
     Args:
         comment: what the signature vouches for beside the list.
-
-    Raises:
-        ProvisionError: it could not be signed.
     """
     sums = folder / _SUMS
     signature = sums.with_name(f"{_SUMS}.minisig")

@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from utvm import process
-from utvm.cache import file_digest
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import file_digest
+from utvm.base.storage.cache_entries import cache_root, use
 from utvm.environment.debian import DebianPackage
-from utvm.environment.drafts import disk_full, draft
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
+from utvm.environment.temporary_roots import disk_full, draft
 from utvm.errors import ProvisionError
-from utvm.kept import cache_root, use
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
 _AT_ONCE = 40  # Files that one start of apt fetches: what came is kept when the next does not.
@@ -49,11 +49,7 @@ class Store:
         return self.path(package.sha256).is_file()
 
     def verified(self, package: Locked) -> Path:
-        """Return a package's file after hashing it.
-
-        Raises:
-            ProvisionError: it is not there, or is damaged; a damaged one is removed.
-        """
+        """Return a package's file after hashing it."""
         path = self.path(package.sha256)
         use(path)
         try:
@@ -72,11 +68,7 @@ class Store:
         return path
 
     def add(self, file: Path, package: Locked) -> None:
-        """Move a file in, whole or not at all.
-
-        Raises:
-            ProvisionError: it is not the package's file.
-        """
+        """Move a file in, whole or not at all."""
         found = file_digest(file)
         if found != package.sha256:
             raise ProvisionError(
@@ -96,9 +88,6 @@ class Store:
         Args:
             bases: where each archive is found.
             progress: told now and then how far it is.
-
-        Raises:
-            ProvisionError: a file cannot be had, or is not what the lock says. Those before it are kept.
         """
         for batch, done, missing in self._batches(packages):
             if progress:
@@ -109,7 +98,7 @@ class Store:
                     place = bases[package.archive] + "/" + package.file
                     words += [place, folder / package.sha256, f"SHA256:{package.sha256}"]
                 try:
-                    process.run(words, timeout=_PATIENCE, error=ProvisionError)
+                    run_tool(words, timeout=_PATIENCE, error=ProvisionError)
                 except ProvisionError as error:
                     self._keep_whole(batch, folder)
                     raise _unfetched(error, folder, "name another mirror with --mirror URL") from error
@@ -117,11 +106,7 @@ class Store:
                     self.add(folder / package.sha256, package)
 
     def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, progress: Progress | None = None) -> None:
-        """Fetch what is not there yet, with pip: its index, proxies and certificates.
-
-        Raises:
-            ProvisionError: a file cannot be had, or is not what the lock says. Those before it are kept.
-        """
+        """Fetch what is not there yet, with pip: its index, proxies and certificates."""
         for batch, done, missing in self._batches(wheels):
             if progress:
                 progress(f"Python packages: {done} of {missing}")
@@ -132,18 +117,14 @@ class Store:
                 )
                 words = [*pip("download", python), "--require-hashes", f"--dest={folder}", "-r", str(requirements)]
                 try:
-                    process.run(words, timeout=_PATIENCE, error=ProvisionError)
+                    run_tool(words, timeout=_PATIENCE, error=ProvisionError)
                 except ProvisionError as error:
                     raise _unfetched(error, folder, "is the package index reachable?") from error
                 for wheel in batch:
                     self.add(folder / wheel.file, wheel)
 
     def copy(self, packages: Sequence[Locked], target: "Store") -> int:
-        """Copy files into another store, each hashed, and return how many were new there.
-
-        Raises:
-            ProvisionError: one is missing or damaged.
-        """
+        """Copy files into another store, each hashed, and return how many were new there."""
         new = [package for package in packages if not target.has(package)]
         with draft(target.directory) as folder:
             for package in new:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.storage.lock import shared_directory
 from utvm.environment.container import Extra
-from utvm.lock import shared_directory
 from utvm.probe.sources.sysfs import NODES
 from utvm.probe.usb import Probe, serial_ports
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from utvm import object_file, runtime
-from utvm import toolchain as toolchain_room
+from utvm import runtime
+from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.boards import Board
 from utvm.boards.accelerators import Sources, fitted, wanted
-from utvm.cache import Cache, content_key, tree_digest
 from utvm.compiler import Library
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
@@ -25,7 +24,9 @@ from utvm.firmware.script import by_address, by_region
 from utvm.firmware.sources import contents, generate
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
-from utvm.toolchain import Toolchain
+from utvm.toolchain import compiler as toolchain_room
+from utvm.toolchain import object_file
+from utvm.toolchain.compiler import Toolchain
 
 READY = "objects"
 """The cache's kind for what is the same in all images of clients: all of it is ours."""
@@ -60,13 +61,6 @@ def build(
             and flash stays as it is.
         able: what the board can do, reached as it will be; by default what its file says.
         module: for ``rpc``, what a client has uploaded, with these libraries, and where its image goes.
-
-    Raises:
-        ConfigError: two libraries have one name, or there is none; the stored inputs are not the model's; the
-            board has no such pipe, no debug port, or nothing to report through; an image for RAM would need to
-            start without a debugger; the module cannot be linked.
-        DoesNotFitError: a section does not fit its region; names section, need and room in bytes.
-        ToolchainError: the compiler is missing or refuses a source.
     """
     if in_ram and executor == "standing_alone":
         said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"

@@ -29,12 +29,6 @@ def compile_for(
         accelerator: what the board's accelerator is given, where it has one.
 
     Others are those of :func:`utvm.compiler.compile_model`.
-
-    Raises:
-        CompileError: the model holds something that cannot be compiled.
-        DoesNotFitError: its weights alone are larger than what the board stores them in; mostly known before
-            anything is compiled.
-        ConfigError: the accelerator is to do all that it can, and the board has none.
     """
     return compile_model(
         model,

@@ -11,10 +11,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.errors import ConfigError, ToolchainError
 from utvm.firmware.image import Firmware
-from utvm.toolchain import Cpu
+from utvm.toolchain.compiler import Cpu
 
 LEAVES_OUT = (
     "wait states of flash and memory, caches, contention on buses, mispredicted branches, interrupts; "
@@ -53,12 +53,7 @@ class LoopRate:
 
 
 def check_pipeline(cpu: Cpu) -> None:
-    """Refuse a core whose pipeline LLVM does not model.
-
-    Raises:
-        ConfigError: it does not.
-        ToolchainError: LLVM's tools are missing.
-    """
+    """Refuse a core whose pipeline LLVM does not model."""
     if not cpu.pipeline:
         raise ConfigError(
             f"cycles of {cpu.core} cannot be estimated: LLVM has no model of that core's own pipeline",
@@ -68,29 +63,20 @@ def check_pipeline(cpu: Cpu) -> None:
 
 
 def llvm_version() -> str:
-    """Return which LLVM it is that estimates.
-
-    Raises:
-        ToolchainError: it is missing.
-    """
+    """Return which LLVM it is that estimates."""
     for tool in _TOOLS:
         if shutil.which(tool) is None:
             raise ToolchainError(f"{tool} is not installed", _HINT)
-    said = process.run([_TOOLS[0], "--version"], error=ToolchainError)
+    said = run_tool([_TOOLS[0], "--version"], error=ToolchainError)
     match = re.search(r"version (\S+)", said)
     return match[1] if match else "unknown"
 
 
 def loop_rates(image: Firmware, functions: Sequence[str]) -> dict[str, LoopRate]:
-    """Return the hot loop of each function that has one, in itself or in what it calls.
-
-    Raises:
-        ToolchainError: LLVM's tools are missing, or fail.
-        ConfigError: the board's toolchain is not there.
-    """
+    """Return the hot loop of each function that has one, in itself or in what it calls."""
     cpu = image.board.cpu_row
     command = [_TOOLS[1], "-d", "--no-show-raw-insn", f"--triple={cpu.pipeline}", f"--mcpu={cpu.core}"]
-    listing = process.run([*command, image.elf], error=ToolchainError)
+    listing = run_tool([*command, image.elf], error=ToolchainError)
     code = _functions(listing)
     rates: dict[Loop, float | None] = {}
     found = {}
@@ -159,7 +145,7 @@ def _cycles_per_instruction(loop: Loop, cpu: Cpu) -> float | None:
     text = "\n".join([".syntax unified", state, *_unconditional(loop.instructions), "2:", ""])
     command = [_TOOLS[0], f"-mtriple={cpu.pipeline}", f"-mcpu={cpu.core}", "--all-views=false", "--summary-view"]
     try:
-        said = process.run(command, stdin=text, error=ToolchainError)
+        said = run_tool(command, stdin=text, error=ToolchainError)
     except ToolchainError:
         return None
     match = _RATE.search(said)

@@ -241,11 +241,7 @@ class Firmware:
         return (*names, *(f"{library.name}_reset" for library in self.libraries if library.states))
 
     def program_index(self, name: str) -> int:
-        """Return the place of a library in the program table, or of ``NAME_reset``.
-
-        Raises:
-            ConfigError: the image has no such program.
-        """
+        """Return the place of a library in the program table, or of ``NAME_reset``."""
         for index, known in enumerate(self.programs):
             if known == name:
                 return index

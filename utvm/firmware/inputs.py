@@ -14,9 +14,6 @@ def as_integers(given: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[n
     """Return real numbers as the integers of a quantised tensor: the nearest, or the last of the range.
 
     Anything but real numbers for a tensor of which it is known what its integers stand for is returned as it is.
-
-    Raises:
-        ConfigError: one of them is no number.
     """
     if given.dtype.kind != "f" or tensor.scaling is None or np.dtype(tensor.dtype).kind not in "iu":
         return given
@@ -36,11 +33,7 @@ def as_reals(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.g
 
 
 def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
-    """Return the inputs as bytes, little-endian and row-major.
-
-    Raises:
-        ConfigError: one has not the shape and element type that its tensor declares, or there are more or fewer.
-    """
+    """Return the inputs as bytes, little-endian and row-major."""
     if len(inputs) != len(tensors):
         names = ", ".join(tensor.name for tensor in tensors)
         raise ConfigError(

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm.compiler import Library
 from utvm.errors import ConfigError, ToolchainError
-from utvm.object_file import ObjectCore, core_of, defined_names, wanted_names
+from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, wanted_names
 
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
@@ -86,9 +86,6 @@ def read_module(name: str, data: bytes, program: Path) -> Module:
     Args:
         name: what the client called it.
         program: an image for the board, whose core objects must be for.
-
-    Raises:
-        ConfigError: it is none, is for another core, or has nothing that could be called.
     """
     if data[:4] == b"\x7fELF":
         return _compiled(name, {name: data}, program)
@@ -150,11 +147,7 @@ def _compiled(name: str, files: Mapping[str, bytes], program: Path) -> Module:
 
 
 def _names_of(called: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
-    """Return the functions of an object for a board's core, and what it takes from elsewhere.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return the functions of an object for a board's core, and what it takes from elsewhere."""
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from utvm.arrays import MAX_BYTES, PICTURES
+from utvm.base.storage.arrays import MAX_BYTES, PICTURES
+from utvm.base.storage.files import check_readable
+from utvm.base.text.names import printable
 from utvm.compiler import Tensor
 from utvm.errors import ConfigError
-from utvm.files import check_readable
 from utvm.firmware.inputs import as_reals
-from utvm.names import printable
 
 _Array = npt.NDArray[Any]
 _FORMATS = ("PNG", "JPEG")
@@ -48,9 +48,6 @@ def read_pictures(path: str, tensor: Tensor, scale: str) -> _Array:
 
     Returns:
         Real numbers where it is known what the input's integers stand for; otherwise what the input takes.
-
-    Raises:
-        ConfigError: one cannot be read or is no picture of the input's size, or it is not known what colours are.
     """
     ends = _ends(tensor, scale)
     pixels = read_pixels(path, tensor)
@@ -63,11 +60,7 @@ def read_pictures(path: str, tensor: Tensor, scale: str) -> _Array:
 
 
 def read_pixels(path: str, tensor: Tensor) -> _Array:
-    """Return pictures as :func:`read_pictures` does, as the bytes that they have, in the input's order.
-
-    Raises:
-        ConfigError: as there.
-    """
+    """Return pictures as :func:`read_pictures` does, as the bytes that they have, in the input's order."""
     height, width, channels, channels_first = _layout(tensor)
     files = _files(path)
     if len(files) * height * width * channels > MAX_BYTES:

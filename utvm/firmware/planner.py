@@ -99,9 +99,6 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
 
     Args:
         first: the name of a stretch, and what lies at its very beginning.
-
-    Raises:
-        NoRoom: something does not fit beside what was placed before it.
     """
     ends = {stretch.name: stretch.start for stretch in stretches}
     addresses: dict[str, int] = {}

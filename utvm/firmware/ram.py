@@ -15,7 +15,7 @@ from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import is_of_a_thread
 from utvm.firmware.planner import Chunk, NoRoom, SectionSize, Stretch, plan
 from utvm.firmware.script import by_address
-from utvm.toolchain import Objects
+from utvm.toolchain.compiler import Objects
 
 # A constant of so many bytes is placed by itself.
 _LARGE = 1024
@@ -54,10 +54,6 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
         served: clients are to have memory in it, and what is written while it runs lies where the layout has data.
         script: where the linker script is left.
         map_file: where the linker's map is left.
-
-    Raises:
-        DoesNotFitError: a section does not fit; names section, need and room in bytes.
-        ToolchainError: the linker refuses.
     """
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
@@ -84,7 +80,6 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
 
 
 def _data_stretch(board: Board) -> Stretch:
-    """Return the RAM that the board's layout has data in."""
     return next(each for each in stretches_of(board) if board.layout.data in each.name.split("+"))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
+from utvm.base.text.templates import templates_of
 from utvm.compiler import Library, Tensor
 from utvm.compiler.c_files import CFiles
 from utvm.compiler.library import dlpack_code, item_bytes
@@ -18,7 +19,6 @@ from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
 from utvm.firmware.tasks import task_of
 from utvm.runtime import ASKED, Executor
-from utvm.templates import templates_of
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,6 @@ def generate(
         stored: the inputs that an image which stands alone runs its model on.
         linked_by_script: whether a linker script of ours decides where the working memory lies.
         module: what a client has uploaded, whose libraries are these.
-
-    Raises:
-        ConfigError: two libraries have one name, or there is none, and no module; an image that is to stand alone
-            has several, or the stored inputs are not what the model takes.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]

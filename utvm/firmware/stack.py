@@ -18,7 +18,7 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.compiler.package import RunStack
@@ -63,14 +63,9 @@ def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
 
     Args:
         library: whose operators it may call by a table.
-
-    Raises:
-        UnknownNeedError: a function on the way calls through a pointer from elsewhere, calls itself, or takes
-            what it computes.
-        ToolchainError: the board's toolchain is not there, or no such function is in the image.
     """
     command: list[str | Path] = [image.board.compiler.tool("objdump"), "-d", "--no-show-raw-insn", image.elf]
-    functions = _functions(process.run(command, error=ToolchainError), image.elf)
+    functions = _functions(run_tool(command, error=ToolchainError), image.elf)
     start = next((at for at, each in functions.items() if each.name == function), None)
     if start is None:
         raise ToolchainError(f"no function {function} is in the image", "nm lists those of an ELF file")
@@ -267,7 +262,6 @@ def _lowered(line: str) -> int:
 
 
 def _size(listed: str) -> int:
-    """Return the bytes of ``r4``, ``r4-r7`` or ``d8-d15``."""
     first, _, last = listed.strip().partition("-")
     count = int(last[1:]) - int(first[1:]) + 1 if last else 1
     return count * (8 if first.startswith("d") else 4)

@@ -40,11 +40,7 @@ TASKS = {
 
 
 def task_of(library: Library) -> dict[str, object]:
-    """Return what the template of a task's C is filled in with; a library is called as its task.
-
-    Raises:
-        ConfigError: there is no such task, or the model has not one input and one output of numbers.
-    """
+    """Return what the template of a task's C is filled in with; a library is called as its task."""
     task = TASKS.get(library.name)
     if task is None:
         raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")

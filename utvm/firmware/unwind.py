@@ -37,11 +37,7 @@ class Convention:
 
     @classmethod
     def of(cls, elf: ELFFile) -> "Convention":
-        """Return the convention of an ELF file.
-
-        Raises:
-            KeyError: it is for a processor that is not known here.
-        """
+        """Return the convention of an ELF file."""
         word_bytes = elf.elfclass // 8
         # An entry point with its lowest bit set is Thumb code.
         thumb = elf["e_entry"] & 1

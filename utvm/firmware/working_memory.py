@@ -8,11 +8,7 @@ _ALIGNMENT = 16
 
 
 def base(library: Library, region: str) -> int:
-    """Return where a library's region begins in the arena: regions lie one behind the other.
-
-    Raises:
-        KeyError: the library has no such region.
-    """
+    """Return where a library's region begins in the arena: regions lie one behind the other."""
     offset = 0
     for arena in library.arenas:
         if arena.region == region:

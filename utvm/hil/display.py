@@ -21,10 +21,10 @@ from rich.progress import (
 from rich.segment import ControlType
 from rich.table import Table
 
-from utvm.environment.places.here import outside
+from utvm.base.text.terminal import Terminal
+from utvm.environment.locations.here import outside
 from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, in_brief
-from utvm.terminal import Terminal
 
 _STYLES = {
     Outcome.PASSED: "green",

@@ -175,9 +175,6 @@ def summarise(
         firmware: the image that it ran in.
         executor: how it was run, for example ``host-driven``.
         labels: the right class of every sample; the model's class is the largest element of its first output.
-
-    Raises:
-        ValueError: no runs, or not as many labels as runs.
     """
     if not runs:
         raise ValueError("a model without runs has no figures")

@@ -3,7 +3,7 @@
 
 Suites ask for these fixtures:
 
-- ``board``: the board on the bench (:class:`utvm.bench.Bench`), reset and halted.
+- ``board``: the board on the bench (:class:`utvm.drivers.Connection`), reset and halted.
 - ``compile_for_board``: a function that compiles a model for what the board's CPU has.
 - ``firmware``: a function that links libraries into an image for the board; its ``elf`` reads one of your own.
 - ``session``: a function that programs an image and returns the session that runs its models: host-driven on a
@@ -26,25 +26,26 @@ from pathlib import Path
 
 import pytest
 
-from utvm import boards, log, options
-from utvm.bench import Asked, Bench, capabilities_of
-from utvm.choice import BoardChoice, BoardFolders, ReportChoice
+from utvm import boards, options
+from utvm.base.log import setup
+from utvm.base.log.folders import log_folder
+from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import Library
+from utvm.drivers import Connection, DriverOptions, capabilities_of
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
 from utvm.hil import project
-from utvm.hil.course import Course
 from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.plugin import BOARD, report_root
 from utvm.hil.report import logs_beside, new_run_id
 from utvm.hil.results import ModelResult, Statistics
-from utvm.logs import log_folder
+from utvm.hil.run import Course
 from utvm.paths import project as own_project
-from utvm.process import end_in_order_on_signals
+from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 from utvm.session import RunResult, Session
 from utvm.session.application import Application, read_elf
-from utvm.session.keeper import Keeper
+from utvm.session.board_holder import BoardHolder
 from utvm.session.rpc_board import RpcBoard
 
 _COURSE = pytest.StashKey[Course]()
@@ -66,9 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure(config: pytest.Config) -> None:
     option = config.option
-    if folders := options.made(BoardFolders, vars(option)).board_path:
+    if folders := options.build_record(BoardFolders, vars(option)).board_path:
         boards.search_also(folders)
-    choice = options.made(BoardChoice, vars(option))
+    choice = options.build_record(BoardSelection, vars(option))
     if not choice.board:
         raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
     board = boards.load(choice.board)
@@ -76,17 +77,17 @@ def _configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
-    end_in_order_on_signals()
+    raise_on_signals()
     # A suite that cannot be loaded is one failure, not the end of the others.
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
-    reports = report_root(options.made(ReportChoice, vars(option)))
+    reports = report_root(options.build_record(ReportChoice, vars(option)))
     logs = logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())
-    asked = Asked(choice.kind, choice.serial, option.latency_us, choice.wait)
-    keeper = Keeper(board, asked, logs, display.line)
+    asked = DriverOptions(choice.kind, choice.serial, option.latency_us, choice.wait)
+    keeper = BoardHolder(board, asked, logs, display.line)
     course = Course(keeper, display, run_id=run_id, started=started, report_root=reports)
     config.stash[_COURSE] = course
     config.pluginmanager.register(course, "utvm-course")
@@ -96,8 +97,8 @@ def _configure(config: pytest.Config) -> None:
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
     kept = contextlib.ExitStack()
-    log.begin("", "")
-    kept.enter_context(log.kept_in(log_folder(folder)))
+    setup.begin("", "")
+    kept.enter_context(setup.log_into(log_folder(folder)))
     config.add_cleanup(kept.close)
 
 
@@ -132,7 +133,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def board(request: pytest.FixtureRequest) -> Bench:
+def board(request: pytest.FixtureRequest) -> Connection:
     """The board on the bench, without breakpoints, halted before its first instruction."""
     return request.config.stash[_COURSE].keeper.fresh()
 
@@ -146,7 +147,7 @@ def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
 class Images:
     """Makes images for a run's board: called, of libraries."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: BoardHolder) -> None:
         self._keeper = keeper
 
     def __call__(self, libraries: Sequence[Library]) -> Firmware:

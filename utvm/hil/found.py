@@ -38,9 +38,6 @@ def select(suites: Sequence[str]) -> Selection:
 
     Of two with one name, the project's own is meant. Where none is named, all are meant: in a project with suites
     its own, elsewhere those that come with utvm.
-
-    Raises:
-        ConfigError: there is no such suite, or some are the project's and some are not.
     """
     # The project's own folder is the first where there is one.
     chosen = [_find(suite) for suite in suites] or [(_folders()[0], "")]

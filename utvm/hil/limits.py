@@ -8,10 +8,10 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
-from utvm.bench import BoardIdentity
-from utvm.config import Record, load_yaml
+from utvm.base.storage.config import Record, load_yaml
+from utvm.base.storage.files import write_whole
+from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
-from utvm.files import write_whole
 from utvm.hil.project import RELATIVE, history_file, load
 from utvm.hil.results import CaseResult, ModelResult, Outcome
 from utvm.history.questions import crossed
@@ -89,11 +89,7 @@ def _where(board: BoardIdentity, model: str, figure: str, most: float, commit: s
 
 
 def accept() -> Path:
-    """Write the newest figures of all models with relative limits into the baseline, and return its path.
-
-    Raises:
-        ConfigError: this is no project, there is no history, or the file cannot be written.
-    """
+    """Write the newest figures of all models with relative limits into the baseline, and return its path."""
     content, folder = load(), project()
     if content is None or folder is None:
         raise ConfigError(

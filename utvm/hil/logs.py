@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from utvm.log import FILE
+from utvm.base.log.setup import FILE
 
 _FILES = 12
 _TAIL_BYTES = 3_000

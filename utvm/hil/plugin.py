@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from utvm import options
-from utvm.choice import BoardChoice, BoardFolders, ReportChoice
 from utvm.paths import work
+from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 
 if TYPE_CHECKING:
     from utvm.boards import Board
@@ -30,7 +30,7 @@ def report_root(choice: ReportChoice) -> Path:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that say which board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
-    for choice in (BoardChoice, BoardFolders, ReportChoice):
+    for choice in (BoardSelection, BoardFolders, ReportChoice):
         options.add_to_pytest(group.addoption, choice)
     group.addoption(
         "--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes"

@@ -11,20 +11,20 @@ import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
 from utvm import compiler
-from utvm.arrays import read_arrays
-from utvm.choice import BoardChoice
+from utvm.base.storage.arrays import read_arrays
+from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler import Model
-from utvm.config import Record, load_yaml
-from utvm.environment.places.here import Kind, kind_here
+from utvm.environment.locations.here import Kind, kind_here
 from utvm.errors import ConfigError
 from utvm.hil import found
 from utvm.hil.results import ModelResult
 from utvm.paths import PROJECT_FILE, project, work
+from utvm.selection import BoardSelection
 
 _HINT = "docs/own-project.md says what utvm.yaml holds"
 
 
-class Entry(Record, BoardChoice):  # type: ignore[misc]  # mypy cannot see that records are frozen
+class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
     ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
@@ -114,11 +114,7 @@ class ProjectModel:
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
-        """Return what it is tried on, and the right classes where they are known.
-
-        Raises:
-            ConfigError: the file of samples has no array ``x``, with a sample in each row.
-        """
+        """Return what it is tried on, and the right classes where they are known."""
         path = self.folder / self.limits.samples
         arrays = read_arrays(str(path))
         if "x" not in arrays or not arrays["x"].ndim:
@@ -144,11 +140,7 @@ class ProjectModel:
 
 
 def load() -> ProjectFile | None:
-    """Read the current project's file; None where there is no project.
-
-    Raises:
-        ConfigError: it is wrong; the message names file, line and key.
-    """
+    """Read the current project's file; None where there is no project."""
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
 

@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 import utvm
-from utvm import process
+from utvm.base.process.run import version_of
+from utvm.base.storage.cache import content_key, tree_digest
 from utvm.boards import Board
-from utvm.cache import content_key, tree_digest
 from utvm.environment import checkout
-from utvm.environment.farm.lease import handed
+from utvm.environment.locations import here
 from utvm.environment.locked import environment_digest
-from utvm.environment.places import here
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
+from utvm.farm.lease import handed
 from utvm.hil.results import Environment, Whereabouts
 from utvm.paths import DATA, PACKAGE
 from utvm.probe.pyocd.server import version as pyocd_version
@@ -25,21 +25,12 @@ def digest(provision: Path = PROVISION) -> str:
     """Return the digest of what this checkout asks for, in whatever place it is.
 
     It is a SHA-256 over the environment's lists and locks, and the sources of utvm and of the toolchain files.
-
-    Raises:
-        ConfigError: a list or a lock cannot be read.
     """
     return content_key(environment_digest(provision), tree_digest(PACKAGE), tree_digest(DATA / "toolchains"))
 
 
 def describe(board: Board) -> Environment:
-    """Look at the checkout and at the place in which this is.
-
-    Raises:
-        ConfigError: a list or a lock of the environment is missing or wrong.
-        ToolchainError: the board's cross compiler is not installed.
-        ProvisionError: OpenOCD, or the QEMU that the board is, is not installed.
-    """
+    """Look at the checkout and at the place in which this is."""
     tools = {
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),
@@ -73,11 +64,11 @@ def _openocd_version() -> str:
         raise ProvisionError("openocd is not installed", "sudo apt-get install openocd")
     # OpenOCD prints its version on standard error.
     command = ["sh", "-c", f"'{program}' --version 2>&1"]
-    return process.version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
+    return version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
 
 
 def _qemu_version(program: str) -> str:
     if shutil.which(program) is None:
         raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
     pattern = r"QEMU emulator version (\S+)"
-    return process.version_of([program, "--version"], timeout=10, error=ProvisionError, pattern=pattern)
+    return version_of([program, "--version"], timeout=10, error=ProvisionError, pattern=pattern)

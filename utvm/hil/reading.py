@@ -23,9 +23,6 @@ def read(path: Path) -> dict[str, Any]:
     """Return what a report says, with the keys of the present version, whatever it was written as.
 
     What its version did not say is None; ``schema_version`` stays that of the file.
-
-    Raises:
-        ConfigError: it cannot be read, is of a version that this does not know, or not what its schema says.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -94,19 +91,16 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_2(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a report of version 2 into the present one."""
     tests, models = map(_not_run, content["tests"]), map(_counted, content["models"])
     return _from_3({**content, "tests": [*tests], "models": [*models]})
 
 
 def _from_3(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a report of version 3 into the present one: it did not say which board of a farm it was."""
     environment = content["environment"]
     return {**content, "environment": {**environment, "place": {**environment["place"], "lease": None}}}
 
 
 def _counted(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out a count of nothing: up to version 2, it was that of a board on which nobody counts."""
     units = (figure.name for figure in FIGURES if figure.only)
     return {**model, **{unit: model[unit] or None for unit in units if unit in model}}
 

@@ -39,12 +39,7 @@ def logs_beside(root: Path) -> Path:
 
 
 def write(report: RunReport, root: Path) -> Path:
-    """Write a report below ``root``, point ``root/latest`` at it, and return its directory.
-
-    Raises:
-        ConfigError: the directory cannot be written.
-        jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
-    """
+    """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
     check(content, REPORT)
     texts = {
@@ -66,9 +61,6 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
 
     Args:
         fill: fills the empty directory it is handed.
-
-    Raises:
-        ConfigError: the directory cannot be written.
     """
     directory = root / run_id
     try:

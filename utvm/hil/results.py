@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from utvm.bench import BoardIdentity
+from utvm.drivers import BoardIdentity
 from utvm.environment.checkout import Checkout
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
@@ -129,13 +129,13 @@ class Whereabouts:
     """Where the run was made, and what is installed there: no two computers need agree on it.
 
     Attributes:
-        kind: ``host``, or how else :data:`utvm.environment.places.here.Kind` calls it.
+        kind: ``host``, or how else :data:`utvm.environment.locations.here.Kind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
         hostname: of the computer at which the command was given.
         installed: SHA-256 over all installed packages.
         tools: versions that a reader asks for.
-        lease: of a board of a farm, as :attr:`utvm.environment.farm.lease.Lease.told`; None elsewhere.
+        lease: of a board of a farm, as :attr:`utvm.farm.lease.Lease.told`; None elsewhere.
     """
 
     kind: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 
-from utvm.files import write_whole
+from utvm.base.storage.files import write_whole
 from utvm.hil.figures import FIGURES
 from utvm.paths import DATA
 
@@ -50,11 +50,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check(content: Mapping[str, object], path: Path) -> None:
-    """Hold a report against its schema.
-
-    Raises:
-        jsonschema.ValidationError: it is not what that says.
-    """
+    """Hold a report against its schema."""
     jsonschema.validate(content, load(path))
 
 
@@ -64,11 +60,7 @@ def text(path: Path) -> str:
 
 
 def write_schemas() -> None:
-    """Bring the files up to date.
-
-    Raises:
-        ConfigError: one cannot be written.
-    """
+    """Bring the files up to date."""
     for path in (REPORT, NIGHTLY):
         write_whole(path, text(path).encode())
 

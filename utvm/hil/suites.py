@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from utvm.choice import BoardChoice, ReportChoice, SuiteChoice, split_name
+from utvm.base.process.signals import interrupted
 from utvm.errors import ExitCode, ProvisionError
 from utvm.hil import found, plugin
 from utvm.options import words
 from utvm.paths import DATA, work
-from utvm.process import interrupted
+from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
 
 
 class _Ending:
@@ -46,7 +46,7 @@ class _Ending:
 
 
 def run(
-    choice: BoardChoice,
+    choice: BoardSelection,
     reports: ReportChoice = ReportChoice(),
     *,
     suites: SuiteChoice = SuiteChoice(),
@@ -55,16 +55,11 @@ def run(
     """Run suites on a board, print progress and verdict, and write the report.
 
     From the verdict on, Ctrl-C and SIGTERM are ignored: a program that goes on afterwards and is to be interrupted
-    calls :func:`utvm.process.end_in_order_on_signals`.
+    calls :func:`utvm.base.process.signals.raise_on_signals`.
 
     Args:
         suites: which ones; none means all.
         latency_us: microseconds that each command of a virtual probe takes.
-
-    Raises:
-        ConfigError: there is no such board or suite.
-        ProvisionError: the computer does not let pytest begin.
-        KeyboardInterrupt: interrupted before the run had begun; later, that is a verdict.
     """
     from utvm import boards  # with much behind it, and pytest imports this module in every environment
 
@@ -96,7 +91,7 @@ def run(
     return ExitCode.USAGE
 
 
-def _for_pytest(choice: BoardChoice, suites: SuiteChoice) -> list[str]:
+def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's own arguments: which files, and what of its settings is set aside."""
     chosen = found.select(suites.names)
     settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]

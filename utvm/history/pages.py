@@ -73,9 +73,6 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
 
     Args:
         reports: the folder of all reports, which the pages link to.
-
-    Raises:
-        ConfigError: the history is empty, or the folder cannot be written.
     """
     newest = history.execute("select max(started) from run").fetchone()[0]
     if newest is None:
@@ -121,7 +118,6 @@ def _page(template: str, **known: object) -> str:
 
 
 def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
-    """Return where the report of a run is, seen from the pages; empty where it is not kept."""
     page = f"{reports}/{f'nightly/{night}' if night else run_id}/index.html"
     return quote(os.path.relpath(page, folder)) if Path(page).is_file() else ""
 

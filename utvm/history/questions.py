@@ -66,9 +66,6 @@ def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str 
     Args:
         figure: only this one.
         board: only on boards of this name.
-
-    Raises:
-        ConfigError: nothing is known of it.
     """
     rows = history.execute(
         "select f.value, f.started, run_id, commit_, s.*, b.name, b.kind, b.serial from series s"
@@ -122,9 +119,6 @@ def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[L
     Args:
         test: its name in reports, or the end of that behind a ``::``.
         board: only on boards of this name.
-
-    Raises:
-        ConfigError: nothing is known of it, or several are meant.
     """
     tests = history.execute(
         "select test, id from test where id = ? or substr(id, -length(?) - 2) = '::' || ?", (test,) * 3

@@ -40,10 +40,6 @@ def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
 
     Args:
         create: make one where there is none.
-
-    Raises:
-        ConfigError: there is none, or it is damaged, or not ours, or of a newer utvm.
-        ProvisionError: it cannot be written, or others do not let go of it.
     """
     if not create and not path.is_file():
         raise ConfigError(f"{path}: there is no history yet", "hil and nightly write it; history.import makes it")
@@ -169,7 +165,6 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
 
 
 def _who_had_it(report: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return what a farm calls the board of a run, and who had it; None where that was no farm's."""
     lease = report.get("environment", {}).get("place", {}).get("lease") or {}
     return lease.get("place"), lease.get("holder")
 

@@ -14,7 +14,7 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from utvm.templates import templates_of
+from utvm.base.text.templates import templates_of
 
 _PACKAGE = "utvm.pages"
 _CHARACTER = 6.6  # Width of one in a label.

@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from utvm import boards
+from utvm.base.storage.lock import hold
 from utvm.boards import Board, ProbeMatch
-from utvm.choice import Wish
 from utvm.errors import ConfigError, ProbeError
-from utvm.lock import hold
 from utvm.probe.usb import Probe, ProbeId, detect
+from utvm.selection import BoardKind
 
 
 class NotPluggedIn(ProbeError):
@@ -33,10 +33,6 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
 
     Args:
         board: whose; None for those of all boards.
-
-    Raises:
-        ConfigError: no probe belongs to that board.
-        ProbeError: there is none, or none that the user may open.
     """
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
@@ -53,15 +49,11 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     return found
 
 
-def find_probe(board: Board, wish: Wish, serial: str) -> Probe | None:
+def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
     """Return the probe on USB to use for a board that can be plugged in, or None where another way is to be taken.
 
     A probe on USB that says it is virtual is used only where its serial number is given: without one, the virtual
     board is the same on every machine.
-
-    Raises:
-        ConfigError: the wish is nothing that the board has, or cannot be told from what is plugged in.
-        ProbeError: the probe that was asked for is not plugged in, or cannot be used.
     """
     if wish == "virtual" and not serial:
         return None
@@ -93,10 +85,6 @@ def taken(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -
         probe: as :func:`find_probe` has chosen it.
         wait: seconds to wait in line for it.
         say: is told who has it, where it is to be waited for.
-
-    Raises:
-        BoardError: another one has it.
-        ProbeError: it has been unplugged meanwhile.
     """
     name = f"{probe.kind} {probe.serial}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
@@ -116,7 +104,7 @@ def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> N
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
-def _check_usable(probe: Probe, wish: Wish, known: list[Probe]) -> None:
+def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
     """Refuse a probe that is not what was wished for, or that OpenOCD may take another one for."""
     if not probe.serial:
         # OpenOCD would take any probe of the kind.

@@ -41,12 +41,7 @@ class Conversation:
         self._from = _first(bulk, usb.util.ENDPOINT_IN)
 
     def ask(self, command: bytes, at_least: int) -> bytes:
-        """Send a command and return its reply.
-
-        Raises:
-            SilentProbe: no reply comes, or one that is shorter than this.
-            Unreachable: it has been unplugged.
-        """
+        """Send a command and return its reply."""
         try:
             self._into.write(command, _PATIENCE_MS)
             reply = bytes(self._from.read(_MOST_BYTES, _PATIENCE_MS))
@@ -66,9 +61,6 @@ def converse(probe: Probe, choose: Callable[[Any], bool]) -> Iterator[Conversati
 
     Args:
         choose: which of its interfaces, as pyusb describes them.
-
-    Raises:
-        Unreachable: it is not seen from here, may not be opened, or another program has it.
     """
     with _opened(probe) as device:
         try:
@@ -84,11 +76,7 @@ def converse(probe: Probe, choose: Callable[[Any], bool]) -> Iterator[Conversati
 
 
 def reset(probe: Probe) -> None:
-    """Reset a probe on USB, as unplugging and replugging it would; it keeps its place.
-
-    Raises:
-        Unreachable: it is not seen from here, or may not be reset.
-    """
+    """Reset a probe on USB, as unplugging and replugging it would; it keeps its place."""
     with _opened(probe) as device:
         try:
             device.reset()

@@ -54,10 +54,6 @@ class GdbClient:
         timeout: seconds a reply may take; flash and monitor commands have their own, longer ones.
         advice: what the user can do when the server does not answer.
         breakpoint_kind: what the target calls a breakpoint in its code (GDB manual, "ARM Breakpoint Kinds").
-
-    Raises:
-        ProbeError: the link or the server fails, or a reply does not come in time. Every method may raise it.
-        BoardError: the server answers that the target refuses: a bad address, no free breakpoint.
     """
 
     hello = b"qSupported"
@@ -174,7 +170,6 @@ class GdbClient:
         return parts
 
     def _resynchronise(self) -> None:
-        """Pass over replies: OpenOCD 0.12 answers twice to a small write that comes after a failed one."""
         self._send(self.hello)
         while not self._reply(self._timeout).startswith(b"PacketSize"):
             pass
@@ -340,19 +335,11 @@ class GdbClient:
     # The server itself
 
     def set_mode(self, packet: str) -> None:
-        """Send a packet that changes how the server works and is answered by OK.
-
-        Raises:
-            BoardError: it is not.
-        """
+        """Send a packet that changes how the server works and is answered by OK."""
         self._expect_ok(packet.encode(), f"{packet} cannot be set")
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
-        """Run a command of the server (OpenOCD's command line) and return what it printed.
-
-        Raises:
-            ProbeError: the command failed, or took longer than ``timeout`` seconds.
-        """
+        """Run a command of the server (OpenOCD's command line) and return what it printed."""
         output = self._command(command, timeout)
         if self._must_poll:
             # The command may have changed the target's state: the first look sees a reset, the next what follows.
@@ -387,9 +374,6 @@ class GdbClient:
 
         Args:
             segments: pairs of address and bytes, which must not overlap.
-
-        Raises:
-            BoardError: part of a segment is not flash (then nothing has been erased), or the flash refuses.
         """
         for start, size in self._ranges_to_erase(segments):
             self._expect_ok(

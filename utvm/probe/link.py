@@ -5,8 +5,8 @@ import logging
 import socket
 import time
 
+from utvm.base.log.setup import Shown
 from utvm.errors import ProbeError
-from utvm.log import Shown
 from utvm.probe.packets import PacketError, PacketReader, encode
 
 _BREAK = b"\x03"
@@ -21,10 +21,6 @@ class GdbLink:
         port: its TCP port.
         timeout: seconds until the connection must stand.
         advice: what the user can do when the server does not do its part.
-
-    Raises:
-        ProbeError: nobody answers there. Every method raises it when the connection breaks, when no reply
-            comes in time, or when what comes is not the protocol.
     """
 
     def __init__(self, host: str, port: int, timeout: float, advice: str) -> None:

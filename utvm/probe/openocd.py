@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from utvm.base.process.run import free_port
+from utvm.base.process.service import Service
 from utvm.errors import ProbeError
 from utvm.probe.udev import ACCESS_HINT
-from utvm.process import Service, free_port
 
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
@@ -51,10 +52,6 @@ class OpenOcd:
         log: file that receives what OpenOCD prints.
         start_timeout: seconds until the target must have been examined.
         port: of its GDB server; by default any free one.
-
-    Raises:
-        ProbeError: on entering, when OpenOCD cannot use the probe or the target; with its own last lines, and a
-            hint where the cause is a known one. An OpenOCD that hangs is killed.
     """
 
     def __init__(
@@ -104,21 +101,13 @@ class OpenOcd:
 
     @property
     def pid(self) -> int:
-        """Process id.
-
-        Raises:
-            RuntimeError: it has not been started.
-        """
+        """Process id."""
         if self._service is None:
             raise RuntimeError("OpenOCD has not been started")
         return self._service.pid
 
     def check(self) -> None:
-        """Raise ProbeError if OpenOCD has ended, with its last lines and a hint.
-
-        Raises:
-            ProbeError: it has ended, or was never started: a program asked before its with block.
-        """
+        """Raise ProbeError if OpenOCD has ended, with its last lines and a hint."""
         if self._service is None:
             raise ProbeError("OpenOCD has not been started")
         try:

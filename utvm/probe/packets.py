@@ -29,11 +29,7 @@ def encode(payload: bytes) -> bytes:
 
 
 def decode(payload: bytes) -> bytes:
-    """Undo the escapes and run lengths of a payload.
-
-    Raises:
-        PacketError: it ends within an escape or a run, or a run repeats nothing.
-    """
+    """Undo the escapes and run lengths of a payload."""
     if _ESCAPE not in payload and _REPEAT not in payload:
         return payload
     result = bytearray()
@@ -73,12 +69,7 @@ class PacketReader:
         self._pending += data
 
     def next_packet(self) -> bytes | None:
-        """Return the decoded payload of the next complete packet, or None while it is incomplete.
-
-        Raises:
-            PacketError: wrong checksum, malformed payload, or an endless packet. The packet is consumed, and
-                reading goes on behind it.
-        """
+        """Return the decoded payload of the next complete packet, or None while it is incomplete."""
         while True:
             start = self._start_of_packet()
             if start is None:

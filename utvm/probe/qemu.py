@@ -4,10 +4,10 @@
 from pathlib import Path
 from types import TracebackType
 
+from utvm.base.process.service import Service
 from utvm.boards import Emulator
 from utvm.errors import ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.process import Service
 
 # QEMU's control channel (QMP) is its standard input: it says that it is up, and which ports it has taken.
 _QUESTIONS = """{"execute": "qmp_capabilities"}
@@ -35,9 +35,6 @@ class Qemu:
     Args:
         log: file that receives what QEMU prints.
         port: TCP port of the GDB stub; by default any free one.
-
-    Raises:
-        ProbeError: on entering, when QEMU is not installed, knows no such machine or cannot start.
     """
 
     def __init__(self, emulator: Emulator, *, log: Path, port: int = 0) -> None:

@@ -61,9 +61,6 @@ class Relay:
         neighbour: who works when the core stands in its function.
         advice: as that of :class:`GdbClient`.
         at: TCP port that clients connect to; by default any free one.
-
-    Raises:
-        ProbeError: on entering, when the server behind does not answer, or the port is taken.
     """
 
     def __init__(self, port: int, neighbour: Neighbour, *, advice: str, breakpoint_kind: int, at: int = 0) -> None:

@@ -7,11 +7,7 @@ _SMALLEST_PACKET_BYTES = 128
 
 
 def from_hex(text: bytes) -> bytes:
-    """Return the bytes that hexadecimal digits stand for.
-
-    Raises:
-        ProbeError: there is something else among them.
-    """
+    """Return the bytes that hexadecimal digits stand for."""
     try:
         return bytes.fromhex(text.decode("ascii"))
     except ValueError as error:
@@ -19,10 +15,8 @@ def from_hex(text: bytes) -> bytes:
 
 
 def packet_size(feature: str) -> int:
-    """Return the bytes of the longest packet that a server takes, from ``PacketSize=`` and a hexadecimal number.
-
-    Raises:
-        ProbeError: it is no number, or too small for anything.
+    """Return the bytes of the longest packet that a server takes, from ``PacketSize=`` and a hexadecimal
+    number.
     """
     try:
         size = int(feature.removeprefix("PacketSize="), 16)

@@ -7,9 +7,9 @@ Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitban
 from collections.abc import Sequence
 from pathlib import Path
 
+from utvm.base.process.service import Service
 from utvm.boards import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
-from utvm.process import Service
 
 _NO_PROGRAM = "none"  # It is loaded through the debug port.
 

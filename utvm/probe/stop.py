@@ -30,11 +30,7 @@ class Stop:
 
 
 def parse_stop(packet: bytes) -> Stop:
-    """Return what a ``T`` or ``S`` packet says.
-
-    Raises:
-        ProbeError: it is malformed.
-    """
+    """Return what a ``T`` or ``S`` packet says."""
     try:
         signal = int(packet[1:3], 16)
         for pair in packet[3:].decode(errors="replace").split(";"):

@@ -55,9 +55,6 @@ def parse_registers(document: str, read_annex: Callable[[str], str]) -> tuple[Re
     Args:
         document: ``target.xml``.
         read_annex: fetches a file that the document includes.
-
-    Raises:
-        DescriptionError: it cannot be read.
     """
     registers: list[Register] = []
     _collect_registers(_parse(document), read_annex, registers)
@@ -82,11 +79,7 @@ def _collect_registers(
 
 
 def parse_flash(document: str) -> tuple[FlashArea, ...]:
-    """Return the flash areas of a memory map, by address.
-
-    Raises:
-        DescriptionError: it cannot be read.
-    """
+    """Return the flash areas of a memory map, by address."""
     areas: list[FlashArea] = []
     try:
         for memory in _parse(document).iter("memory"):
@@ -108,9 +101,6 @@ def erase_ranges(areas: tuple[FlashArea, ...], segments: Sequence[tuple[int, int
 
     Returns:
         Pairs of address and size in bytes.
-
-    Raises:
-        NotFlashError: a segment is not all flash.
     """
     merged: list[tuple[int, int]] = []
     for address, size in sorted(segment for segment in segments if segment[1]):

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.errors import ConfigError, ProvisionError
 
 # After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which hands out what is tagged uaccess.
@@ -74,12 +74,7 @@ def steps(source: Path, folder: Path = FOLDER) -> list[list[str]]:
 
 
 def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
-    """Install the rules on this machine, with sudo where we are not root, and let udev apply them.
-
-    Raises:
-        ProvisionError: no udev runs here, or root's part cannot be done.
-        ConfigError: there is a file of this name that is not ours.
-    """
+    """Install the rules on this machine, with sudo where we are not root, and let udev apply them."""
     if not control.exists():
         raise ProvisionError(
             f"no udev runs here ({control} is missing)",
@@ -97,9 +92,9 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
         if as_root and shutil.which("sudo") is None:
             raise ProvisionError("installing udev rules needs root, and there is no sudo", _by_hand(folder))
         if not folder.is_dir():
-            process.run([*as_root, "install", "-d", folder], error=ProvisionError, hint=_by_hand(folder))
+            run_tool([*as_root, "install", "-d", folder], error=ProvisionError, hint=_by_hand(folder))
         for words in steps(source, folder):
-            process.run([*as_root, *words], error=ProvisionError, hint=_by_hand(folder))
+            run_tool([*as_root, *words], error=ProvisionError, hint=_by_hand(folder))
 
 
 def installed(folder: Path = FOLDER) -> str:

@@ -91,7 +91,6 @@ def detect(known: Sequence[ProbeId]) -> Detection:
 
 
 def _source() -> Source:
-    """Return who says what is plugged in."""
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from utvm.base.process.service import Service
 from utvm.boards import Board
 from utvm.errors import ProbeError
-from utvm.process import Service
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
 UsbKind = Literal["st-link", "cmsis-dap"]

@@ -94,12 +94,7 @@ def examine(probe: Probe) -> Vitals:
 
 
 def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
-    """Ask a probe before OpenOCD does; one that does not answer is reset on USB, once.
-
-    Raises:
-        ProbeError: it does not answer, after a reset either, or is not back from it.
-        BoardError: its board has no power.
-    """
+    """Ask a probe before OpenOCD does; one that does not answer is reset on USB, once."""
     was_reset = False
     try:
         vitals = _ask_if_reachable(probe)
@@ -199,7 +194,6 @@ def _is_st_debug(interface: Any) -> bool:
 
 
 def _is_cmsis_dap(interface: Any) -> bool:
-    """Tell the interface of version 2 by its class. Version 1 is a keyboard to the system, and is not asked."""
     return bool(interface.bInterfaceClass == _VENDOR_CLASS and interface.bNumEndpoints >= 2)
 
 

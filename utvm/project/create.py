@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, runtime
+from utvm.base.storage.files import check_folder
 from utvm.boards import Board
 from utvm.compiler import Library, Model
 from utvm.compiler.package import package_files
 from utvm.compiler.package.texts import cmake_target
 from utvm.errors import ConfigError
-from utvm.files import check_folder
 from utvm.firmware import Ingredients, compile_for, ingredients
 from utvm.firmware.sources import generate
 from utvm.firmware.stack import run_stack
@@ -46,11 +46,6 @@ def create(
         inputs: one array an input, of the shape and element type that the model declares.
         expected: what the outputs should be, kept for the project's suite; nothing if nobody knows.
         options: what the platform asks for.
-
-    Raises:
-        ConfigError: there is no such platform, or not for this board, one of its options is missing or
-            unknown, the inputs are not the model's, or the folder is not empty.
-        CompileError: the model cannot be compiled for the board.
     """
     folder, said = load_platform(platform)
     _check(platform, said, board, options)
@@ -122,7 +117,6 @@ def _ingredients(
 
 
 def _own(made: Ingredients, library: Library) -> dict[str, str]:
-    """Return what was written for this image, beside the library, which is in its package."""
     return {name: text for name, text in made.generated.items() if name not in library.sources}
 
 
@@ -153,14 +147,12 @@ def _facts(name: str, platform: Platform, made: Ingredients, values: dict[str, A
 
 
 def _flat(name: str, text: str, folder: str) -> tuple[str, str]:
-    """Return a file's place beside all others, and its text: C includes what other builds put in front of it."""
     if not name.startswith(("app/", "runtime/")):
         return name, text
     return f"{folder}/{Path(name).name}", f'#include "config.h"\n{text}' if name.endswith(".c") else text
 
 
 def _found_again(board: Board) -> str:
-    """Return what names a board wherever a command is given: one of one's own is called by its folder."""
     ours = Path(boards.__file__).parent
     folder = "" if board.directory.is_relative_to(ours) else f"{board.directory.resolve().parent}/"
     return folder + board.spoken

@@ -7,7 +7,7 @@ from typing import Literal
 import jinja2
 from pydantic import Field
 
-from utvm.config import Record, load_yaml
+from utvm.base.storage.config import Record, load_yaml
 from utvm.errors import ConfigError
 
 PLATFORMS = Path(__file__).parent / "platforms"
@@ -55,9 +55,6 @@ def load_platform(name: str) -> tuple[Path, Platform]:
 
     Args:
         name: one of :func:`platforms`, or the path of a folder of one's own, with a slash in it.
-
-    Raises:
-        ConfigError: there is none, or its ``platform.yaml`` is wrong.
     """
     folder = Path(name).resolve() if "/" in name else PLATFORMS / name
     known = f"platforms: {', '.join(platforms())}; or the path of a folder with a {FILE}"
@@ -70,9 +67,6 @@ def rendered(folder: Path, values: dict[str, object]) -> dict[str, str]:
     """Return a folder's files, filled in: path to text. ``PROJECT`` in a file's name is the project's.
 
     A template may extend or include one of a platform that comes with utvm: ``cmake/CMakeLists.txt``.
-
-    Raises:
-        ConfigError: a template is wrong.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, PLATFORMS]),
@@ -96,11 +90,7 @@ def rendered(folder: Path, values: dict[str, object]) -> dict[str, str]:
 
 
 def filled(text: str, values: dict[str, object]) -> str:
-    """Fill in a text of a ``platform.yaml``.
-
-    Raises:
-        ConfigError: it names what there is not.
-    """
+    """Fill in a text of a ``platform.yaml``."""
     try:
         return jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(text).render(values)
     except jinja2.TemplateError as error:

@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards
-from utvm.bench import Asked, Bench, choose
+from utvm.base.log.folders import log_folder
+from utvm.base.process.run import run_tool
+from utvm.base.storage.config import Record, validate
+from utvm.base.storage.files import read_text
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.compiler.package import read_package
-from utvm.config import Record, checked
+from utvm.drivers import Connection, DriverOptions, choose
 from utvm.errors import BoardError, ConfigError, ToolchainError
-from utvm.files import read_text
 from utvm.firmware import Firmware, build
-from utvm.logs import log_folder
 from utvm.paths import work
-from utvm.process import run
 from utvm.runtime import Pipe
 from utvm.session import RunResult, StandingAlone
 from utvm.session.application import SILENT, read_elf
-from utvm.session.opening import open_session
+from utvm.session.open_session import open_session
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -58,9 +58,6 @@ class Project:
     Attributes:
         directory: the folder.
         facts: what its ``project.json`` says.
-
-    Raises:
-        ConfigError: it is no such folder, or of another version.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -71,17 +68,13 @@ class Project:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{file}: is no JSON", _MADE_BY) from error
-        self.facts = checked(Facts, content, str(file), _MADE_BY)
+        self.facts = validate(Facts, content, str(file), _MADE_BY)
 
     def build(self, board: Board | None = None) -> Firmware:
         """Build it by its platform's own commands, and return the image.
 
         Args:
             board: by default the one that it was made for; another must have the same memory.
-
-        Raises:
-            ToolchainError: a program that it needs is missing, or a command failed.
-            ConfigError: what was built is no image for the board, or the library in the project was changed.
         """
         for need, how in self.facts.needs.items():
             there = os.environ.get(need) if need.isupper() else shutil.which(need)
@@ -92,7 +85,7 @@ class Project:
                 raise ToolchainError(f"{what}, and the platform {self.facts.platform} needs it", how)
         for command in self.facts.build:
             words = [os.path.expandvars(word) for word in command]
-            run(words, cwd=self.directory, timeout=_BUILD_SECONDS, error=ToolchainError)
+            run_tool(words, cwd=self.directory, timeout=_BUILD_SECONDS, error=ToolchainError)
         return self.firmware(board)
 
     def firmware(self, board: Board | None = None) -> Firmware:
@@ -119,46 +112,35 @@ class Project:
         with np.load(file) as stored:
             return [stored[name] for name in stored.files]
 
-    def listen(self, bench: Bench, image: Firmware) -> RunResult:
-        """Put it on a board, start it, and return what it reports.
-
-        Raises:
-            BoardError: the board refuses, or no whole report came in time.
-            DeviceFault: the application took a fault.
-        """
-        return StandingAlone(bench, image).reset()
+    def listen(self, connection: Connection, image: Firmware) -> RunResult:
+        """Put it on a board, start it, and return what it reports."""
+        return StandingAlone(connection, image).reset()
 
 
 @contextlib.contextmanager
-def open_transport(bench: Bench, image: Firmware) -> Iterator[Transport]:
-    """Put an image on a board and start it; what it says, and is told, is read and written for a ``with`` block.
-
-    Raises:
-        BoardError: the board refuses, or has nothing to talk through.
+def open_transport(connection: Connection, image: Firmware) -> Iterator[Transport]:
+    """Put an image on a board and start it; what it says, and is told, is read and written for a ``with``
+    block.
     """
-    bench.program(image)
+    connection.program(image)
     if image.pipe is not None:
-        with open_pipe(bench, image) as wire:
+        with open_pipe(connection, image) as wire:
             wire.restart()
             yield wire.transport
-    elif bench.console is None:
-        raise BoardError(f"{bench.board.spoken} has no console here", SILENT)
+    elif connection.console is None:
+        raise BoardError(f"{connection.board.spoken} has no console here", SILENT)
     else:
-        bench.console.clear()
-        bench.reset(halt=False)
-        yield bench.console
+        connection.console.clear()
+        connection.reset(halt=False)
+        yield connection.console
 
 
 def on_this_computer(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Return what a library that was compiled for the board ``host`` makes of inputs.
-
-    Raises:
-        UtvmError: it cannot be built or run.
-    """
+    """Return what a library that was compiled for the board ``host`` makes of inputs."""
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")
     with open_session(
-        choose(host, Asked("auto", "")), build(host, [library], "rpc"), logs, lambda _: None
+        choose(host, DriverOptions("auto", "")), build(host, [library], "rpc"), logs, lambda _: None
     ) as session:
         return [np.asarray(output) for output in session.run(library.name, inputs).outputs]
 

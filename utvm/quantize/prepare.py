@@ -19,9 +19,6 @@ def prepared(model: onnx.ModelProto, opset: int, ranks: dict[str, int]) -> onnx.
 
     Args:
         ranks: dimensions of each tensor.
-
-    Raises:
-        ConfigError: onnx does not know how to write it in that operator set.
     """
     found = next((each.version for each in model.opset_import if not each.domain), 0)
     copy = onnx.ModelProto()

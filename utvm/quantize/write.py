@@ -56,9 +56,6 @@ def quantize(
     Args:
         samples: what it is usually given; the ranges of its tensors are taken from them.
         activations: ``int16`` for 16x8: more exact, with weights of int8 as well.
-
-    Raises:
-        ConfigError: it has nothing that can be quantised, or is quantised already.
     """
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):
         raise ConfigError("the model is quantised already", "give the model of real numbers that it was made from")
@@ -137,7 +134,6 @@ class _Writer:
         return name in self._seen if constant is None else constant.dtype.kind == "f"
 
     def _operands(self, node: onnx.NodeProto) -> list[str]:
-        """Return the inputs that are activations, or constants of their kind."""
         if node.op_type in _LAYERS or node.op_type in _ONE_OPERAND:
             return [node.input[0]]
         return [name for name in node.input if name]

@@ -83,7 +83,6 @@ def defines(executor: Executor, pipe: Pipe | None = None) -> tuple[str, ...]:
 
 
 def _folders(architecture: str) -> tuple[Path, ...]:
-    """Return the folders of an architecture: the one that it shares, where it does, and its own."""
     own = DIRECTORY / architecture
     return (own,) if architecture in _HOSTED else (_BARE_METAL, own)
 

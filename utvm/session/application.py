@@ -7,10 +7,10 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from utvm.bench import Bench
+from utvm.base.storage.files import check_readable
 from utvm.boards import Board
+from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
-from utvm.files import check_readable
 from utvm.firmware import Firmware
 
 SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
@@ -21,12 +21,7 @@ _LOCKED_UP = 0xFFFFFFFE  # The program counter of an M-profile core that has (Ar
 
 
 def read_elf(board: Board, path: str | Path) -> Firmware:
-    """Return an image of somebody's own for a board.
-
-    Raises:
-        ConfigError: it is no ELF file with symbols, it is damaged, the board has no memory map, or the image was
-            linked for other memory than the board's: the message names the section and its address.
-    """
+    """Return an image of somebody's own for a board."""
     elf = Path(path).resolve()
     if not board.memory:
         raise ConfigError(
@@ -62,12 +57,7 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
 
 
 def _check_extents(path: Path) -> None:
-    """Refuse a file that says of itself that it is larger than it is, before anything as large is read.
-
-    Raises:
-        ConfigError: it does, it has no symbols, or nothing in it is to be loaded.
-        ELFError: it is no ELF file.
-    """
+    """Refuse a file that says of itself that it is larger than it is, before anything as large is read."""
     check_readable(path, "has your build made it, to its end?")
     size = path.stat().st_size
     if size > _MAX_BYTES:
@@ -96,20 +86,16 @@ class Application:
         image: what is on it.
     """
 
-    def __init__(self, bench: Bench, image: Firmware) -> None:
-        self.bench = bench
+    def __init__(self, connection: Connection, image: Firmware) -> None:
+        self.bench = connection
         self.image = image
-        bench.clear_breakpoints()
-        bench.program(image)
-        if bench.console is not None:
-            bench.console.clear()
+        connection.clear_breakpoints()
+        connection.program(image)
+        if connection.console is not None:
+            connection.console.clear()
 
     def address(self, name: str) -> int:
-        """Return the address of a function or an object.
-
-        Raises:
-            ConfigError: the image has none of that name.
-        """
+        """Return the address of a function or an object."""
         try:
             return self.image.symbols[name]
         except KeyError:
@@ -123,9 +109,6 @@ class Application:
 
         Args:
             size: how many; without it, as many as the object has.
-
-        Raises:
-            ConfigError: the image has none of that name, or does not say how large it is.
         """
         return self.bench.read_memory(self.address(name), size or self._size(name))
 
@@ -134,11 +117,7 @@ class Application:
         return int.from_bytes(self.read(name), "little")
 
     def write(self, name: str, data: bytes) -> None:
-        """Write an object in RAM.
-
-        Raises:
-            ConfigError: the image has none of that name, or it has less room.
-        """
+        """Write an object in RAM."""
         if len(data) > self._size(name):
             raise ConfigError(f"{name} takes {self._size(name)} bytes, not {len(data)}")
         self.bench.write_memory(self.address(name), data)
@@ -152,10 +131,6 @@ class Application:
 
         Args:
             timeout: seconds.
-
-        Raises:
-            BoardError: it has not come there in time, or stopped elsewhere.
-            ConfigError: the image has none of that name.
         """
         wanted = self.address(function)
         self.bench.clear_breakpoints()
@@ -181,9 +156,6 @@ class Application:
 
         Args:
             timeout: seconds.
-
-        Raises:
-            BoardError: it did not say that in time, or the board has no console here.
         """
         if self.bench.console is None:
             raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)

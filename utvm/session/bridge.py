@@ -64,10 +64,6 @@ class Bridge:
 
     Attributes:
         port: the TCP port.
-
-    Raises:
-        ConfigError: the key is no key.
-        TransportError: the port cannot be bound.
     """
 
     def __init__(
@@ -113,12 +109,7 @@ class Bridge:
         self._clients: dict[threading.Thread, ClientConnection] = {}
 
     def serve(self) -> None:
-        """Serve clients until :meth:`stop`, or until an exception such as KeyboardInterrupt ends it. Once only.
-
-        Raises:
-            TransportError: what listens at the tracker's address is not a tracker.
-            UtvmError: something that the board needs has died.
-        """
+        """Serve clients until :meth:`stop`, or until an exception such as KeyboardInterrupt ends it. Once only."""
         helpers = [threading.Thread(target=self._accept_clients, name="bridge clients", daemon=True)]
         if self._tracker:
             helpers.append(threading.Thread(target=self._register, name="bridge tracker", daemon=True))
@@ -153,7 +144,6 @@ class Bridge:
             self._say(line)
 
     def _join(self, threads: Iterable[threading.Thread]) -> None:
-        """Wait for threads to end, but not for ever: an interrupt may have hit where a lock was being taken."""
         for thread in threads:
             with contextlib.suppress(RuntimeError):  # An interrupt came before it was started.
                 thread.join(_LEAVING)

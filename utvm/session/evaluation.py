@@ -69,10 +69,6 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
         arrays: one an input, by its name; with one input, the name may be empty. The samples lie along a dimension
             before the input's own, or along the input's first where that is 1. An array of the input's own shape
             is one sample.
-
-    Raises:
-        ConfigError: an array is missing, is that of no input, or is of another shape or element type; or they are
-            not of one length.
     """
     if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
         raise ConfigError(

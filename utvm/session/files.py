@@ -31,11 +31,7 @@ class Files:
         return self._at
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep a file, in place of one of that name.
-
-        Raises:
-            ConfigError: it is no name, it is too much, or there is no room.
-        """
+        """Keep a file, in place of one of that name."""
         others = {other: size for other, size in self._sizes.items() if other != name}
         if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
             raise ConfigError(
@@ -49,22 +45,14 @@ class Files:
         self._sizes = {**others, name: len(data)}
 
     def remove(self, name: str) -> None:
-        """Remove a file, or all where the name is empty; what is not there does not matter.
-
-        Raises:
-            ConfigError: it is no name.
-        """
+        """Remove a file, or all where the name is empty; what is not there does not matter."""
         for each in (name,) if name else tuple(self._sizes):
             with contextlib.suppress(OSError):
                 self._place(each).unlink()
             self._sizes.pop(each, None)
 
     def find(self, name: str, hint: str) -> Path:
-        """Return where a file is.
-
-        Raises:
-            ConfigError: it is no name, or nothing was uploaded by it.
-        """
+        """Return where a file is."""
         place = self._place(name)
         if name not in self._sizes:
             raise ConfigError(f"{name} was not uploaded", hint)

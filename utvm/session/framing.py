@@ -105,7 +105,6 @@ class Deframer:
                 self._drop()
 
     def _count(self, wire: bytes) -> None:
-        """Have bytes in the CRC, unless they are in the CRC's own place."""
         if self._field is not _Field.CRC:
             self._crc = binascii.crc_hqx(wire, self._crc)
 

@@ -45,11 +45,7 @@ class Generations:
         self._server.clear()
 
     def asked(self, packet: bytes) -> bytes:
-        """Return what the board is asked for, without marks.
-
-        Raises:
-            Gone: something in it is an earlier image's.
-        """
+        """Return what the board is asked for, without marks."""
         try:
             places = places_in(packet)
         except ValueError:

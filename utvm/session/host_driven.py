@@ -8,8 +8,8 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from utvm.bench import Bench
 from utvm.compiler import Tensor
+from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
@@ -33,17 +33,12 @@ class HostDriven:
 
     Args:
         timeout: seconds that one run may take.
-
-    Raises:
-        BoardError: the board does not come up, or does not end a run in time.
-        DeviceFault: it took a fault.
-        ProbeError: the probe or OpenOCD failed.
     """
 
     way = "host-driven"
 
-    def __init__(self, bench: Bench, firmware: Firmware, *, timeout: float = 120.0) -> None:
-        self.bench = bench
+    def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
+        self.bench = connection
         self.firmware = firmware
         self._timeout = timeout
         self._runs = 0

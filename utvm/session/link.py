@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
+from utvm.base.log.setup import Shown
 from utvm.errors import BoardError, TransportError
-from utvm.log import Shown
 from utvm.session.framing import Deframer, encode
 from utvm.session.minrpc import name_of
 from utvm.session.transport import Transport
@@ -114,12 +114,7 @@ class Link:
         return self._session != 0
 
     def start(self) -> None:
-        """Begin a session; one that was up is over, and so is all that the board held for it.
-
-        Raises:
-            TransportError: the board does not answer, or the transport broke.
-            BoardFaulted: it says that it took a fault.
-        """
+        """Begin a session; one that was up is over, and so is all that the board held for it."""
         self._session = 0
         earlier_fault = self._drain()
         received = self.bytes_received
@@ -150,11 +145,6 @@ class Link:
         Args:
             packet: without its length; so is the answer.
             timeout: seconds, in all.
-
-        Raises:
-            TransportError: no answer came in time, the transport broke, or there is no session.
-            BoardFaulted: the board took a fault.
-            BoardWasReset: it started anew.
         """
         if not self._session:
             raise TransportError("there is no session with the board", "start one")
@@ -164,11 +154,7 @@ class Link:
         return answer
 
     def terminate(self) -> None:
-        """Tell the board that the session is over. Without one, do nothing.
-
-        Raises:
-            TransportError: the transport broke.
-        """
+        """Tell the board that the session is over. Without one, do nothing."""
         session, self._session = self._session, 0
         if session:
             self._send(session, _Type.TERMINATE, b"")

@@ -128,10 +128,8 @@ class ClientConnection:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
     def read_key(self, timeout: float) -> tuple[str, float | None]:
-        """Read the handshake's first half and return the client's key and its session timeout in seconds, if any.
-
-        Raises:
-            ClientGone: it is no TVM client, or has not finished within ``timeout`` seconds.
+        """Read the handshake's first half and return the client's key and its session timeout in seconds, if
+        any.
         """
         deadline = time.monotonic() + timeout
         try:
@@ -161,11 +159,6 @@ class ClientConnection:
 
         Args:
             deadline: on the monotonic clock; None to wait as long as the client stays.
-
-        Raises:
-            ClientGone: see there.
-            PacketTooLong: see there. The next packet can be received.
-            SessionExpired: the deadline has passed.
         """
         size = 0
         while not size:  # A length of zero means nothing.
@@ -183,19 +176,11 @@ class ClientConnection:
         return self._read(size, deadline, started=True)
 
     def send(self, packet: bytes) -> None:
-        """Send a packet.
-
-        Raises:
-            ClientGone: it cannot be sent.
-        """
+        """Send a packet."""
         self._send(len(packet).to_bytes(8, "little") + packet)
 
     def send_exception(self, text: str) -> None:
-        """Answer with an error.
-
-        Raises:
-            ClientGone: it cannot be sent.
-        """
+        """Answer with an error."""
         self.send(exception_packet(text))
 
     def say_farewell(self) -> None:

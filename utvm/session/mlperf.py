@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from utvm.bench import Bench
+from utvm.base.storage.files import read_text
+from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
-from utvm.files import read_text
 from utvm.firmware import Firmware
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -57,19 +57,14 @@ class Runner:
         timeout: seconds to the end of an answer.
     """
 
-    def __init__(self, transport: Transport, bench: Bench, timeout: float = 600.0) -> None:
+    def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
         self._transport = transport
-        self._bench = bench
+        self._bench = connection
         self._timeout = timeout
         self._said = b""
 
     def wait(self) -> list[str]:
-        """Return the lines up to the next ``m-ready``.
-
-        Raises:
-            BoardError: it did not come, or a line says that something is wrong.
-            TransportError: the line broke.
-        """
+        """Return the lines up to the next ``m-ready``."""
         deadline = time.monotonic() + self._timeout
         while _READY not in self._said and not _FAULT.search(self._said):
             if time.monotonic() > deadline:
@@ -117,16 +112,12 @@ def _found(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
 
 
 @contextlib.contextmanager
-def runner_on(bench: Bench, image: Firmware) -> Iterator[Runner]:
-    """Program an image that was built for the benchmark, and start it.
-
-    Raises:
-        UtvmError: the board refuses, or does not say that it is ready.
-    """
-    with open_pipe(bench, image) as wire:
-        bench.program(image)
+def runner_on(connection: Connection, image: Firmware) -> Iterator[Runner]:
+    """Program an image that was built for the benchmark, and start it."""
+    with open_pipe(connection, image) as wire:
+        connection.program(image)
         wire.restart()
-        runner = Runner(wire.transport, bench)
+        runner = Runner(wire.transport, connection)
         runner.wait()
         yield runner
 
@@ -148,9 +139,6 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
         limit: how many files; 0 for all.
         windows: whether rows also have the bytes of a window, and from how many to how many bytes one begins: each
             file is as many samples as it has whole windows.
-
-    Raises:
-        ConfigError: there is no such folder or file, a row is wrong, or a file or window has another size.
     """
     table = folder / _LABELS
     rows = csv.reader(io.StringIO(read_text(table, f"--data is a folder with {_LABELS} and the files it names")))

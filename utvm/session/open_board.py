@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy.typing as npt
 
 from utvm import boards
-from utvm.bench import Asked, Bench
-from utvm.closing import Closing
+from utvm.base.log.folders import log_folder
+from utvm.base.log.setup import log_into
+from utvm.base.process.closing import Closing
 from utvm.compiler import Library, Model, load
-from utvm.console import Console
+from utvm.drivers import Connection, DriverOptions
 from utvm.firmware import compile_for
-from utvm.log import kept_in
-from utvm.logs import log_folder
 from utvm.paths import work
+from utvm.probe.console import Console
 from utvm.session.application import Application, read_elf
-from utvm.session.keeper import Keeper
+from utvm.session.board_holder import BoardHolder
 from utvm.session.profile import Profile, profile_of
 from utvm.session.rpc import RpcSession
 from utvm.session.running import RunResult
@@ -27,7 +27,7 @@ from utvm.session.running import RunResult
 class BoardMemory:
     """A board's memory, through its debug port; the core may be running."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Connection) -> None:
         self._bench = bench
 
     def read(self, address: int, size: int) -> bytes:
@@ -53,11 +53,11 @@ class OpenBoard(Closing):
         UtvmError: there is no such board, or none of it can be had.
     """
 
-    def __init__(self, name: str, asked: Asked) -> None:
+    def __init__(self, name: str, asked: DriverOptions) -> None:
         logs = log_folder(work() / "logs" / f"python-{os.getpid()}-{secrets.token_hex(4)}")
-        self._keeper = Keeper(boards.load(name), asked, logs)
+        self._keeper = BoardHolder(boards.load(name), asked, logs)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(kept_in(logs))
+            stack.enter_context(log_into(logs))
             stack.callback(self._keeper.release)
             self.description = self._keeper.attach()
             self._open = stack.pop_all()
@@ -67,7 +67,7 @@ class OpenBoard(Closing):
         self._open.close()
 
     @property
-    def bench(self) -> Bench:
+    def bench(self) -> Connection:
         """All that the board can do: reset, breakpoints, registers.
 
         Raises:
@@ -117,7 +117,7 @@ class LoadedModel:
         image: its firmware; ``flash_bytes`` and ``ram_bytes`` say what it takes.
     """
 
-    def __init__(self, keeper: Keeper, library: Library) -> None:
+    def __init__(self, keeper: BoardHolder, library: Library) -> None:
         self._keeper = keeper
         self.library = library
         self.image = keeper.link([library])

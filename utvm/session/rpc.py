@@ -39,10 +39,6 @@ class RpcSession:
     Args:
         libraries: what is in the firmware.
         timeout: seconds that one run may take.
-
-    Raises:
-        RpcError: the board refuses a request.
-        BoardError, TransportError: as :meth:`utvm.session.link.Link.request`.
     """
 
     way = "RPC"
@@ -67,11 +63,7 @@ class RpcSession:
             self.link.terminate()
 
     def reset(self) -> None:
-        """Reset the board and begin anew.
-
-        Raises:
-            UtvmError: it does not come up, or refuses.
-        """
+        """Reset the board and begin anew."""
         self._begin(self.board.restart())
 
     @property
@@ -217,7 +209,6 @@ def _integer(number: int) -> bytes:
 
 
 def _bytes_in(answer: bytes) -> bytes:
-    """Return the bytes or the text in a call's answer; they lie behind their length."""
     (length,) = struct.unpack_from("<Q", answer, _RESULT)
     return answer[_RESULT + 8 : _RESULT + 8 + length]
 

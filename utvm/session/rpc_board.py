@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 from utvm.session.explain import explain
 from utvm.session.fault import RECORD_SIZE, FaultRecord
@@ -59,21 +59,19 @@ class _FirmwareLink(Link):
 
 
 @contextlib.contextmanager
-def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | None = None) -> Iterator[RpcBoard]:
+def on_bench(
+    connection: Connection, firmware: Firmware, on_log: Callable[[str], None] | None = None
+) -> Iterator[RpcBoard]:
     """Program a firmware that was built for RPC, and let it answer through its pipe.
 
     Args:
         on_log: receives what the board logs.
-
-    Raises:
-        BoardError: it cannot be programmed, or lacks what the pipe needs.
-        ProbeError: the probe or OpenOCD failed.
     """
-    with open_pipe(bench, firmware) as wire:
-        bench.program(firmware)
+    with open_pipe(connection, firmware) as wire:
+        connection.program(firmware)
 
         def connect() -> Link:
-            link = _FirmwareLink(wire.transport, on_log, firmware, bench.count_unit)
+            link = _FirmwareLink(wire.transport, on_log, firmware, connection.count_unit)
             link.start()
             return link
 
@@ -83,7 +81,7 @@ def on_bench(bench: Bench, firmware: Firmware, on_log: Callable[[str], None] | N
 
         wire.restart()
         # A board without a debug port has no other way to talk that this one would be told from.
-        through = f", RPC through {firmware.pipe}" if bench.has_debug_port else ""
-        description = bench.describe() + through
-        program_logic = bench.program_logic if bench.board.logic else None
-        yield RpcBoard(description, bench.count_unit, connect, restart, bench.check, program_logic)
+        through = f", RPC through {firmware.pipe}" if connection.has_debug_port else ""
+        description = connection.describe() + through
+        program_logic = connection.program_logic if connection.board.logic else None
+        yield RpcBoard(description, connection.count_unit, connect, restart, connection.check, program_logic)

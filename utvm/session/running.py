@@ -55,31 +55,17 @@ class Session(Protocol):
         Args:
             model: name of one of the firmware's libraries.
             inputs: one array an input, of exactly the shape and element type that the model declares.
-
-        Raises:
-            ConfigError: an input has another shape or element type, or there is no such model.
-            BoardError: the model did not end in time or returned an error code.
-            DeviceFault: it took a fault; :meth:`reset` makes the board usable again.
-            ProbeError, TransportError: the way to the board is broken.
         """
 
     def forget(self, model: str) -> None:
-        """Let a model forget its earlier runs: the next one is like the first after :meth:`reset`.
-
-        Raises:
-            ConfigError: there is no such model, or it keeps nothing between runs.
-        """
+        """Let a model forget its earlier runs: the next one is like the first after :meth:`reset`."""
 
     def reset(self) -> None:
         """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
 
 
 def check_states(libraries: Sequence[Library], model: str) -> None:
-    """Check that a model keeps something between runs.
-
-    Raises:
-        ConfigError: it does not, or there is none of that name.
-    """
+    """Check that a model keeps something between runs."""
     present = {library.name: library for library in libraries}
     if model not in present:
         raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")

@@ -15,19 +15,19 @@ from types import TracebackType
 
 import numpy as np
 
-from utvm import confine
-from utvm.bench import Bench
+from utvm.base.process import landlock
+from utvm.base.storage.cache import Cache
+from utvm.base.storage.temporary import remove_tree
 from utvm.boards import Board
 from utvm.boards.accelerators import fitted
-from utvm.cache import Cache
 from utvm.compiler.library import MAX_TENSOR_BYTES
+from utvm.drivers import Connection
 from utvm.errors import ConfigError, DoesNotFitError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.firmware.build import READY
 from utvm.firmware.module import Module, Upload, read_module
 from utvm.paths import DATA, PACKAGE
 from utvm.runtime import RPC_PACKET_BYTES
-from utvm.scratch import remove_tree
 from utvm.session.files import Files
 from utvm.session.generations import Generations, Gone
 from utvm.session.link import Link
@@ -55,13 +55,12 @@ class Served:
 
     Attributes:
         board: what answers now.
-
-    Raises:
-        UtvmError: on entering, as :func:`utvm.session.rpc_board.on_bench`.
     """
 
-    def __init__(self, bench: Bench, base: Firmware, say: Callable[[str], None], modules: bool = True) -> None:
-        self._bench = bench
+    def __init__(
+        self, connection: Connection, base: Firmware, say: Callable[[str], None], modules: bool = True
+    ) -> None:
+        self._bench = connection
         self._base = base
         self._say = say
         self._modules = modules
@@ -84,11 +83,7 @@ class Served:
         return self.board.program_logic
 
     def connect(self) -> "ServedLink":
-        """Begin a client's session, with the first image.
-
-        Raises:
-            UtvmError: the board does not take it, or does not answer.
-        """
+        """Begin a client's session, with the first image."""
         if self._image is not self._base:
             self._put(self._base)
         return ServedLink(self, self.board.connect())
@@ -100,13 +95,7 @@ class Served:
         return ServedLink(self, self.board.restart())
 
     def link(self, name: str, file: Path, folder: Path) -> Firmware:
-        """Make an image of what a client has uploaded: in RAM where code may run from it, else in flash.
-
-        Raises:
-            ConfigError: it is no module, or none for this board.
-            DoesNotFitError: it is too large for it.
-            UtvmError: no image can be made here.
-        """
+        """Make an image of what a client has uploaded: in RAM where code may run from it, else in flash."""
         if not self._modules:
             raise ConfigError(
                 f"{name}: a module for {self._base.board.name} runs on this computer, and anybody may connect",
@@ -126,12 +115,12 @@ class Served:
             folder,
             *read,
         )
-        can = confine.can_confine()
+        can = landlock.can_confine()
 
         def linked() -> Firmware:
             return self._linked(read_module(name, data, base.elf), folder, can)
 
-        return confine.confined(linked, readable) if can else linked()
+        return landlock.run_confined(linked, readable) if can else linked()
 
     def put(self, name: str, firmware: Firmware) -> Link:
         """Put a module's image on the board, and begin a session with it; raises as :meth:`connect`."""
@@ -179,9 +168,8 @@ class Served:
         self._image = firmware
 
 
-def _takes_code_in_ram(board: Board, bench: Bench) -> bool:
-    """Return whether an image may lie in RAM alone, and would not do so anyway."""
-    if not bench.has_debug_port or board.region(board.layout.code).kind == "ram":
+def _takes_code_in_ram(board: Board, connection: Connection) -> bool:
+    if not connection.has_debug_port or board.region(board.layout.code).kind == "ram":
         return False
     return any(region.kind == "ram" and region.executable for region in board.memory)
 
@@ -319,10 +307,8 @@ class ServedLink:
 
 
 def _random(kind: int, bits: int, count: int) -> bytes:
-    """Return so many numbers of a type of DLPack: any integers, or floats from 1 to 10, as TVM's server has them.
-
-    Raises:
-        ConfigError: they are too many, or of no type that has numbers.
+    """Return so many numbers of a type of DLPack: any integers, or floats from 1 to 10, as TVM's server has
+    them.
     """
     if count * bits > 8 * MAX_TENSOR_BYTES:
         raise ConfigError(f"{count} numbers of {bits} bits are more than {MAX_TENSOR_BYTES} bytes")

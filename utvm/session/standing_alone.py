@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.session.explain import explain
@@ -28,24 +28,20 @@ class StandingAlone:
 
     Args:
         timeout: seconds from the board's start to its report.
-
-    Raises:
-        BoardError: the board cannot be programmed, or its console cannot be found.
-        ProbeError: the probe or OpenOCD failed.
     """
 
-    def __init__(self, bench: Bench, firmware: Firmware, *, timeout: float = 120.0) -> None:
-        if bench.console is None and firmware.pipe is None:
+    def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
+        if connection.console is None and firmware.pipe is None:
             raise BoardError(
-                f"the serial line of {bench.board.name} is not found",
+                f"the serial line of {connection.board.name} is not found",
                 "the result comes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
             )
-        self.bench = bench
+        self.bench = connection
         self.firmware = firmware
         self.reset_cause = ""
-        self._console = bench.console
+        self._console = connection.console
         self._timeout = timeout
-        bench.program(firmware)
+        connection.program(firmware)
 
     @property
     def has_power_switch(self) -> bool:
@@ -53,12 +49,8 @@ class StandingAlone:
         return self.bench.has_power_switch and self.firmware.pipe is None
 
     def power_cycle(self) -> RunResult:
-        """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset vector.
-
-        Raises:
-            BoardError: its power cannot be switched from here; it says nothing, or not what this firmware says;
-                the model returned an error code.
-            DeviceFault: it took a fault.
+        """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset
+        vector.
         """
         return self._start(self.bench.power_cycle)
 
@@ -95,10 +87,6 @@ def hear(console: Transport, board: str, timeout: float, check: Callable[[], Non
         board: what it is called in messages.
         timeout: seconds.
         check: called when nothing comes, to raise an error where the board has gone.
-
-    Raises:
-        BoardError: no whole and undamaged report came in time.
-        TransportError: the line broke.
     """
     reader = ReportReader()
     deadline = time.monotonic() + timeout
@@ -123,10 +111,6 @@ def judge(report: Report, firmware: Firmware, unit: str) -> RunResult:
     Args:
         firmware: what stands alone on the board.
         unit: of the board's cycle counter.
-
-    Raises:
-        BoardError: it is another model's, or the model returned an error code.
-        DeviceFault: it tells of a fault.
     """
     if isinstance(report, FaultReport):
         whole = len(report.record) == RECORD_SIZE

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from utvm.closing import Closing
+from utvm.base.process.closing import Closing
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
@@ -20,9 +20,6 @@ class TcpConnection(Closing):
         host: where the server is.
         port: its TCP port.
         timeout: seconds until the connection must stand, and in which the server must take what is written.
-
-    Raises:
-        TransportError: nobody answers there, the connection breaks, or the server does not read.
     """
 
     def __init__(self, host: str, port: int, *, timeout: float = 10.0) -> None:
@@ -46,9 +43,6 @@ class TcpConnection(Closing):
 
         Args:
             timeout: seconds, at most.
-
-        Raises:
-            TransportError: the connection broke, or is closed.
         """
         self._check_open()
         data = b""
@@ -60,11 +54,7 @@ class TcpConnection(Closing):
         return data
 
     def write(self, data: bytes) -> None:
-        """Send bytes.
-
-        Raises:
-            TransportError: the connection broke or is closed, or the server did not take them in time.
-        """
+        """Send bytes."""
         self._check_open()
         rest = memoryview(data)
         deadline = time.monotonic() + self._timeout

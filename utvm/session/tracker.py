@@ -62,9 +62,6 @@ class Registration:
         """Register, and stay registered until :meth:`stop`.
 
         A tracker that cannot be reached, or is lost, is tried again.
-
-        Raises:
-            TransportError: what listens there is not a tracker.
         """
         trouble = ""
         while not self._stopping:

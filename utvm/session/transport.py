@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipes of bytes between this computer and a board, or what stands for one.
 
-A serial line is a :class:`utvm.console.Console`; :class:`ChildProcess` is a program on this computer that talks
+A serial line is a :class:`utvm.probe.console.Console`; :class:`ChildProcess` is a program on this computer that
+talks
 on its standard input and output.
 """
 
@@ -16,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from utvm.base.process.parent_death import die_with_parent
+from utvm.base.process.run import last_lines
+from utvm.base.process.service import end_process
+from utvm.base.process.watchdog import Watch
 from utvm.errors import TransportError
-from utvm.parent import dying_with_us
-from utvm.process import end, last_lines
-from utvm.watch import Watch
 
 _CHUNK = 1 << 16
 _INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child takes none.
@@ -30,18 +32,10 @@ class Transport(Protocol):
     """A pipe of bytes, both ways."""
 
     def read(self, timeout: float) -> bytes:
-        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds.
-
-        Raises:
-            TransportError: the pipe broke.
-        """
+        """Return what has arrived, as soon as anything has; nothing when nothing came in ``timeout`` seconds."""
 
     def write(self, data: bytes) -> None:
-        """Send all bytes, in bounded time.
-
-        Raises:
-            TransportError: the pipe broke, or the other end does not take them.
-        """
+        """Send all bytes, in bounded time."""
 
     def close(self) -> None:
         """Close the pipe. Safe to call again."""
@@ -60,9 +54,6 @@ class ChildProcess:
         log: file that receives its standard error.
         stop_timeout: seconds between SIGTERM and SIGKILL.
         write_timeout: seconds in which it must read what is written to it.
-
-    Raises:
-        TransportError: it cannot be started, has ended, or does not read.
     """
 
     def __init__(
@@ -86,11 +77,7 @@ class ChildProcess:
         self._ended = False
 
     def __enter__(self) -> "ChildProcess":
-        """Begin.
-
-        Raises:
-            TransportError: the program is not there, or may not be run.
-        """
+        """Begin."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.log.open("wb") as log:
@@ -102,7 +89,7 @@ class ChildProcess:
                     bufsize=0,
                     # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
+                    preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except OSError as error:
             raise TransportError(f"{self.name}: {self._command[0]} cannot be started: {error.strerror}") from error
@@ -123,16 +110,12 @@ class ChildProcess:
         if self._watch is not None:
             self._watch.close()
         if self._process is not None:
-            end(self._process, self._stop_timeout)
+            end_process(self._process, self._stop_timeout)
             self._stdin = self._stdout = -1
 
     @property
     def pid(self) -> int:
-        """Process id.
-
-        Raises:
-            RuntimeError: it has not been started.
-        """
+        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid
@@ -142,9 +125,6 @@ class ChildProcess:
 
         Args:
             timeout: seconds, at most.
-
-        Raises:
-            TransportError: it has ended, and everything it printed has been returned.
         """
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
@@ -160,11 +140,7 @@ class ChildProcess:
         return data
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to its standard input.
-
-        Raises:
-            TransportError: it has ended, or did not read them in time.
-        """
+        """Hand bytes to its standard input."""
         if not self._running():
             raise self._broken()
         rest = memoryview(data)

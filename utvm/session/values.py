@@ -43,11 +43,7 @@ class PacketValue:
 
 
 def values_at(packet: bytes, at: int) -> list[PacketValue]:
-    """Return a sequence of values.
-
-    Raises:
-        ValueError: one is of a type that boards do not know, or the packet ends before them.
-    """
+    """Return a sequence of values."""
     found: list[PacketValue] = []
     (count,) = _read("<i", packet, at)
     at += 4
@@ -72,11 +68,7 @@ def values_at(packet: bytes, at: int) -> list[PacketValue]:
 
 
 def tensor_at(packet: bytes, at: int) -> PacketValue:
-    """Return a tensor's description that stands by itself.
-
-    Raises:
-        ValueError: as :func:`values_at`.
-    """
+    """Return a tensor's description that stands by itself."""
     (dimensions,) = _read("<i", packet, at + 16)
     if not 0 <= dimensions <= _DIMENSIONS:
         raise ValueError("a tensor has too many dimensions")
@@ -84,11 +76,7 @@ def tensor_at(packet: bytes, at: int) -> PacketValue:
 
 
 def places_in(packet: bytes) -> list[PacketValue]:
-    """Return the values of a request that hold what the board has given away; the first is a called function.
-
-    Raises:
-        ValueError: as :func:`values_at`.
-    """
+    """Return the values of a request that hold what the board has given away; the first is a called function."""
     (code,) = _read("<i", packet, 0)
     if code in (Code.COPY_FROM, Code.COPY_TO):
         return [tensor_at(packet, 4)]

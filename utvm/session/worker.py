@@ -64,12 +64,7 @@ class BoardWorker:
         self._broken = False  # Only a reset helps.
 
     def work(self) -> None:
-        """Do what the other methods ask for, until :meth:`stop`.
-
-        Raises:
-            TransportError: a request was under way, or waited, when the server was told to end.
-            UtvmError: something that the board needs has died.
-        """
+        """Do what the other methods ask for, until :meth:`stop`."""
         try:
             while (job := self._jobs.get()) is not None and not self.stopping.is_set():
                 job()
@@ -95,10 +90,6 @@ class BoardWorker:
         Args:
             deadline: on the monotonic clock.
             first: the packet begins a session.
-
-        Raises:
-            UtvmError: what the link raised, or that the board cannot be reset.
-            TransportError: the work is being ended.
         """
         future: Future[bytes] = Future()
         answer = self._first_answer if first else self._answer

@@ -50,9 +50,6 @@ class ModelLayer:
         Args:
             symbol: begins its global symbols.
             kind, choice: as in :class:`utvm.tuning.log.LogEntry`.
-
-        Raises:
-            CompileError: it cannot be compiled.
         """
         graph = self.kernels[choice] if kind == "kernel" else self.graph
         if kind == "trace":
@@ -74,9 +71,6 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
 
     Args:
         target: for which; what it says of tuning is left out.
-
-    Raises:
-        CompileError: the model cannot be compiled.
     """
     target = replace(target, tuned=())
     graph = graph_of(model, target)

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from utvm.base.storage.config import Record
+from utvm.base.storage.files import check_readable, read_text
 from utvm.boards import Board
 from utvm.compiler.target import Target
-from utvm.config import Record
 from utvm.errors import ConfigError
-from utvm.files import check_readable, read_text
 
 _MOST_BYTES = 1 << 28
 
@@ -86,12 +86,7 @@ def origin_of(board: Board) -> Origin:
 
 
 def read_log(path: Path, origin: Origin) -> list[LogEntry]:
-    """Read what was measured for a core.
-
-    Raises:
-        ConfigError: the file cannot be read, a line of it is damaged, or was written for another core, another
-            compiler or another TVM; the message names the line.
-    """
+    """Read what was measured for a core."""
     hint = "a log is what model.tune --log has written; give another, or take the line out"
     check_readable(path, hint)
     if path.stat().st_size > _MOST_BYTES:
@@ -117,11 +112,7 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
 
 
 def append(path: Path, entries: Sequence[LogEntry]) -> None:
-    """Write lines behind what a log has: whole ones, whenever this is interrupted.
-
-    Raises:
-        ConfigError: they cannot be written.
-    """
+    """Write lines behind what a log has: whole ones, whenever this is interrupted."""
     data = "".join(f"{entry.model_dump_json()}\n" for entry in entries).encode()
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -154,11 +145,7 @@ def tuned(target: Target, entries: Sequence[LogEntry]) -> Target:
 
 
 def tuned_for(board: Board, path: str) -> Target:
-    """Return what models are compiled for on a board, by what a log has; without a log, by nothing.
-
-    Raises:
-        ConfigError: as :func:`read_log`.
-    """
+    """Return what models are compiled for on a board, by what a log has; without a log, by nothing."""
     return tuned(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 

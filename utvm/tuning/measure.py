@@ -10,8 +10,8 @@ import numpy.typing as npt
 from utvm.compiler import Library
 from utvm.errors import BoardError, DoesNotFitError, ToolchainError, UtvmError
 from utvm.firmware import Firmware, build
-from utvm.session.keeper import Keeper
-from utvm.session.opening import executor_for
+from utvm.session.board_holder import BoardHolder
+from utvm.session.open_session import executor_for
 
 REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
 """How often a candidate is run, by the unit: a virtual board counts the same each time."""
@@ -47,9 +47,6 @@ class Measurer(Protocol):
         """Run each candidate; what it answers is in their order, each as soon as it is known.
 
         Candidates may still be made while the first ones run.
-
-        Raises:
-            UtvmError: there is no board any more that could do so.
         """
 
 
@@ -62,7 +59,7 @@ class OnBench:
             to write.
     """
 
-    def __init__(self, keeper: Keeper, in_ram: bool) -> None:
+    def __init__(self, keeper: BoardHolder, in_ram: bool) -> None:
         self._keeper = keeper
         self._in_ram = in_ram
 

@@ -50,9 +50,6 @@ class OnTracker:
         board: what they must be.
         model: whose layers are measured.
         limit: seconds that one candidate may take; a process that takes longer is ended.
-
-    Raises:
-        TransportError: what is at the address is no tracker, or no board is there.
     """
 
     def __init__(
@@ -82,9 +79,6 @@ class OnTracker:
         """Run each candidate on one of the boards; as :meth:`utvm.tuning.measure.Measurer.measure`.
 
         Boards measure the first candidates while further ones are made.
-
-        Raises:
-            BoardError: no board was there for a minute, or one is not what it should be.
         """
         count = max(1, min(self.served(), _MOST))
         self._workers += [_Worker(*self._address, self._key) for _ in range(count - len(self._workers))]
@@ -273,11 +267,7 @@ class _Worker:
 
 
 def served_at(address: tuple[str, int], key: str) -> int:
-    """Return how many boards a tracker knows under a key.
-
-    Raises:
-        TransportError: there is no tracker.
-    """
+    """Return how many boards a tracker knows under a key."""
     from tvm import rpc
 
     host, port = address

@@ -83,11 +83,7 @@ class Tuner:
         return [(state.layer, state.default, *state.best) for state in self._states]
 
     def run(self, trials: int) -> Iterator[Progress]:
-        """Measure so many candidates, and tell after some of them how far it is.
-
-        Raises:
-            UtvmError: no board can measure any more, or the log cannot be written.
-        """
+        """Measure so many candidates, and tell after some of them how far it is."""
         self.entries = list(self.known)
         states = self._states = self._defaults()
         done = 0

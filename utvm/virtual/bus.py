@@ -148,11 +148,7 @@ class Bus:
         return None
 
     def read(self, address: int, size: int) -> bytes:
-        """Return bytes. Devices are read in words, or in one access of 1 or 2 bytes.
-
-        Raises:
-            BusError: nobody answers.
-        """
+        """Return bytes. Devices are read in words, or in one access of 1 or 2 bytes."""
         memory = self.memory_at(address)
         if memory is None:
             return self._read_device(address, size)
@@ -162,10 +158,8 @@ class Bus:
         return memory.bytes[offset : offset + size]
 
     def write(self, address: int, data: bytes) -> None:
-        """Write bytes; what lies in flash goes to the flash controller in words, or in one access of 1 or 2 bytes.
-
-        Raises:
-            BusError: nobody answers, or the memory cannot be written. What came before it was written.
+        """Write bytes; what lies in flash goes to the flash controller in words, or in one access of 1 or 2
+        bytes.
         """
         memory = self.memory_at(address)
         if memory is None or memory.region.kind != "ram":
@@ -180,22 +174,14 @@ class Bus:
             self.write(memory.end, data[len(inside) :])
 
     def program_flash(self, address: int, size: int, value: int) -> None:
-        """Hand a write to a memory that is not RAM to whoever takes it.
-
-        Raises:
-            BusError: this memory cannot be written.
-        """
+        """Hand a write to a memory that is not RAM to whoever takes it."""
         memory = self.memory_at(address)
         if memory is None or memory.region.kind != "flash" or memory.region.alias_of or self.program is None:
             raise BusError(address)
         self.program(address, size, value)
 
     def device_at(self, address: int) -> tuple[Device, int]:
-        """Return the device that holds an address, and the offset in it.
-
-        Raises:
-            BusError: there is none.
-        """
+        """Return the device that holds an address, and the offset in it."""
         for start, device in self.devices:
             if start <= address < start + device.size:
                 return device, address - start

@@ -249,7 +249,6 @@ class CmsisDap:
         return _ACK_OK if self._connected and self._board.powered else _ACK_NONE
 
     def _outcome(self) -> int:
-        """Return how the last write went: it is posted, and a fault of it shows in what comes after it."""
         return _ACK_FAULT if self._port.failed else _ACK_OK
 
     def _read(self, request: int) -> tuple[int, int]:

@@ -5,8 +5,8 @@ import ctypes
 import platform
 from pathlib import Path
 
-from utvm import process
-from utvm.cache import Cache, content_key
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import Cache, content_key
 from utvm.errors import ToolchainError
 
 _SHARED = Path(__file__).parent
@@ -14,16 +14,11 @@ _FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-share
 
 
 def load_compiled(source: Path) -> ctypes.CDLL:
-    """Return a compiled C file, compiling it where this machine has not done so before.
-
-    Raises:
-        ToolchainError: there is no C compiler for this machine, or it refuses.
-        ConfigError: the user's cache directory cannot be written.
-    """
+    """Return a compiled C file, compiling it where this machine has not done so before."""
     name = f"{source.stem}.so"
 
     def compile_it(directory: Path) -> None:
-        process.run(
+        run_tool(
             ["gcc", *_FLAGS, "-I", _SHARED, "-o", directory / name, source],
             error=ToolchainError,
             hint="virtual boards need a C compiler for this machine: apt install gcc libc6-dev",

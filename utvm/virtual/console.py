@@ -49,9 +49,6 @@ class ConsoleServer:
     Args:
         type_in: receives what clients send.
         port: TCP port, 0 for any free one.
-
-    Raises:
-        OSError: the port is taken.
     """
 
     def __init__(self, type_in: Callable[[bytes], None], port: int = 0) -> None:

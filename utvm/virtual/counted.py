@@ -97,10 +97,6 @@ class CountedCore(ABC):
 
     Attributes:
         state: what it shares with the C part: counts, deadline, triggers.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
-        ConfigError: there are more regions of memory than it keeps track of.
     """
 
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:
@@ -118,11 +114,7 @@ class CountedCore(ABC):
         bus.on_memory_change = self._forget_code
 
     def _map_memory(self) -> None:
-        """Let instructions reach the memories.
-
-        Raises:
-            ConfigError: the board's file has more than the model of the core keeps track of.
-        """
+        """Let instructions reach the memories."""
         if len(self._bus.memories) > MEMORIES:
             raise ConfigError(
                 f"{len(self._bus.memories)} regions of memory are more than the {MEMORIES} supported"
@@ -157,7 +149,6 @@ class CountedCore(ABC):
         return self._uc._uch
 
     def _forget_code(self, start: int, end: int) -> None:
-        """Drop what was translated from memory that has changed, before the next instruction."""
         if self._stale and self._stale[-1][1] == start:
             start = self._stale.pop()[0]
         self._stale.append((start, end))
@@ -226,7 +217,6 @@ class CountedCore(ABC):
 
     @property
     def _entry(self) -> int:
-        """Where Unicorn is to begin."""
         return self.pc
 
     # Execution

@@ -165,11 +165,7 @@ class MemoryAccessPort:
         self._address = 0
 
     def read(self, register: int) -> int:
-        """Return an AP register.
-
-        Raises:
-            BusError: DRW or a banked data register, and the memory refused.
-        """
+        """Return an AP register."""
         if register == AP_DRW:
             value = self._load(self._address, 1 << (self._control & CSW_SIZE))
             self._increment()
@@ -185,11 +181,7 @@ class MemoryAccessPort:
         return fixed.get(register, 0)
 
     def write(self, register: int, value: int) -> None:
-        """Write an AP register.
-
-        Raises:
-            BusError: DRW or a banked data register, and the memory refused.
-        """
+        """Write an AP register."""
         if register == AP_CSW:
             self._set_control(value)
         elif register == AP_TAR:
@@ -201,11 +193,7 @@ class MemoryAccessPort:
             self._store(self._banked(register), 4, value)
 
     def read_block(self, address: int, size: int, width: int) -> bytes:
-        """Return ``size`` bytes read by accesses of ``width`` bytes: what TAR and a row of DRW reads give.
-
-        Raises:
-            BusError: the memory refused one of them.
-        """
+        """Return ``size`` bytes read by accesses of ``width`` bytes: what TAR and a row of DRW reads give."""
         self._address = address
         if width == 4:
             data = self._memory.read(address, size)
@@ -215,11 +203,7 @@ class MemoryAccessPort:
         return data
 
     def write_block(self, address: int, data: bytes, width: int) -> None:
-        """Write bytes by accesses of ``width`` bytes: what TAR and a row of DRW writes do.
-
-        Raises:
-            BusError: the memory refused one of them; those before it were done.
-        """
+        """Write bytes by accesses of ``width`` bytes: what TAR and a row of DRW writes do."""
         self._address = address
         if width == 4:
             self._memory.write(address, data)
@@ -229,7 +213,6 @@ class MemoryAccessPort:
         self._pass(len(data))
 
     def _pass(self, size: int) -> None:
-        """Leave TAR where a row of accesses leaves it: after the last one, or where it has wrapped."""
         if size:
             last, following = self._address + size - 1, self._address + size
             self._address = last & ~(self._wrap - 1) | following & (self._wrap - 1)

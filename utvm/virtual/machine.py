@@ -33,10 +33,6 @@ class BoardModel(Stage):
 
     Args:
         millivolts: its supply. With too little of it the core stands still, and its debug port is dead.
-
-    Raises:
-        ConfigError: the specification names an unknown model, or models do not fit the memory map.
-        ToolchainError: the C part of the core cannot be compiled.
     """
 
     def __init__(self, spec: MachineSpec, *, millivolts: int = NOMINAL_MILLIVOLTS) -> None:
@@ -76,20 +72,12 @@ class BoardModel(Stage):
             super().start()
 
     def read(self, address: int, size: int) -> bytes:
-        """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words.
-
-        Raises:
-            BusError: nobody answers at that address.
-        """
+        """Read memory or registers, as the access port does: 1, 2 or 4 bytes, or a block in words."""
         with self._visit():
             return self._bus.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
-        """Write memory or registers, as :meth:`read` reads them.
-
-        Raises:
-            BusError: nobody answers at that address, or it cannot be written.
-        """
+        """Write memory or registers, as :meth:`read` reads them."""
         with self._visit():
             self._bus.write(address, data)
             self._serve_reset_request()
@@ -138,11 +126,7 @@ class BoardModel(Stage):
             return self._cpu.count
 
     def _add(self, peripheral: Peripheral) -> None:
-        """Put a device on the bus.
-
-        Raises:
-            ConfigError: the board's file has it at an address where it cannot be.
-        """
+        """Put a device on the bus."""
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
             return
@@ -167,7 +151,6 @@ class BoardModel(Stage):
             self._cpu.add_timer(device)
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:
-        """Return what drives an interrupt line."""
         if irq is None:
             return lambda level: None
         return lambda level: self._cpu.exceptions.set_line(irq, level)
@@ -176,11 +159,7 @@ class BoardModel(Stage):
         self.on_console_output(data)
 
     def _add_constants(self, peripheral: Peripheral) -> None:
-        """Write words that the maker put into read-only memory; settings are named word0, word1...
-
-        Raises:
-            ConfigError: the board's file puts words where it has no read-only memory.
-        """
+        """Write words that the maker put into read-only memory; settings are named word0, word1..."""
         for name, value in peripheral.settings.items():
             address = peripheral.address + 4 * int(name.removeprefix("word"))
             memory = self._bus.memory_at(address)

@@ -36,11 +36,7 @@ _UNPLUG = signal.SIGUSR2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the board and return the exit code.
-
-    Raises:
-        ConfigError: it was not utvm that started this process.
-    """
+    """Run the board and return the exit code."""
     options = _parse(arguments)
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from utvm.config import Record
+from utvm.base.storage.config import Record
 
 CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33", "cortex-m33-secure"]
 """The cores of Cortex-M that can be modelled: :mod:`utvm.virtual.cortex_m.kinds` has a row for each."""

@@ -70,11 +70,9 @@ class Stage:
         self._core.close()
 
     def _may_run(self) -> bool:
-        """Whether nothing outside of the core holds it."""
         return True
 
     def _has_work(self) -> bool:
-        """Whether the core's thread has to look again after a visit; where it never has, it is not woken."""
         return True
 
     def _after_run(self) -> None:

@@ -62,9 +62,6 @@ class StLinkServer:
         serial: the probe's serial number, at most 32 characters.
         port: TCP port, 0 for any free one.
         latency: seconds each probe command takes; a real ST-Link takes about 2 ms.
-
-    Raises:
-        OSError: the port is taken.
     """
 
     def __init__(self, board: TargetBoard, *, serial: str, port: int = 0, latency: float = 0.0) -> None:

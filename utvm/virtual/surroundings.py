@@ -31,11 +31,7 @@ class Surroundings:
     logic: Callable[[], str] = lambda: "part of the chip"
 
     def flash(self, controller: str) -> tuple[MemoryBank, Callable[[int, int], None]]:
-        """Return the flash, and what is to be told the first address and the address after a change of it.
-
-        Raises:
-            ConfigError: the board's file has another number of them, or one without sectors.
-        """
+        """Return the flash, and what is to be told the first address and the address after a change of it."""
         flashes = [m for m in self.bus.memories if m.region.kind == "flash" and not m.region.alias_of]
         if len(flashes) != 1 or not flashes[0].region.sectors:
             raise ConfigError(f"{controller} needs exactly one flash region with sectors")
@@ -50,11 +46,7 @@ class Surroundings:
 
 
 def maker_of(board: str, model: str, known: Collection[str]) -> Callable[[Peripheral, Surroundings], Device]:
-    """Return what makes a peripheral whose model is ``MODULE:NAME``.
-
-    Raises:
-        ConfigError: that is neither one of those that are known nor there.
-    """
+    """Return what makes a peripheral whose model is ``MODULE:NAME``."""
     try:
         if ":" in model:
             return cast(Callable[[Peripheral, Surroundings], Device], pkgutil.resolve_name(model))

@@ -31,8 +31,5 @@ def get_env(config: str | None = None) -> Env:
 
     Args:
         config: a ``vta_config.json``; by default what ``UTVM_VTA_CONFIG`` names, else the project's.
-
-    Raises:
-        ConfigError: it cannot be read, or describes no VTA that could be built; names the key and the rule.
     """
     return Env(load_configuration(config))

@@ -25,9 +25,6 @@ def lower(scheduled: Any, env: Env) -> Any:
 
     Returns:
         An ``IRModule``; printed, it shows the calls.
-
-    Raises:
-        CompileError: a statement is nothing that VTA does, or a buffer does not fit on the chip.
     """
     module = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
     return lower_module(module, env, linked=env.TARGET == "pynq")
@@ -42,10 +39,6 @@ def build(scheduled: Any, env: Env) -> Any:
     Returns:
         TVM's executable: its functions take tensors, and ``export_library`` writes it to a file. For ``pynq``,
         that is a ``NAME.tar`` of an object for the board's core: who serves the board links it with VTA's driver.
-
-    Raises:
-        CompileError: as :func:`lower`.
-        ToolchainError: the model of VTA cannot be compiled.
     """
     module = lower(scheduled, env)
     if env.TARGET == "pynq":

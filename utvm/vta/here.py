@@ -31,12 +31,7 @@ _here: dict[str, VtaSimulator] = {}
 
 
 def simulator(env: Env) -> VtaSimulator:
-    """Return this process's model of a VTA.
-
-    Raises:
-        ConfigError: the configuration is for hardware.
-        ToolchainError: it cannot be compiled.
-    """
+    """Return this process's model of a VTA."""
     if env.TARGET == "pynq":
         raise ConfigError(
             "TARGET is pynq, which is no model",
@@ -47,11 +42,8 @@ def simulator(env: Env) -> VtaSimulator:
 
 
 def connect(env: Env) -> Any:
-    """Return TVM's RPC session with whoever has the VTA: ``VTA_RPC_HOST`` at ``VTA_RPC_PORT``, else this process.
-
-    Raises:
-        ConfigError: the port is none, or the VTA is hardware and no host is named.
-        BoardError: nobody answers there.
+    """Return TVM's RPC session with whoever has the VTA: ``VTA_RPC_HOST`` at ``VTA_RPC_PORT``, else this
+    process.
     """
     host, port = os.environ.get(HOST), os.environ.get(PORT, "9091")
     if host:
@@ -83,9 +75,6 @@ def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
 
     Args:
         bitstream: the file, for the chip of a PYNQ-Z1; by default what the server has for its configuration.
-
-    Raises:
-        ConfigError: the file is no bitstream, is not whole, or is for another chip; nothing was sent.
     """
     name = ""
     if bitstream:

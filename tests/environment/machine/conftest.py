@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment.machine.real import Real, missing, real_machine
-from utvm import lock
+from utvm.base.storage import lock
 from utvm.environment.machine import daemons
 from utvm.environment.machine.libvirt import State
 from utvm.environment.machine.records import Records

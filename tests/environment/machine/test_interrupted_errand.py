@@ -12,10 +12,10 @@ import pytest
 
 from tests.environment.machine.conftest import Fake
 from utvm import boards
+from utvm.environment.locations.in_machine import InMachine
+from utvm.environment.locations.remote_command import RemoteCommand, Wanted
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.records import Records
-from utvm.environment.places.errand import Errand, Wanted
-from utvm.environment.places.in_machine import InMachine
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ class _Machine:
 
 
 def _errand(machine: Any, reports: Path) -> int:
-    errand = Errand((("hil",),), Wanted(boards.load("host"), "auto", ""), fills=(reports,))
+    errand = RemoteCommand((("hil",),), Wanted(boards.load("host"), "auto", ""), fills=(reports,))
     return InMachine(lambda _: None, machine).run(errand)
 
 

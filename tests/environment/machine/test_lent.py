@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.probe.fake_usb import plug_in, use
-from utvm import boards, lock
-from utvm.bench import Asked, attach, choose
-from utvm.environment.places import in_machine
-from utvm.environment.places.errand import Errand, Wanted
-from utvm.environment.places.in_machine import InMachine
+from utvm import boards
+from utvm.base.storage import lock
+from utvm.drivers import DriverOptions, attach, choose
+from utvm.environment.locations import in_machine
+from utvm.environment.locations.in_machine import InMachine
+from utvm.environment.locations.remote_command import RemoteCommand, Wanted
 from utvm.errors import BoardError
 
 
@@ -55,10 +56,10 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     fake("virsh", f'echo "$4" >>{calls}; exit 0')
     board = boards.load("stm32f746")
-    found = choose(board, Asked("physical"))
+    found = choose(board, DriverOptions("physical"))
     assert found.probe
     wanted = Wanted(board, "physical", found.serial, found.probe)
-    assert InMachine(lambda _: None).run(Errand((("hil",),), wanted)) == 0
+    assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), wanted)) == 0
     return calls.read_text().splitlines()
 
 

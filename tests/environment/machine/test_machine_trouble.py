@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.environment.machine.conftest import Fake
-from utvm import lock
+from utvm.base.storage import lock
 from utvm.environment.locked import load_locked
 from utvm.environment.machine import boxes, daemons, libvirt
 from utvm.environment.machine.machine import Machine

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
+from utvm.base.process.service import Subprocess
 from utvm.errors import ProbeError
-from utvm.process import Job
 
 ROOT = Path(__file__).parents[3]
 MODULES = (
@@ -179,7 +179,7 @@ class Guest:
         for number, path in enumerate(usb):
             command += ["-chardev", f"socket,id=usb{number},path={path},reconnect=1"]
             command += ["-device", f"usb-redir,chardev=usb{number}"]
-        self._job = Job("guest", command, log=directory / "qemu.log", error=ProbeError)
+        self._job = Subprocess("guest", command, log=directory / "qemu.log", error=ProbeError)
         self._marks = itertools.count(1)
 
     def __enter__(self) -> "Guest":

@@ -22,9 +22,9 @@ from tests.virtual.usb.guest import Guest, guest_files, initramfs
 from tests.virtual.usb.guest_python import python_files
 from tests.virtual.usb.hung import HangingStLink
 from utvm import boards, firmware
+from utvm.base.process.service import Service
 from utvm.firmware import Firmware
 from utvm.probe.virtual import UsbProbe, start_virtual
-from utvm.process import Service
 from utvm.session.reports import Report, ReportReader
 from utvm.session.standing_alone import judge
 from utvm.virtual.console import Backlog

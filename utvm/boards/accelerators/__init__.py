@@ -15,13 +15,13 @@ from typing import Any
 
 from pydantic import Field
 
-from utvm import kinds
+from utvm import plugins
+from utvm.base.storage.cache import tree_digest
+from utvm.base.storage.config import Record, validate
 from utvm.boards.board import Board
 from utvm.boards.parts import Address
-from utvm.cache import tree_digest
 from utvm.compiler.accelerator import Assistant, Offer, Wish
 from utvm.compiler.library import Library
-from utvm.config import Record, checked
 from utvm.errors import ConfigError
 from utvm.virtual.neighbour import Neighbour
 from utvm.virtual.spec import Peripheral
@@ -108,38 +108,24 @@ class Accelerator:
 
 @functools.cache
 def table() -> Mapping[str, Accelerator]:
-    """Return all kinds by name.
-
-    Raises:
-        ConfigError: what an installed package brings is none, or has the name of another one.
-    """
-    return kinds.found(sys.modules[__name__], "ACCELERATOR", GROUP, Accelerator)
+    """Return all kinds by name."""
+    return plugins.discover(sys.modules[__name__], "ACCELERATOR", GROUP, Accelerator)
 
 
 def fitted(board: Board) -> Fitted:
-    """Return the accelerator of a board that has one.
-
-    Raises:
-        ConfigError: it has none, or what its file says of it is wrong.
-    """
+    """Return the accelerator of a board that has one."""
     accelerator, block = _said(board)
     return accelerator.fit(block, board.directory)
 
 
 def wanted(names: Collection[str]) -> str:
-    """Return the identity of the accelerator whose driver has some of these names; nothing where none has.
-
-    Raises:
-        ConfigError: as :func:`table`.
-    """
+    """Return the identity of the accelerator whose driver has some of these names; nothing where none has."""
     return next((found for each in table().values() if (found := each.wanted(names))), "")
 
 
 def assistant(board: Board, wish: Wish) -> Assistant | None:
-    """Return what the compiler is told of a board's accelerator; None where it has none, or it is to do nothing.
-
-    Raises:
-        ConfigError: as :func:`fitted`; or it is to do all that it can, and there is none.
+    """Return what the compiler is told of a board's accelerator; None where it has none, or it is to do
+    nothing.
     """
     if wish == "off" or (wish == "auto" and not board.accelerator):
         return None
@@ -167,7 +153,7 @@ def _said(board: Board) -> tuple[Accelerator, AcceleratorPart]:
             f"{where}.{name}: there is no such accelerator",
             f"there are: {', '.join(known)}; is the package that brings it installed?",
         )
-    block = checked(known[name].block, said, f"{where}.{name}")
+    block = validate(known[name].block, said, f"{where}.{name}")
     for region in board.memory:
         if block.registers is not None and region.address <= block.registers < region.end:
             raise ConfigError(f"{where}.{name}: registers: {block.registers:#x} lies in the memory {region.name}")

@@ -10,12 +10,12 @@ import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from utvm.base.storage.files import check_readable
 from utvm.boards.described import pdsc, probe_rs, pyocd
 from utvm.boards.described.chip import Chip
 from utvm.boards.described.svd import refine
 from utvm.boards.described.write import PROBES, write
 from utvm.errors import ConfigError
-from utvm.files import check_readable
 
 __all__ = ["PROBES", "Chip", "find", "names", "read", "refine", "write"]
 
@@ -31,20 +31,12 @@ _MOST_SAID = 12
 
 
 def names(source: Path) -> tuple[str, ...]:
-    """Return the chips that a file describes.
-
-    Raises:
-        ConfigError: it cannot be read, or is no description of chips.
-    """
+    """Return the chips that a file describes."""
     return tuple(read(source))
 
 
 def find(source: Path, chip: str) -> Chip:
-    """Read a chip out of a file; letters may be large or small.
-
-    Raises:
-        ConfigError: as :func:`names`; or it is not among them, or is described in part.
-    """
+    """Read a chip out of a file; letters may be large or small."""
     described = read(source)
     for name, make in described.items():
         if name.lower() == chip.lower():
@@ -58,16 +50,11 @@ def find(source: Path, chip: str) -> Chip:
 
 
 def _alike(name: str, other: str) -> int:
-    """Return how many letters on end two names have in common."""
     return difflib.SequenceMatcher(None, name, other, autojunk=False).find_longest_match().size
 
 
 def read(source: Path) -> Mapping[str, Callable[[], Chip]]:
-    """Return what reads each chip that a file describes, by its name.
-
-    Raises:
-        ConfigError: it cannot be read, or is no description of chips.
-    """
+    """Return what reads each chip that a file describes, by its name."""
     if source == PYOCD:
         return pyocd.read()
     reader = _READERS.get(source.suffix)

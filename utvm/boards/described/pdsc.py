@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+from utvm.base.storage.files import UNREADABLE_ZIP
 from utvm.boards.described.chip import Chip, ChipMemory, number, part_name, without_overlaps
 from utvm.boards.described.flm import sectors_of
 from utvm.boards.described.svd import interrupts_of, read_xml
 from utvm.errors import ConfigError
-from utvm.files import UNREADABLE_ZIP
 
 _MOST_BYTES = 64 * 1024 * 1024
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
@@ -117,7 +117,6 @@ def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Map
 
 
 def _inside(name: str | None) -> str:
-    """Return where in a pack a file is, which may be written as Windows does; nothing if that is not in it."""
     inside = posixpath.normpath((name or ".").strip().replace("\\", "/"))
     return "" if inside.startswith(("/", ".")) or ":" in inside else inside
 

@@ -34,11 +34,7 @@ _Loader.add_multi_constructor("!", _tagged)
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
-    """Return what a target file describes, by name.
-
-    Raises:
-        ConfigError: it cannot be read, or is none.
-    """
+    """Return what a target file describes, by name."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path}: is too large for a description of chips")

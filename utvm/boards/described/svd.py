@@ -7,9 +7,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from utvm.base.storage.files import check_readable
 from utvm.boards.described.chip import Chip, number
 from utvm.errors import ConfigError
-from utvm.files import check_readable
 
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_LINES = 480  # Of Armv8-M's interrupt controller.
@@ -31,10 +31,8 @@ _CPUS: Mapping[tuple[str, int], str] = {
 
 
 def refine(chip: Chip, path: Path) -> Chip:
-    """Return a chip with what the file of its registers says: the core where that was a guess, and its interrupts.
-
-    Raises:
-        ConfigError: the file cannot be read, or is none of a chip's registers.
+    """Return a chip with what the file of its registers says: the core where that was a guess, and its
+    interrupts.
     """
     check_readable(path, "name a file on the disk: is it there, and yours to read?")
     try:
@@ -70,11 +68,7 @@ def interrupts_of(root: Element) -> int | None:
 
 
 def read_xml(path: Path, text: bytes) -> Element:
-    """Return what a description holds, without the namespaces that some write before its words.
-
-    Raises:
-        ConfigError: it is no XML, or has entities, which could grow.
-    """
+    """Return what a description holds, without the namespaces that some write before its words."""
     hint = "is the file whole? give what the chip's maker has published"
     if b"<!ENTITY" in text.replace(b"\0", b""):  # descriptions have none, in UTF-16 neither
         raise ConfigError(f"{path}: defines entities of its own, which descriptions of chips do not", hint)

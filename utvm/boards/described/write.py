@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pydantic import Field
 
+from utvm.base.storage.config import Record, load_yaml
+from utvm.base.storage.files import check_folder, write_whole
+from utvm.base.text.templates import templates_of
 from utvm.boards.board import Board
 from utvm.boards.described.chip import Chip, ChipMemory, check_words
 from utvm.boards.loader import load
-from utvm.config import Record, load_yaml
 from utvm.errors import ConfigError
-from utvm.files import check_folder, write_whole
-from utvm.templates import templates_of
 
 _FAMILIES = Path(__file__).parent / "families.yaml"
 # Part numbers in CPUID (ARM DDI 0403E, B3.2.3, and each core's own manual).
@@ -84,11 +84,6 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
 
     Args:
         probe: one of :data:`PROBES`.
-
-    Raises:
-        ConfigError: there is no such probe; the folder's name can be no board's, is there already or cannot be
-            made; the chip has too little memory, or neither an OpenOCD script nor pyOCD's name is known for it;
-            what is said of it makes no board. Then nothing is left of the folder.
     """
     check_words(chip.name, chip.source)
     _check_place(folder, probe)

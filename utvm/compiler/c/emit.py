@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import runtime
+from utvm.base.text.names import comment
+from utvm.base.text.templates import templates_of
 from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
@@ -21,8 +23,6 @@ from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.names import comment
-from utvm.templates import templates_of
 
 _LINE = 110  # Characters in a line of C.
 

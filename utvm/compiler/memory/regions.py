@@ -18,9 +18,6 @@ class Region:
     Attributes:
         name: a C identifier; the parameter of ``NAME_run`` that points there.
         size_bytes: what a run may use of it, or None: as much as is needed.
-
-    Raises:
-        ConfigError: the name is not a C identifier or means something else already, or the size is negative.
     """
 
     name: str
@@ -43,9 +40,6 @@ class Memory:
     Attributes:
         regions: in order of preference, the fastest first.
         pins: name of a tensor to name of the region that it must lie in.
-
-    Raises:
-        ConfigError: there is no region, two have one name, or a pin names a region that is not there.
     """
 
     regions: tuple[Region, ...] = (Region("arena"),)

@@ -23,9 +23,6 @@ class Terms:
         url: page of the model; Arduino wants one.
         code_license: SPDX expression for the generated C, and for what this project has put beside it: its own.
         weights_license: SPDX expression for the weights, which have the terms of the model they come from.
-
-    Raises:
-        ConfigError: the version is not three numbers, or a value is empty or longer than one line.
     """
 
     version: str = "0.1.0"

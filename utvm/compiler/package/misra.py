@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from utvm import runtime
+from utvm.base.process.run import run_tool
+from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler.library import Library
-from utvm.config import Record, load_yaml
 from utvm.errors import ToolchainError
 from utvm.paths import DATA
-from utvm.process import run
 
 REASONS = DATA / "docs" / "misra.yaml"
 
@@ -58,7 +58,7 @@ def misra_findings(
         defines: macros, ``NAME=value``.
     """
     with tempfile.TemporaryDirectory() as work:
-        said = run(
+        said = run_tool(
             [
                 "cppcheck",
                 "--addon=misra",

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
 from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
 from utvm.compiler.target import Target
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.paths import DATA
 
 

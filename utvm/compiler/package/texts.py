@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy.typing as npt
 
+from utvm.base.text.names import comment
+from utvm.base.text.templates import templates_of
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.compiler.package.metadata import RunStack
 from utvm.errors import ConfigError
-from utvm.names import comment
-from utvm.templates import templates_of
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}

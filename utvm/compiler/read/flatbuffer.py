@@ -59,9 +59,6 @@ class Table:
     Args:
         buffer: the file.
         place: where in it the table begins.
-
-    Raises:
-        ConfigError: it is not wholly inside the file. So does every method.
     """
 
     def __init__(self, buffer: Buffer, place: int) -> None:

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from utvm.base.storage.files import check_readable
 from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import relax_file, tflite_graph, torch_file
 from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
-from utvm.files import check_readable
 
 MAX_FILE_BYTES = 1 << 28
 """Larger files are refused unread: no microcontroller holds a thousandth of it."""
@@ -34,11 +34,6 @@ def load(
     Args:
         run_python: whether the file may be one of the last two, which run with all of this process's rights.
         shapes: of inputs of an ONNX model whose sizes the file leaves open.
-
-    Raises:
-        ConfigError: there is no such file, it is a folder, it is not a whole model of one of these formats, it is
-            a program and that was not asked for, or a shape does not fit.
-        CompileError: it is a model, but not one that can run on a board.
     """
     try:
         return _load(path, run_python, shapes)

@@ -31,10 +31,6 @@ def from_onnx(
         origin: what messages call the model.
         directory: where the files are that its weights may lie in; without one, it must hold all its data.
         shapes: of inputs whose sizes the file leaves open.
-
-    Raises:
-        ConfigError: it is not a whole ONNX model, a file of weights is missing, or a shape does not fit.
-        CompileError: it is a model, but not one that can run on a board.
     """
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.compiler.model import Model
 from utvm.errors import CompileError, ConfigError
 
@@ -58,10 +58,6 @@ def from_json(content: bytes, name: str, origin: str) -> Model:
     Args:
         name: a C identifier.
         origin: what messages call the model.
-
-    Raises:
-        ConfigError: it is damaged, or not a module.
-        CompileError: TVM cannot read it.
     """
     _check_structure(content, origin)
     _probe(content, origin)
@@ -78,9 +74,6 @@ def from_python(path: Path, name: str, origin: str) -> Model:
     Args:
         name: a C identifier.
         origin: what messages call the model.
-
-    Raises:
-        CompileError: it raises something, or leaves no module, or several.
     """
     import tvm
 
@@ -140,7 +133,7 @@ def _probe(content: bytes, origin: str) -> None:
     hint = "write it again with tvm.ir.save_json, with the version of TVM that is used here"
     try:
         command = [sys.executable, "-c", _PROBE]
-        process.run(command, stdin=content.decode(), timeout=PROBE_SECONDS, error=CompileError)
+        run_tool(command, stdin=content.decode(), timeout=PROBE_SECONDS, error=CompileError)
     except CompileError as error:
         reason = error.message.splitlines()[-1].strip()[:300]
         raise CompileError(f"{origin}: TVM could not read the module: {reason}", hint) from error

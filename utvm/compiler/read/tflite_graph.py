@@ -168,10 +168,6 @@ def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
     Args:
         name: a C identifier.
         origin: what messages call the model.
-
-    Raises:
-        ConfigError: it is damaged, or only a part of a file.
-        CompileError: it is a model, but not one that can run on a board.
     """
     from utvm.compiler.read.tflite_graph import read
     from utvm.compiler.read.tflite_validate import check

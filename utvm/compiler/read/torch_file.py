@@ -29,9 +29,6 @@ def from_torch(program: Any, name: str) -> Model:
 
     Args:
         name: a C identifier.
-
-    Raises:
-        CompileError: TVM does not support an operator of it, or it has no fixed shapes.
     """
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
@@ -49,10 +46,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
     Args:
         name: a C identifier.
         origin: what messages call the model.
-
-    Raises:
-        ConfigError: PyTorch is not installed.
-        CompileError: it is damaged, an operator of it is not supported, or it has no fixed shapes.
     """
     try:
         import torch

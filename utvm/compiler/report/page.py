@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jinja2
 
+from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Library
 from utvm.compiler.report.picture import plots
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.pages import pages_of
 
 FILES = ("compile.json", "compile.html")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from utvm.config import Record, load_yaml
+from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.advisories.finding import Finding
 
 _Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -56,11 +56,7 @@ class Sorted:
 
 
 def load(path: Path) -> tuple[Acceptance, ...]:
-    """Read what is accepted.
-
-    Raises:
-        ConfigError: the file cannot be read, or an entry has no reason or no end.
-    """
+    """Read what is accepted."""
     return load_yaml(path, _File).accepted
 
 

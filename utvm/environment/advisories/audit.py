@@ -40,10 +40,6 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[acce
     Args:
         max_age: days after which the data are too old to say that nothing is known.
         acceptances: what is known and lived with.
-
-    Raises:
-        ConfigError: data are missing or cannot be read.
-        ProvisionError: they are too old.
     """
     lock = Pylock.from_dict(tomllib.loads(locked.files["pylock.toml"]))
     versions: dict[str, set[str]] = {}

@@ -31,11 +31,7 @@ class Finding:
 
 
 def parsed(data: bytes, where: str) -> dict[str, Any]:
-    """Return what a file of advisories holds.
-
-    Raises:
-        ConfigError: it is no JSON object.
-    """
+    """Return what a file of advisories holds."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -46,11 +42,7 @@ def parsed(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    """Return a file's content.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return a file's content."""
     try:
         return path.read_bytes()
     except OSError as error:

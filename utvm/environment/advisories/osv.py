@@ -12,9 +12,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
+from utvm.base.storage.files import UNREADABLE_ZIP
 from utvm.environment.advisories.finding import REFETCH, Finding, parsed, read
 from utvm.errors import ConfigError
-from utvm.files import UNREADABLE_ZIP
 
 _ECOSYSTEM = "PyPI"
 # The largest real one has some 200 kB: what is far beyond is no advisory, and might be made to fill the memory.
@@ -57,9 +57,6 @@ def findings(folder: Path, locked: Mapping[str, AbstractSet[str]]) -> tuple[list
 
     Args:
         locked: name to versions.
-
-    Raises:
-        ConfigError: a file cannot be read or is no advisory, or there is none of Python packages.
     """
     found: list[Finding] = []
     newest, count = None, 0
@@ -150,7 +147,6 @@ def _place(event: _Event) -> tuple[bool, Any, bool]:
 
 
 def _fixed(affected: _Affected, version: Version) -> str:
-    """Return the first version behind this one that is fixed."""
     fixes = (event.fixed for each in affected.ranges if each.type != "GIT" for event in each.events)
     later = [fix for fix in fixes if fix and Version(fix) > version]
     return min(later, key=Version, default="")

@@ -48,12 +48,7 @@ class Known:
 
 
 def findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
-    """Return what is known of packages.
-
-    Raises:
-        ConfigError: the file cannot be read, or knows nothing of the release or of any package.
-        ProvisionError: there is no dpkg to compare versions with.
-    """
+    """Return what is known of packages."""
     content = parsed(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.cache import file_digest
+from utvm.base.storage.cache import file_digest
 from utvm.environment.box.disk import make_disk
 from utvm.environment.box.system import system_shape
 from utvm.environment.build import write_sums
-from utvm.environment.drafts import draft
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
 from utvm.environment.store import Progress
+from utvm.environment.temporary_roots import draft
 
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
@@ -56,9 +56,6 @@ def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress |
 
     Args:
         output: the folder to write; an earlier box in it is replaced by the whole new one.
-
-    Raises:
-        ProvisionError: a file is damaged, a tool fails, the disk is full, or a layer came out differently.
     """
     say = progress or (lambda _: None)
     system = layers.machine(system_shape(locked))

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import clean_environment, run_tool
 from utvm.errors import ProvisionError
 
 _SECTOR = 512
@@ -49,9 +49,6 @@ def make_disk(
         name: what the file system's numbers follow from.
         epoch: nothing on it is younger, in seconds since 1970.
         gib: its size as the machine sees it, in GiB.
-
-    Raises:
-        ProvisionError: a program fails, or the system does not fit.
     """
     root = work / "root"
     root.mkdir()
@@ -116,8 +113,8 @@ def _as_root(
     # It ends with us even when we are killed outright.
     ends_with_us = ("setpriv", "--pdeathsig", "KILL")
     become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
-    return process.run(
-        [*ends_with_us, *become, *process.with_nothing_but(variables or {}), *command],
+    return run_tool(
+        [*ends_with_us, *become, *clean_environment(variables or {}), *command],
         stdin=stdin,
         timeout=_PATIENCE,
         error=ProvisionError,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from utvm.environment.box import box as written
-from utvm.environment.drafts import draft
 from utvm.environment.locked import Locked
 from utvm.environment.machine.vagrant import PROVIDER, Vagrant, vagrant_home
+from utvm.environment.temporary_roots import draft
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT
 
@@ -41,11 +41,7 @@ class Box:
 
     @property
     def kernel(self) -> Path:
-        """Its kernel, once Vagrant has it.
-
-        Raises:
-            ProvisionError: it has none.
-        """
+        """Its kernel, once Vagrant has it."""
         found = sorted(self.folder.rglob(written.KERNEL))
         if not found:
             raise ProvisionError(
@@ -68,10 +64,6 @@ def have(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bo
     Args:
         where: path or URL of a catalogue; empty for the one that ``./inv vm.box`` wrote.
         make: makes the box as ``./inv vm.box`` does, for when it did not yet, or from other locks.
-
-    Raises:
-        ConfigError: there is no catalogue where it was said to be, or it is of another box.
-        ProvisionError: the box cannot be had, or is not what the catalogue says.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
     if not where and not _is_made(box):

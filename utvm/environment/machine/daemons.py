@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from utvm import process
+from utvm.base.process.run import last_lines, run_tool
 from utvm.environment.machine import libvirt
 from utvm.errors import ProvisionError
 
@@ -41,9 +41,6 @@ def answering(say: Callable[[str], None]) -> Iterator[None]:
 
     Args:
         say: is told what is started and ended.
-
-    Raises:
-        ProvisionError: libvirt is not installed, does not let us in, or cannot be started.
     """
     if os.geteuid() != 0:
         _ensure(say)
@@ -99,7 +96,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
             if time.monotonic() > deadline:
                 log = FOLDER / "libvirtd.log"
                 raise ProvisionError(
-                    f"{problem.message}, although it was started; {log} ends with:\n{process.last_lines(log)}"
+                    f"{problem.message}, although it was started; {log} ends with:\n{last_lines(log)}"
                 )
             time.sleep(0.1)
     if started:
@@ -149,7 +146,7 @@ def _start(name: str) -> bool:
     if shutil.which(name) is None:
         raise ProvisionError(f"{name} is not installed", libvirt.INSTALL)
     # They go on by themselves, in sessions of their own.
-    process.run(
+    run_tool(
         [
             *("env", f"LIBVIRT_LOG_OUTPUTS=2:file:{FOLDER / name}.log"),
             *(name, "--daemon", "--pid-file", FOLDER / f"{name}.pid"),

@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process import service
+from utvm.base.process.parent_death import die_with_parent
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records
 from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import ProvisionError
-from utvm.parent import dying_with_us
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
@@ -37,11 +37,7 @@ class Guest:
         self._records = records
 
     def prove(self) -> None:
-        """Wait until a command runs in the guest, and set its clock.
-
-        Raises:
-            ProvisionError: it does not answer, or has stopped to run.
-        """
+        """Wait until a command runs in the guest, and set its clock."""
         deadline = time.monotonic() + _LONGEST_START
         while True:
             if self._write_ssh_config() and self._answers():
@@ -58,11 +54,7 @@ class Guest:
             time.sleep(0.5)
 
     def sync(self) -> None:
-        """Make the guest's checkout what this one is. What only the guest has is kept aside there, in its home.
-
-        Raises:
-            ProvisionError: rsync is missing or fails.
-        """
+        """Make the guest's checkout what this one is. What only the guest has is kept aside there, in its home."""
         left_out = [f"--exclude={name}" for name in _LEFT_OUT]
         self._rsync(
             *("--delete", "--filter=:- .gitignore", *left_out, "--backup", f"--backup-dir={_REPLACED}"),
@@ -75,19 +67,14 @@ class Guest:
 
         Args:
             without: folders that stay here; so does what git keeps.
-
-        Raises:
-            ProvisionError: it is not there, or cannot be written in the guest.
         """
         inside = [path.relative_to(host_path) for path in without if path.is_relative_to(host_path)]
         left_out = [f"--exclude=/{path}/" for path in (Path(".git"), *inside)]
         self._rsync("--mkpath", *left_out, f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
 
     def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the checkout.
-
-        Raises:
-            ProvisionError: it is not there, or cannot be written here.
+        """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the
+        checkout.
         """
         self._rsync(
             f"{self._records.name}:{Path(CHECKOUT) / guest_path}{'/' * guest_path.endswith('/')}", str(host_path)
@@ -98,19 +85,11 @@ class Guest:
 
         It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has. One that
         came to a verdict all the same has said so, and that is its exit code.
-
-        Raises:
-            ProvisionError: the connection broke.
-            KeyboardInterrupt: interrupted.
         """
         return self._told_apart(run_owned(self._ssh("-T", shlex.join(owned(CHECKOUT, words)))))
 
     def shell(self) -> int:
-        """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code.
-
-        Raises:
-            ProvisionError: there is no terminal, or the connection broke.
-        """
+        """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ProvisionError("a shell needs a terminal", "vm.run runs a command without one")
         command = self._ssh("-t", f"cd {CHECKOUT} && exec bash --login")
@@ -118,7 +97,6 @@ class Guest:
         return self._told_apart(subprocess.run(command, check=False).returncode)
 
     def _told_apart(self, code: int) -> int:
-        """Return a command's exit code; ssh's own for a broken connection may be the command's as well."""
         if code == LOST and not self._answers():
             raise ProvisionError("the connection to the machine broke", "./inv vm.status says what it does")
         return code
@@ -130,7 +108,7 @@ class Guest:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
         ) as dialogue:
             assert dialogue.stdin is not None and dialogue.stdout is not None
             # One that hangs is as good as none.
@@ -145,7 +123,7 @@ class Guest:
                 return dialogue.stdout.readline() == b"set\n"
             finally:
                 limit.cancel()
-                process.end(dialogue, 0.0)
+                service.end_process(dialogue, 0.0)
 
     def _ssh(self, *words: str) -> list[str]:
         return ["ssh", "-F", str(self._records.ssh_config), words[0], self._records.name, *words[1:]]

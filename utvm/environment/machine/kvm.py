@@ -12,9 +12,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from utvm.base.process.parent_death import die_with_parent
 from utvm.environment.machine.settings import Acceleration
 from utvm.errors import ProvisionError
-from utvm.parent import dying_with_us
 
 QEMU = "qemu-system-x86_64"
 DEVICE = Path("/dev/kvm")
@@ -30,9 +30,6 @@ def choose(kernel: Path, device: Path = DEVICE) -> Acceleration:
 
     Args:
         kernel: Linux, as QEMU starts it.
-
-    Raises:
-        ProvisionError: QEMU is not installed.
     """
     if shutil.which(QEMU) is None:
         raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
@@ -64,7 +61,7 @@ def _problem(kernel: Path, model: str) -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=dying_with_us(),  # noqa: PLW1509  two system calls, no locks
+        preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
     ) as guest:
         try:
             said = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")

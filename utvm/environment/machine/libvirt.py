@@ -14,7 +14,7 @@ from ipaddress import IPv4Network
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.environment.machine.records import PREFIX
 from utvm.environment.usb import UsbFilter
 from utvm.errors import ProvisionError
@@ -69,16 +69,12 @@ def problem() -> LibvirtError | None:
 
 
 def virsh(*words: str, timeout: float = _PATIENCE) -> str:
-    """Run a command of virsh and return what it printed.
-
-    Raises:
-        LibvirtError: virsh is missing, libvirt does not answer or does not let us in, or says no.
-    """
+    """Run a command of virsh and return what it printed."""
     if shutil.which("virsh") is None:
         raise LibvirtError("virsh is not installed: libvirt's own command line", INSTALL)
     try:
         # "system" is asked for by its name: a user's own libvirt, the default for users, cannot make networks.
-        return process.run(
+        return run_tool(
             ["env", "LC_ALL=C", "virsh", "--quiet", "--connect", _URI, *words],
             timeout=timeout,
             error=ProvisionError,
@@ -147,11 +143,7 @@ def address(name: str) -> str | None:
 
 
 def wait_for_jobs(name: str) -> None:
-    """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk.
-
-    Raises:
-        LibvirtError: it does not come to an end.
-    """
+    """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk."""
     deadline = time.monotonic() + _PATIENCE
     while _look(name).state in (State.RUNNING, State.PAUSED) and not _idle(name):
         if time.monotonic() > deadline:
@@ -187,11 +179,7 @@ def restore(name: str, snapshot: str) -> None:
 
 @contextlib.contextmanager
 def lent(name: str, device: UsbFilter) -> Iterator[None]:
-    """Give a running machine a USB device of this computer for the length of a ``with`` block.
-
-    Raises:
-        LibvirtError: it cannot be given: another machine may have it.
-    """
+    """Give a running machine a USB device of this computer for the length of a ``with`` block."""
     described = (
         "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"
         f"<vendor id='{device.vendor}'/><product id='{device.product}'/>"
@@ -310,17 +298,13 @@ def remove_network() -> bool:
 
 
 def network_address() -> str:
-    """Return the address of the network of ours, or a free one for it.
-
-    Raises:
-        LibvirtError: the computer is in all networks that it could be.
-    """
+    """Return the address of the network of ours, or a free one for it."""
     if has_network():
         described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
         if described is not None:
             own = f"{described.get('address')}/{described.get('netmask')}"
             return str(IPv4Network(own, strict=False))
-    said = process.run(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
+    said = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
     taken = [
         IPv4Network(route["dst"], strict=False)
         for route in json.loads(said)

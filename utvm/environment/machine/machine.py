@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import free_port
+from utvm.base.storage.lock import hold
 from utvm.environment.locked import Locked, load_locked
 from utvm.environment.machine import boxes, daemons, kvm, libvirt
 from utvm.environment.machine.boxes import Box
@@ -22,7 +23,6 @@ from utvm.environment.machine.settings import Plug, Settings
 from utvm.environment.machine.vagrant import Vagrant
 from utvm.environment.making import make_missing_box
 from utvm.errors import BoardError, ConfigError, ProvisionError
-from utvm.lock import hold
 
 READY = "ready"
 """The snapshot that a machine begins with."""
@@ -67,9 +67,6 @@ class Machine:
             box: path or URL of the box's catalogue, for a machine that is yet to be made.
             fresh: as it was when it was made; what has been written to its disk since is lost.
             patience: seconds to wait for another command that is at work on it.
-
-        Raises:
-            UtvmError: it cannot be; the message says what to do.
         """
         with self._alone(patience):
             locked = load_locked()
@@ -93,50 +90,30 @@ class Machine:
             self.guest.sync()
 
     def sync(self) -> None:
-        """Copy the checkout into the running machine.
-
-        Raises:
-            ProvisionError: it does not run, or cannot be reached.
-        """
+        """Copy the checkout into the running machine."""
         self._need_running()
         self.guest.sync()
 
     def run(self, words: Sequence[str]) -> int:
-        """Run a command in the machine's checkout and return its exit code.
-
-        Raises:
-            ProvisionError: it does not run, or the connection broke.
-        """
+        """Run a command in the machine's checkout and return its exit code."""
         self._need_running()
         self.records.mark_used()
         return self.guest.run(words)
 
     def shell(self) -> int:
-        """Open a shell in the machine's checkout and return its exit code.
-
-        Raises:
-            ProvisionError: it does not run, there is no terminal, or the connection broke.
-        """
+        """Open a shell in the machine's checkout and return its exit code."""
         self._need_running()
         self.records.mark_used()
         return self.guest.shell()
 
     def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or with a ``/`` at its end what is in a folder, out of the machine.
-
-        Raises:
-            ProvisionError: the machine does not run, or that is not there.
-        """
+        """Copy a file, or with a ``/`` at its end what is in a folder, out of the machine."""
         self._need_running()
         self.guest.fetch(guest_path, host_path)
 
     @property
     def plugs(self) -> tuple[Plug, ...]:
-        """The USB plugs of the machine that there is.
-
-        Raises:
-            ProvisionError: there is none.
-        """
+        """The USB plugs of the machine that there is."""
         made = self._need_made()
         ports = (part for part in made["plugs"].split(","))
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
@@ -256,7 +233,7 @@ class Machine:
             box_version=wanted.version,
             acceleration=kvm.choose(wanted.kernel),
             network_address=libvirt.network_address(),
-            plugs=tuple(Plug(process.free_port()) for _ in range(_PLUGS)),
+            plugs=tuple(Plug(free_port()) for _ in range(_PLUGS)),
         )
         self.records.settings.write_text(settings.for_vagrant(), encoding="utf-8")
         how = settings.acceleration
@@ -307,7 +284,6 @@ class Machine:
     # --- removing ----------------------------------------------------------------------------------------------
 
     def _remove(self) -> list[str]:
-        """Remove our machine and its records, whole or not."""
         removed = libvirt.remove_domain(self.records.name)
         self.records.remove()
         return removed
@@ -344,14 +320,12 @@ class Machine:
 
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
-        """Be the only one who changes this machine."""
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
         with self._held(what, other, patience), daemons.answering(self._say):
             yield
 
     @contextlib.contextmanager
     def _making(self) -> Iterator[None]:
-        """Be the only one who makes or sweeps: what is half made must not be taken for left over."""
         other = "another checkout's machine is being made or removed"
         with self._held("making virtual machines", other, _TURN):
             yield
@@ -426,7 +400,6 @@ class Machine:
 
 
 def _orphans() -> list[str]:
-    """Return the machines whose records are gone: nobody has the key to them any more."""
     return [one.name for one in libvirt.domains() if _records_are_gone(one.description)]
 
 

@@ -77,11 +77,7 @@ class Records:
         return found
 
     def begin(self) -> None:
-        """Make the folder.
-
-        Raises:
-            ProvisionError: it cannot be made.
-        """
+        """Make the folder."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 import platformdirs
 import vagrant
 
-from utvm import process
+from utvm.base.process import service
 from utvm.environment.machine.records import Records
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT
@@ -74,7 +74,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             # Of the two options, Vagrant follows this one.
             command.append("--no-tty")
         log = self._records.log
-        with process.Job(
+        with service.Subprocess(
             "vagrant",
             command,
             log=log,

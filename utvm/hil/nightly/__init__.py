@@ -17,7 +17,7 @@ passed                    exit 0     all boards passed
 ========================  =========  ==============================================================
 """
 
-from utvm.hil.nightly.plan import Turn, default_list, load, select
+from utvm.hil.nightly.plan import Job, default_list, load, select
 from utvm.hil.nightly.runner import jobs_carried, run
 
-__all__ = ["Turn", "default_list", "jobs_carried", "load", "run", "select"]
+__all__ = ["Job", "default_list", "jobs_carried", "load", "run", "select"]

@@ -8,12 +8,12 @@ from typing import TextIO
 from rich.markup import escape
 from rich.table import Table
 
+from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
-from utvm.hil.nightly.plan import Turn
+from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import Outcome, in_brief
 from utvm.pages import spoken_seconds
-from utvm.terminal import Terminal
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
@@ -33,7 +33,7 @@ class NightlyDisplay:
         self._ended = 0
         self._said = 0.0
 
-    def begin(self, run_id: str, turns: Sequence[Turn], jobs: int) -> None:
+    def begin(self, run_id: str, turns: Sequence[Job], jobs: int) -> None:
         """Say which boards are to run."""
         self._total = len(turns)
         self._line(f"nightly run {run_id}, {jobs} at once: {', '.join(turn.label for turn in turns)}")

@@ -5,8 +5,8 @@ import contextlib
 import json
 from pathlib import Path
 
+from utvm.base.storage.files import write_whole
 from utvm.errors import ConfigError
-from utvm.files import write_whole
 from utvm.hil.nightly.display import last_line
 from utvm.hil.nightly.results import NightlyReport
 from utvm.hil.results import Verdict, in_brief
@@ -25,11 +25,7 @@ def verdict_before(root: Path) -> str:
 
 
 def write_message(path: Path, report: NightlyReport, before: str) -> None:
-    """Write the message, a subject in its first line; where the verdict is as before, see that there is none.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the message, a subject in its first line; where the verdict is as before, see that there is none."""
     now = report.verdict.value
     if now == before:
         try:

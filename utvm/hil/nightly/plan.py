@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import boards
-from utvm.bench import Asked, choose
+from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
-from utvm.choice import BoardChoice, PlaceChoice
-from utvm.config import load_yaml
-from utvm.environment.places.errand import Wanted
-from utvm.environment.places.in_farm import wish_of
+from utvm.drivers import DriverOptions, choose
+from utvm.environment.locations.remote_command import Wanted
 from utvm.errors import ConfigError, ProbeError
+from utvm.farm.location import wish_of
 from utvm.hil.project import Entry, ProjectFile
-from utvm.options import taken
+from utvm.options import narrow
 from utvm.paths import DATA, PROJECT_FILE, project
+from utvm.selection import BoardSelection, PlaceChoice
 
 _HINT = "docs/nightly.md says what a list of boards holds"
 
 
 @dataclass(frozen=True)
-class Turn:
+class Job:
     """One board's turn.
 
     Attributes:
@@ -36,7 +36,7 @@ class Turn:
 
     entry: Entry
     board: Board
-    choice: BoardChoice
+    choice: BoardSelection
     label: str
     kind: str
 
@@ -47,29 +47,24 @@ def default_list() -> Path:
     return folder / PROJECT_FILE if folder else DATA / "nightly.yaml"
 
 
-def load(path: Path) -> tuple[Turn, ...]:
-    """Read a list of boards and look at each of them.
-
-    Raises:
-        ConfigError: the list or a board's folder is wrong, or two entries may be one board. The message names the
-            file, the key and what was expected.
-    """
+def load(path: Path) -> tuple[Job, ...]:
+    """Read a list of boards and look at each of them."""
     turns = []
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         where = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            choice = dataclasses.replace(taken(BoardChoice, entry), board=where)
+            choice = dataclasses.replace(narrow(BoardSelection, entry), board=where)
             board = boards.load(where)
             wish_of(Wanted(board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
-                found = choose(board, Asked(entry.kind, entry.serial))
+                found = choose(board, DriverOptions(entry.kind, entry.serial))
                 kind = "process" if found.kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
         numbers = [""] if entry.count == 1 else [str(each + 1) for each in range(entry.count)]
-        turns += [Turn(entry, board, choice, _label(entry, each), kind) for each in numbers]
+        turns += [Job(entry, board, choice, _label(entry, each), kind) for each in numbers]
     for (i, one), (j, other) in itertools.combinations(enumerate(turns), 2):
         if _may_be_one(one, other):
             raise ConfigError(
@@ -92,7 +87,7 @@ def _label(entry: Entry, number: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(part for part in parts if part))
 
 
-def _may_be_one(one: Turn, other: Turn) -> bool:
+def _may_be_one(one: Job, other: Job) -> bool:
     """Whether both could be on one board: the same probe, or one name and nothing that tells them apart."""
     if one.entry.place == other.entry.place == "farm":
         return one.label == other.label  # else a farm has one for each of them, or one after the other
@@ -108,12 +103,8 @@ def _may_be_one(one: Turn, other: Turn) -> bool:
     return one.board.name == other.board.name and kinds != {"physical", "virtual"}
 
 
-def select(turns: Sequence[Turn], names: Sequence[str]) -> tuple[Turn, ...]:
-    """Return the turns of the boards of these names; all where none is named.
-
-    Raises:
-        ConfigError: the list has no board of that name.
-    """
+def select(turns: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
+    """Return the turns of the boards of these names; all where none is named."""
     known = {turn.board.name for turn in turns}
     for name in names:
         if name not in known:

@@ -26,12 +26,7 @@ _TESTS = 600
 
 
 def write(report: NightlyReport, root: Path) -> Path:
-    """Write a report below ``root``, point ``root/latest`` at it, and return its directory.
-
-    Raises:
-        ConfigError: the directory cannot be written.
-        jsonschema.ValidationError: the report is not what its schema says, which is an error of this project.
-    """
+    """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
     check(content, NIGHTLY)
 
@@ -109,7 +104,6 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
 
 
 def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[End]:
-    """Return how what a board's processes printed ends."""
     logs = root / "logs" / report.run_id / result.label
     return [end for end in ends(logs, root / report.run_id) if end.name.endswith("output.txt")]
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import psutil
 
+from utvm.base.process.signals import ignore_signals
 from utvm.environment import checkout
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import standard_output
+from utvm.hil.history_entry import remember, turns_of
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.notify import verdict_before, write_message
-from utvm.hil.nightly.plan import Turn
+from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, NightlyReport
 from utvm.hil.nightly.running import PATIENCE, RunningTurn, not_run
-from utvm.hil.remember import remember, turns_of
 from utvm.hil.report import new_run_id
-from utvm.process import end_undisturbed
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -39,7 +39,7 @@ def jobs_carried() -> int:
     return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
 
 
-def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = "") -> ExitCode:
+def run(turns: Sequence[Job], *, jobs: int, report_root: Path, notify: str = "") -> ExitCode:
     """Give each board its turn, print what comes of it, and write the report.
 
     Args:
@@ -48,9 +48,6 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = ""
         report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
             empty for none.
-
-    Raises:
-        ConfigError: the report cannot be written.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -66,7 +63,7 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = ""
     began, sources = time.monotonic(), checkout.look()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
-    end_undisturbed()
+    ignore_signals()
     whole = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
@@ -85,7 +82,7 @@ def run(turns: Sequence[Turn], *, jobs: int, report_root: Path, notify: str = ""
 
 
 def _run_all(
-    turns: Sequence[Turn], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+    turns: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
 ) -> bool:
     """Fill in the result of each turn, and return whether somebody interrupted it."""
 

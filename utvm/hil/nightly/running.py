@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from utvm.choice import BoardChoice, PlaceChoice, ReportChoice, SuiteChoice, Wish
+from utvm.base.process.service import Subprocess
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
-from utvm.hil.nightly.leased import LeasedTurn
-from utvm.hil.nightly.plan import Turn
+from utvm.hil.nightly.leased_job import LeasedTurn
+from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.reading import first_trouble, read
 from utvm.options import words
-from utvm.process import Job
+from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 HEALTH = "health"
 
@@ -42,7 +42,7 @@ class RunningTurn:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: Job,
         folder: Path,
         stack: contextlib.ExitStack,
         used: set[str],
@@ -58,7 +58,7 @@ class RunningTurn:
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
         self._leased: LeasedTurn | None = None
-        self._job: Job | None = None
+        self._job: Subprocess | None = None
         if turn.entry.place == "farm":
             self._leased = stack.enter_context(LeasedTurn(turn, folder, used, self._say))
         else:
@@ -129,13 +129,13 @@ class RunningTurn:
         # That of a virtual board on USB is the one that was asked for.
         serial = health.serial if health.kind == "physical" else self.turn.entry.serial
         self._step_began = time.monotonic()
-        kind = "auto" if health.kind == "process" else cast(Wish, health.kind)
+        kind = "auto" if health.kind == "process" else cast(BoardKind, health.kind)
         choice = dataclasses.replace(self.turn.choice, kind=kind, serial=serial)
         self._job = self._start("suites", choice, self.turn.entry.suites or ())
         if self._leased and self._leased.lease:
             self._leased.lease.when_lost(self._job.ask_to_end)
 
-    def _start(self, step: str, choice: BoardChoice, suites: Sequence[str]) -> Job:
+    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> Subprocess:
         folder = self._folder / (self._leased.folder if self._leased else "") / step
         command = [
             *(sys.executable, "-c", _START, "hil"),
@@ -146,7 +146,7 @@ class RunningTurn:
         lease = self._leased.lease if self._leased else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
-        job = Job(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
+        job = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
         return self._stack.enter_context(job)
 
     def _ended(self) -> BoardResult:
@@ -207,7 +207,7 @@ class RunningTurn:
         )
 
 
-def not_run(turn: Turn, reason: str) -> BoardResult:
+def not_run(turn: Job, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
         label=turn.label,

@@ -9,10 +9,10 @@ import zipfile
 from pathlib import Path
 
 from utvm import runtime
+from utvm.base.text.templates import templates_of
 from utvm.boards import Board
 from utvm.boards.flash import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
-from utvm.templates import templates_of
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # bytes: as much as is programmed in one call
@@ -23,10 +23,6 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
 
     Args:
         folder: where it is made.
-
-    Raises:
-        ConfigError: as :func:`utvm.boards.flash.algorithm_of`.
-        ToolchainError: the algorithm cannot be compiled.
     """
     algorithm = algorithm_of(board)
     if algorithm is None:

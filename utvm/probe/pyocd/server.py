@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from utvm.base.process.run import version_of
+from utvm.base.process.service import Service
 from utvm.boards import pyocd
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT
-from utvm.process import Service, version_of
 
 _INSIDE = Path(__file__).with_name("inside.py")
 
@@ -56,11 +57,6 @@ class PyOcd(Service):
         serial: of the probe.
         usb_port: the TCP port of a virtual board's probe; None for this computer's USB.
         port: of its GDB server; by default any free one.
-
-    Raises:
-        ToolchainError: pyOCD is not installed.
-        ProbeError: on entering, when it cannot use the probe or the chip; with its own last lines, and a hint
-            where the cause is a known one.
     """
 
     def __init__(

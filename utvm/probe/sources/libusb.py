@@ -74,7 +74,6 @@ def _all() -> Iterator[Any]:
 
 
 def _path_of(device: Any) -> str:
-    """Return where it is plugged in, as Linux writes it; where no ports are known, its number must do."""
     ports = device.port_numbers
     return f"{device.bus}-{'.'.join(map(str, ports))}" if ports else f"{device.bus}:{device.address}"
 

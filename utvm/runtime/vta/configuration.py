@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from utvm.config import Record, checked
+from utvm.base.storage.config import Record, validate
 from utvm.errors import ConfigError
 
 MEMORIES = ("UOP", "WGT", "INP", "ACC", "OUT", "ACC_8BIT")
@@ -71,11 +71,7 @@ class OnChipMemory:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A VTA that can be built.
-
-    Raises:
-        ConfigError: it cannot; the message names the key and the rule.
-    """
+    """A VTA that can be built."""
 
     file: ConfigurationFile
     where: str = "vta_config.json"
@@ -160,9 +156,6 @@ def load_configuration(path: str | Path | None = None) -> Configuration:
 
     Args:
         path: the file; by default what the environment variable ``UTVM_VTA_CONFIG`` names, else the project's.
-
-    Raises:
-        ConfigError: the file cannot be read, or describes no VTA that could be built; names the key and the rule.
     """
     place = Path(path or os.environ.get(VARIABLE) or DEFAULT)
     try:
@@ -171,4 +164,4 @@ def load_configuration(path: str | Path | None = None) -> Configuration:
         raise ConfigError(f"{place}: cannot be read: {error.strerror}", _HINT) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: is not valid JSON: {error}", _HINT) from error
-    return Configuration(checked(ConfigurationFile, content, str(place), _HINT), str(place))
+    return Configuration(validate(ConfigurationFile, content, str(place), _HINT), str(place))

@@ -54,11 +54,7 @@ class Field:
     signed: bool = False
 
     def bits(self, value: int, kind: str) -> int:
-        """Return a value where it stands in an instruction.
-
-        Raises:
-            ConfigError: it does not fit.
-        """
+        """Return a value where it stands in an instruction."""
         least, limit = (-(1 << self.width - 1), 1 << self.width - 1) if self.signed else (0, 1 << self.width)
         if not least <= value < limit:
             raise ConfigError(f"{kind}: {self.name}={value} is not in {least}..{limit - 1}, its {self.width} bits")
@@ -70,11 +66,7 @@ class Field:
         return found - (1 << self.width) if self.signed and found >> self.width - 1 else found
 
     def parse(self, text: str, kind: str) -> int:
-        """Read a value: a number, or a name of one.
-
-        Raises:
-            ConfigError: it is neither.
-        """
+        """Read a value: a number, or a name of one."""
         if self.names and text.upper() in self.names:
             return self.names[text.upper()]
         try:
@@ -127,11 +119,7 @@ class InstructionSet:
         }
 
     def encode(self, kind: str, values: Mapping[str, int]) -> bytes:
-        """Write an instruction or a micro-op; fields that are not named are 0.
-
-        Raises:
-            ConfigError: there is no such kind or field, or a value does not fit.
-        """
+        """Write an instruction or a micro-op; fields that are not named are 0."""
         fields = {field.name: field for field in self._of(kind)}
         bits = OPCODES.get(kind, 0)
         for name, value in values.items():
@@ -145,9 +133,6 @@ class InstructionSet:
 
         Returns:
             Its kind, and the values of all its fields.
-
-        Raises:
-            ConfigError: it has another length, an unknown opcode, or bits that belong to no field.
         """
         bits = int.from_bytes(raw, "little")
         if len(raw) == UOP_BYTES:
@@ -168,9 +153,6 @@ class InstructionSet:
         """Write what a line says: a kind, and fields as ``name=value``.
 
         The names of the hardware's own sources (``sram_base``, ``dst_factor_out``) are understood too.
-
-        Raises:
-            ConfigError: as :meth:`encode`, or a word is no ``name=value``, or a field is named twice.
         """
         kind, *words = line.split() or [""]
         kind = kind.lower()
@@ -187,11 +169,7 @@ class InstructionSet:
         return self.encode(kind, values)
 
     def disassemble(self, raw: bytes) -> str:
-        """Return the line that :meth:`assemble` makes the same bytes of; tokens are named where there are any.
-
-        Raises:
-            ConfigError: as :meth:`decode`.
-        """
+        """Return the line that :meth:`assemble` makes the same bytes of; tokens are named where there are any."""
         kind, values = self.decode(raw)
         said = [
             f"{field.name}={field.spelled(values[field.name])}"

@@ -7,7 +7,7 @@ The board's end is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.firmware import Firmware
 from utvm.runtime import Pipe
 from utvm.session.pipes import console, process, rtt, semihosting
@@ -15,7 +15,7 @@ from utvm.session.pipes.wire import Wire
 
 __all__ = ["Wire", "open_pipe"]
 
-_OPENERS: dict[Pipe, Callable[[Bench, Firmware], AbstractContextManager[Wire]]] = {
+_OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wire]]] = {
     "console": console.opened,
     "rtt": rtt.opened,
     "semihosting": semihosting.opened,
@@ -24,16 +24,11 @@ _OPENERS: dict[Pipe, Callable[[Bench, Firmware], AbstractContextManager[Wire]]] 
 }
 
 
-def open_pipe(bench: Bench, firmware: Firmware) -> AbstractContextManager[Wire]:
+def open_pipe(connection: Connection, firmware: Firmware) -> AbstractContextManager[Wire]:
     """Return the way to a board that runs a firmware built for RPC, to be entered with ``with``.
 
     Nothing is asked of the board before :attr:`Wire.restart`: the firmware may be programmed in between.
-
-    Raises:
-        RuntimeError: the firmware does not answer RPC.
-        BoardError: on entering, when the board on the bench lacks what the pipe needs.
-        ProbeError: likewise, when the probe or OpenOCD fails.
     """
     if firmware.pipe is None:
         raise RuntimeError("the firmware was not built for RPC")
-    return _OPENERS[firmware.pipe](bench, firmware)
+    return _OPENERS[firmware.pipe](connection, firmware)

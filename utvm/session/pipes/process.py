@@ -4,23 +4,19 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from utvm.bench import Bench
+from utvm.base.process.service import Service
+from utvm.drivers import Connection
 from utvm.errors import TransportError
 from utvm.firmware import Firmware
-from utvm.process import Service
 from utvm.session.pipes.wire import Wire
 from utvm.session.tcp import TcpConnection
 from utvm.session.transport import ChildProcess, Transport
 
 
 class Program:
-    """A program as a :class:`utvm.session.transport.Transport`; a reset of this board is a new process.
+    """A program as a :class:`utvm.session.transport.Transport`; a reset of this board is a new process."""
 
-    Raises:
-        TransportError: it cannot be started, or has ended. Every method may raise it.
-    """
-
-    def __init__(self, bench: Bench, firmware: Firmware) -> None:
+    def __init__(self, bench: Connection, firmware: Firmware) -> None:
         self._firmware = firmware
         self._log = bench.logs / f"{bench.board.name}.log"
         self._running = ExitStack()
@@ -45,11 +41,7 @@ class Program:
         self._running.close()
 
     def _now(self) -> Transport:
-        """Return the way to the program that runs.
-
-        Raises:
-            TransportError: the program has ended, or was never started.
-        """
+        """Return the way to the program that runs."""
         if self._pipe is None:
             raise TransportError(f"{self._firmware.board.name} is not running")
         return self._pipe
@@ -69,7 +61,7 @@ class Program:
 
 
 @contextmanager
-def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
+def opened(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Take the program's own pipe; in the end, end it."""
     program = Program(bench, firmware)
     try:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError, ProbeError
 from utvm.firmware import Firmware
 from utvm.session.pipes.wire import Wire
@@ -32,13 +32,8 @@ _LISTENING = re.compile(r"Listening on port (\d+) for rtt connections")
 
 
 @contextmanager
-def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
-    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does.
-
-    Raises:
-        ConfigError: the image has no RTT in it.
-        ProbeError: this OpenOCD answers otherwise than those that are known.
-    """
+def opened(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
+    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does."""
     monitor = bench.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
@@ -66,25 +61,22 @@ def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
         monitor("rtt server stop 0")
 
 
-def _has_server(bench: Bench) -> bool:
+def _has_server(bench: Connection) -> bool:
     return {"OpenOCD", "memory while running"} <= bench.capabilities
 
 
-def _restart(bench: Bench, block: int) -> None:
+def _restart(bench: Connection, block: int) -> None:
     """Reset the board and have OpenOCD find the control block that it makes then.
 
     What is known of the old block must not be used on the new one, and memory outlives a reset: so OpenOCD stops,
     and the old id is wiped before the core runs.
-
-    Raises:
-        BoardError: the board has made no control block in time.
     """
     bench.gdb.monitor("rtt stop")
     _start(bench, block)
     bench.gdb.monitor("rtt start")
 
 
-def _start(bench: Bench, block: int) -> None:
+def _start(bench: Connection, block: int) -> None:
     """Reset the board, and wait for its control block."""
     bench.reset(halt=True)
     bench.write_memory(block, bytes(_ID_BYTES))
@@ -104,13 +96,11 @@ def _start(bench: Bench, block: int) -> None:
 
 
 class Buffers:
-    """The buffers as a :class:`utvm.session.transport.Transport`, through nothing but reads and writes of memory.
-
-    Raises:
-        ProbeError: the debug port fails. Every method may raise it.
+    """The buffers as a :class:`utvm.session.transport.Transport`, through nothing but reads and writes of
+    memory.
     """
 
-    def __init__(self, bench: Bench, block: int, ring: struct.Struct) -> None:
+    def __init__(self, bench: Connection, block: int, ring: struct.Struct) -> None:
         self._bench = bench
         self._layout = ring
         self._up = block + _RINGS
@@ -136,11 +126,7 @@ class Buffers:
         return data
 
     def write(self, data: bytes) -> None:
-        """Hand over all bytes, in as many pieces as the buffer needs.
-
-        Raises:
-            BoardError: the board does not take them.
-        """
+        """Hand over all bytes, in as many pieces as the buffer needs."""
         deadline = time.monotonic() + self._bench.board.timeouts.start
         while data:
             data = data[self._put(data) :]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from utvm.bench import Bench
+from utvm.drivers import Connection
 from utvm.errors import ProbeError, TransportError
 from utvm.firmware import Firmware
 from utvm.session.pipes.wire import Wire
@@ -32,15 +32,12 @@ class Semihosting:
 
     Args:
         places: where the core must be stopped for a call, if it does not stop by itself.
-
-    Raises:
-        ProbeError: the probe or OpenOCD failed. Every method may raise it.
     """
 
-    def __init__(self, bench: Bench, places: Sequence[int]) -> None:
-        self._bench = bench
+    def __init__(self, connection: Connection, places: Sequence[int]) -> None:
+        self._bench = connection
         self._places = places
-        self._gdb = bench.gdb
+        self._gdb = connection.gdb
         self._to_board = bytearray()
         self._room: tuple[int, int] | None = None  # Address and size of a buffer that waits to be filled.
 
@@ -67,9 +64,6 @@ class Semihosting:
 
         Args:
             timeout: seconds, at most.
-
-        Raises:
-            TransportError: the board stopped without a call.
         """
         deadline = time.monotonic() + timeout
         data = b""
@@ -138,14 +132,14 @@ class Semihosting:
 
 
 @contextmanager
-def opened(bench: Bench, firmware: Firmware) -> Iterator[Wire]:
+def opened(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Answer the board's calls; leave it halted in the end."""
-    calls = Semihosting(bench, () if "OpenOCD" in bench.capabilities else _calls_in(firmware))
+    calls = Semihosting(connection, () if "OpenOCD" in connection.capabilities else _calls_in(firmware))
     try:
         yield Wire(calls, calls.restart)
     finally:
         calls.close()
-        bench.clear_breakpoints()
+        connection.clear_breakpoints()
 
 
 def _calls_in(firmware: Firmware) -> list[int]:

@@ -44,11 +44,7 @@ _R = (
 
 @functools.cache
 def _place_of_faults() -> int:
-    """Return where Unicorn keeps the status of a fault, before its address: found by making two of them.
-
-    Raises:
-        RuntimeError: this Unicorn keeps it elsewhere.
-    """
+    """Return where Unicorn keeps the status of a fault, before its address: found by making two of them."""
     code, tables, nowhere = 0x100000, 0x104000, (0x30000004, 0x30000708)
     uc = _new_engine()
     uc.mem_map(code, 0x10000)
@@ -88,10 +84,6 @@ class ArmCore(CountedCore):
 
     Attributes:
         fault: the exception that it stopped at, its status and its address.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
-        ConfigError: there are more regions of memory than it keeps track of.
     """
 
     def __init__(self, bus: Bus, number: int = 0) -> None:

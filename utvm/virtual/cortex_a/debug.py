@@ -213,7 +213,6 @@ class DebugUnit:
         self._cpu.parked = False
 
     def _exchange(self, address: int) -> None:
-        """Go to an address whose lowest bit says whether it is Thumb code."""
         self._core.cpsr = self._core.cpsr & ~THUMB | (THUMB if address & 1 else 0)
         self._go(address & ~1)
 

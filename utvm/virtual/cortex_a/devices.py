@@ -56,7 +56,6 @@ class PrivatePeripherals(Device):
         return (self._runner.now() - self._begun) * self._ticks // self._instructions
 
     def _look(self) -> None:
-        """Keep that the timer has come to what it is compared with: what has passed counts, too (4.4.1)."""
         if self._timer(_CONTROL) & (_COUNTS | _COMPARES) == _COUNTS | _COMPARES and self._time >= self._compare:
             self._event = True
 

@@ -53,12 +53,7 @@ class CoreSight:
 
 
 class ZynqBoard(JtagBoard):
-    """A board. Its further TAP is its logic's. Its second core waits in the boot ROM for good.
-
-    Raises:
-        ConfigError: the specification names an unknown model.
-        ToolchainError: the C part of the core cannot be compiled.
-    """
+    """A board. Its further TAP is its logic's. Its second core waits in the boot ROM for good."""
 
     def __init__(self, spec: JtagSpec) -> None:
         bus = Bus(spec.regions)

@@ -90,9 +90,6 @@ class Core(RegisterFile):
 
     Attributes:
         state: what it shares with the C part: counts, deadline, breakpoints, watchpoints.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
     """
 
     def __init__(self, bus: Bus, model: int) -> None:
@@ -222,11 +219,7 @@ class Core(RegisterFile):
     # Set-up
 
     def _map_memory(self) -> None:
-        """Let instructions reach the memories.
-
-        Raises:
-            ConfigError: the board's file has more than the model of the core keeps track of.
-        """
+        """Let instructions reach the memories."""
         if len(self._bus.memories) > MEMORIES:
             raise ConfigError(
                 f"{len(self._bus.memories)} regions of memory are more than the {MEMORIES} supported"
@@ -288,12 +281,10 @@ class Core(RegisterFile):
             self._fail(place[0] + offset)
 
     def _check_privilege(self, device: int) -> None:
-        """Refuse unprivileged code the private peripherals (ARM DDI 0403E, B3.1.1)."""
         if device >= _PRIVATE_PERIPHERALS and self.unprivileged:
             raise BusError(device)
 
     def _fail(self, address: int) -> None:
-        """Have the instruction under way undone: a device refused it."""
         if not self.state.undo:
             self._counter.utvm_undo(self._engine, self._state_pointer, Reason.NONE)
             self._stop = CoreStop(StopKind.FAULT, faults.data_fault(address))
@@ -318,7 +309,6 @@ class Core(RegisterFile):
         uc.emu_stop()
 
     def _has_branched_to_return(self) -> bool:
-        """Whether a handler has left for EXC_RETURN: a vector that leads there, or a debugger, has not."""
         in_handler = self.read(XPSR) & 0x1FF and self.read(PC) >= _EXCEPTION_RETURNS
         return bool(in_handler and self.count != self._began_at)
 

@@ -59,9 +59,6 @@ class CortexM:
         sleeping: in WFI or WFE.
         locked_up: after a fault that no handler could take.
         wanted: somebody else wants the lock: :meth:`run` returns soon.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
     """
 
     def __init__(
@@ -154,7 +151,6 @@ class CortexM:
             self.halt(debug.DFSR_VCATCH)
 
     def _request_reset(self, peripherals: bool) -> None:
-        """Remember a reset asked for through AIRCR; it cannot happen inside an instruction."""
         self._reset_wanted = peripherals
         self.interrupt()
 
@@ -176,7 +172,6 @@ class CortexM:
     # Time
 
     def _cycles(self) -> int:
-        """Return what the cycle counter counts: instructions, and waits for flash where these are modelled."""
         return self.core.count + (self._waits.cycles if self._waits else 0)
 
     def now(self) -> int:
@@ -250,7 +245,6 @@ class CortexM:
         return True
 
     def _debug_limit(self) -> int:
-        """Return the number from which on the debugger holds exceptions back."""
         return faults.PEND_SV if self.debug.interrupts_masked else scb.NO_LIMIT
 
     def _after(self, stop: CoreStop) -> None:
@@ -317,7 +311,6 @@ class CortexM:
             self._attempt(self._handlers.debug_event_fault)
 
     def _lock_up(self) -> None:
-        """Stand still at a fixed address; only a reset, or a debugger, gets out of it."""
         self.locked_up = True
         self.core.write_pc(_LOCK_UP_ADDRESS)
 

@@ -145,7 +145,6 @@ class DataWatchpointTrace(Device):
         return self._base + (self._count() - self._since if running else 0)
 
     def _freeze(self) -> None:
-        """Bring the counter up to date before it is turned on or off."""
         self._base = self._cycles() & 0xFFFFFFFF
         self._since = self._count()
 

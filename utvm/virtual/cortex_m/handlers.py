@@ -60,11 +60,7 @@ class Handlers:
         return self._exceptions.execution_priority(*self._masks())
 
     def enter(self, exception: int) -> None:
-        """Stack a frame and start a handler. PC is where it will return to.
-
-        Raises:
-            LockUp: stacking or fetching the vector failed where no fault can be handled.
-        """
+        """Stack a frame and start a handler. PC is where it will return to."""
         priority = self.execution_priority()
         try:
             exc_return = self._push()
@@ -80,39 +76,23 @@ class Handlers:
         self._start(exception, exc_return)
 
     def take_fault(self, fault: Fault) -> None:
-        """Report a fault of the instruction at PC and start its handler.
-
-        Raises:
-            LockUp: no handler can be started.
-        """
+        """Report a fault of the instruction at PC and start its handler."""
         self._scb.record(fault)
         self.enter(self._escalated(fault.exception, self.execution_priority()))
 
     def take_synchronous(self, exception: int, hard_fault_status: int = faults.FORCED) -> None:
-        """Start SVCall or DebugMonitor at once; what cannot preempt becomes a HardFault.
-
-        Raises:
-            LockUp: not even a HardFault can be taken.
-        """
+        """Start SVCall or DebugMonitor at once; what cannot preempt becomes a HardFault."""
         priority = self.execution_priority()
         if self._exceptions.group_priority(exception) >= priority:
             exception = self._hard_fault(priority, hard_fault_status)
         self.enter(exception)
 
     def debug_event_fault(self) -> None:
-        """Escalate a debug event that nobody handles to a HardFault.
-
-        Raises:
-            LockUp: HardFault cannot be taken.
-        """
+        """Escalate a debug event that nobody handles to a HardFault."""
         self.enter(self._hard_fault(self.execution_priority(), faults.DEBUGEVT))
 
     def return_from(self, exc_return: int) -> None:
-        """Leave a handler: chain to the next pending exception, or unstack.
-
-        Raises:
-            LockUp: the return failed where no fault can be handled.
-        """
+        """Leave a handler: chain to the next pending exception, or unstack."""
         current = self._core.read(registers.XPSR) & 0x1FF
         if current == 0:
             self._fault_at(exc_return, faults.fetch_fault(exc_return))
@@ -155,7 +135,6 @@ class Handlers:
         return read(registers.PRIMASK), read(registers.FAULTMASK), read(registers.BASEPRI)
 
     def _escalated(self, exception: int, priority: int) -> int:
-        """Return the exception, or HardFault if it is off or not urgent enough."""
         if self._scb.is_enabled(exception) and self._exceptions.group_priority(exception) < priority:
             return exception
         return self._hard_fault(priority, faults.FORCED)

@@ -41,9 +41,6 @@ class Waits:
         core: executes.
         bus: has the flash.
         spec: numbers of the model.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
     """
 
     def __init__(self, core: Core, bus: Bus, spec: WaitStates) -> None:

@@ -68,9 +68,6 @@ class JtagBoard(Stage):
     Attributes:
         on_console_output: receives what the board prints. Called from the core's thread: it must not block.
         taps: its TAPs, the one at TDO first.
-
-    Raises:
-        ConfigError: the specification names an unknown model.
     """
 
     def __init__(
@@ -125,6 +122,5 @@ class JtagBoard(Stage):
         self._runner.reset()
 
     def _add_input(self, line: SerialInput) -> None:
-        """Take a serial line, which is asked before the interrupt controllers that hear of it."""
         self._inputs.append(line)
         self._runner.sources.insert(0, line)

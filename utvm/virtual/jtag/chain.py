@@ -79,10 +79,6 @@ class BitbangServer:
 
     Attributes:
         path: of the socket, in a folder of its own, which :meth:`close` removes.
-
-    Raises:
-        ConfigError: a socket cannot be made where temporary files are.
-        ToolchainError: the C part cannot be compiled.
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:

@@ -34,11 +34,7 @@ def _make(spec: JtagSpec) -> JtagBoard:
 
 
 def main() -> int:
-    """Run the board and return the exit code.
-
-    Raises:
-        ConfigError: it was not utvm that started this process.
-    """
+    """Run the board and return the exit code."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
     # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)

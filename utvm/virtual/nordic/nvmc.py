@@ -62,11 +62,7 @@ class Nvmc(Device):
             self._replace(0, b"\xff" * self._memory.region.size)
 
     def program(self, address: int, size: int, value: int) -> None:
-        """Take a write to the flash, a word (4.3.1).
-
-        Raises:
-            BusError: writing is not enabled, or it is no word.
-        """
+        """Take a write to the flash, a word (4.3.1)."""
         offset = address - self._memory.start
         if self._erases_by_writing and self._enabled == _ERASE and size == _WORD and value == _ONES:
             self._erase_page(offset)
@@ -77,7 +73,6 @@ class Nvmc(Device):
         self._replace(offset, (old & value).to_bytes(_WORD, "little"))
 
     def _erase_page(self, start: int) -> None:
-        """Erase the page that begins there, if one does."""
         if start in self._pages:
             self._replace(start, b"\xff" * self._pages[start])
 

@@ -50,10 +50,6 @@ class RiscvCore(CountedCore):
     Attributes:
         time: returns what the CSR of that name holds.
         fault: cause and mtval of the fault that it stopped at.
-
-    Raises:
-        ToolchainError: the C part cannot be compiled.
-        ConfigError: there are more regions of memory than it keeps track of.
     """
 
     def __init__(self, isa: str, bus: Bus) -> None:

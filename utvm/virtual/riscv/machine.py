@@ -20,12 +20,7 @@ _FAILED = 2
 
 
 class RiscvBoard(JtagBoard):
-    """A board with one hart.
-
-    Raises:
-        ConfigError: the specification names an unknown model.
-        ToolchainError: the C part of the core cannot be compiled.
-    """
+    """A board with one hart."""
 
     def __init__(self, spec: JtagSpec) -> None:
         bus = Bus(spec.regions)

@@ -22,11 +22,7 @@ def _flash(
     around: Surroundings,
     kind: type[FlashController | L4FlashController | H7FlashController] = FlashController,
 ) -> Device:
-    """Make the controller of the flash.
-
-    Raises:
-        ConfigError: the board's file has no flash, or does not say what its options are.
-    """
+    """Make the controller of the flash."""
     flash, changed = around.flash(peripheral.model)
     if "options" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting options: OPTCR, OPTR or OPTSR as delivered")
@@ -36,22 +32,14 @@ def _flash(
 
 
 def _debug_mcu(peripheral: Peripheral, _around: Surroundings) -> Device:
-    """Make the register that tells the chip.
-
-    Raises:
-        ConfigError: the board's file does not say what the chip's identity is.
-    """
+    """Make the register that tells the chip."""
     if "idcode" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting idcode")
     return PlainRegisters({0: peripheral.settings["idcode"]}, read_only=frozenset({0}))
 
 
 def _dma(peripheral: Peripheral, around: Surroundings) -> Device:
-    """Make a DMA controller.
-
-    Raises:
-        ConfigError: the board's file gives it another number of interrupts.
-    """
+    """Make a DMA controller."""
     if len(around.lines) != STREAMS:
         raise ConfigError(f"{peripheral.model} needs irqs: one a stream, {STREAMS} numbers")
     return DmaController(around.bus, around.lines)
@@ -63,16 +51,11 @@ def _usart(peripheral: Peripheral, around: Surroundings, kind: type[Usart] = Usa
 
 
 def _rcc(peripheral: Peripheral, _around: Surroundings) -> Device:
-    """Make the clock control; raises as :func:`_after_reset`."""
     return Rcc(_after_reset(peripheral))
 
 
 def _after_reset(peripheral: Peripheral) -> dict[int, int]:
-    """Return the settings ``at0x04`` and so on by their offsets.
-
-    Raises:
-        ConfigError: the board's file has another setting.
-    """
+    """Return the settings ``at0x04`` and so on by their offsets."""
     try:
         return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
     except ValueError:
@@ -80,11 +63,7 @@ def _after_reset(peripheral: Peripheral) -> dict[int, int]:
 
 
 def _dma_request(peripheral: Peripheral, around: Surroundings, name: str) -> Callable[[bool], None]:
-    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller.
-
-    Raises:
-        ConfigError: the board's file names a controller without its stream and channel, or none.
-    """
+    """Return what raises a DMA request of a peripheral, or nothing where its settings name no controller."""
     settings = peripheral.settings
     if "dma" not in settings:
         return lambda level: None

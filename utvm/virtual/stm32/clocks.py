@@ -29,7 +29,6 @@ _VOSRDY = 1 << 14
 
 
 def _ready_above(value: int, *enables: int) -> int:
-    """Return a register in which the ready bit, one above its enable bit, follows that."""
     for bit in enables:
         value = value & ~(2 << bit) | (value >> bit & 1) << bit + 1
     return value

@@ -202,7 +202,6 @@ class DmaController(Device):
         self._serving = False
 
     def _next(self) -> int | None:
-        """Return the stream to serve: the highest priority, then the lowest number (RM0385, 8.3.4)."""
         asked = (number for number, channel in self._requests if self._streams[number].serves(channel))
         return min(asked, key=lambda number: (-self._streams[number].priority, number), default=None)
 
@@ -219,5 +218,4 @@ class DmaController(Device):
 
 
 def _group(offset: int) -> list[tuple[int, int]]:
-    """Return the streams whose flags are in the first or second status register, with the place of each."""
     return [(offset + place, shift) for place, shift in enumerate(_GROUP_SHIFTS)]

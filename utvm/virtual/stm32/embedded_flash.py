@@ -51,7 +51,6 @@ class EmbeddedFlash(Device):
         self._set_line(False)
 
     def _take_status(self) -> int:
-        """Return SR for a look at it."""
         status = self._status
         self._status &= ~BSY
         return status

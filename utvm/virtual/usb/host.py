@@ -63,12 +63,7 @@ class UsbHost:
         }
 
     def run(self) -> None:
-        """Serve the guest until it closes the connection.
-
-        Raises:
-            ProtocolError: it does not speak usbredir.
-            OSError: the connection broke.
-        """
+        """Serve the guest until it closes the connection."""
         try:
             self._connection.sendall(self._wire.hello(_VERSION))
             self._device.plug_in(self)

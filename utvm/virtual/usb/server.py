@@ -24,10 +24,6 @@ class UsbServer:
     Args:
         device: what is plugged into the guest.
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
-
-    Raises:
-        OSError: nothing can listen there, or somebody does.
-        ValueError: this is no place.
     """
 
     def __init__(self, device: UsbDevice, where: str) -> None:

@@ -135,11 +135,7 @@ class PacketStream:
         return self._header().pack(packet.kind, len(body), packet.id) + body
 
     def feed(self, received: bytes) -> Iterator[Packet]:
-        """Take what arrived and yield the packets that are complete; the first one is HELLO.
-
-        Raises:
-            ProtocolError: this is not what a guest sends. The packets before it have been yielded.
-        """
+        """Take what arrived and yield the packets that are complete; the first one is HELLO."""
         self._received += received
         while True:
             header = self._header()

@@ -35,9 +35,6 @@ class VtaNeighbour:
     Args:
         registers: where they are.
         memory: what VTA can reach, as addresses and sizes.
-
-    Raises:
-        ToolchainError: there is no C compiler for this machine.
     """
 
     symbol = "utvm_accelerator_rung"

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import process
-from utvm.cache import Cache, content_key
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import Cache, content_key
 from utvm.errors import BoardError, ToolchainError
 from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.fault import explained
@@ -118,10 +118,6 @@ class VtaSimulator:
 
     Args:
         alone: it is another one, with memories of its own, and no compiled operator finds it.
-
-    Raises:
-        ToolchainError: there is no C compiler for this machine, or it refuses.
-        ConfigError: the user's cache directory cannot be written.
     """
 
     def __init__(self, configuration: Configuration, *, alone: bool = False) -> None:
@@ -137,11 +133,7 @@ class VtaSimulator:
         self._fault.restype = ctypes.POINTER(_Fault)
 
     def synchronize(self) -> None:
-        """Run what operators have queued, and wait for it.
-
-        Raises:
-            BoardError: something went wrong; the message names the instruction and the rule.
-        """
+        """Run what operators have queued, and wait for it."""
         if self._synchronize() != 0:
             raise self._explained(self._fault().contents)
 
@@ -151,9 +143,6 @@ class VtaSimulator:
         Args:
             instructions: to the last, which is FINISH.
             memory: all of DRAM that they may use; it begins at :data:`DRAM`.
-
-        Raises:
-            BoardError: as :meth:`synchronize`.
         """
         queue = ctypes.create_string_buffer(instructions, len(instructions))
         fault = _Fault()
@@ -267,7 +256,7 @@ def _compiled(configuration: Configuration) -> Path:
     def compile_it(directory: Path) -> None:
         (directory / "vta_config.h").write_text(header, encoding="utf-8")
         folders = (f"-I{folder}" for folder in (directory, INCLUDE, _HERE))
-        process.run(
+        run_tool(
             ["gcc", *_FLAGS, *folders, "-o", directory / name, *_SOURCES],
             error=ToolchainError,
             hint="the model of VTA needs a C compiler for this machine: apt install gcc libc6-dev",

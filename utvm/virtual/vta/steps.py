@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm import process
+from utvm.base.process.run import run_tool
 from utvm.errors import ToolchainError
 from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header
@@ -46,9 +46,6 @@ def modelled_steps(
         run: its function.
         steps: how many steps that has.
         sizes: bytes of its inputs, of its outputs and of its working memories.
-
-    Raises:
-        ToolchainError: it cannot be compiled for this machine.
     """
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -57,7 +54,7 @@ def modelled_steps(
             (work / name).write_text(text, encoding="utf-8")
         made = work / "steps.so"
         include = (f"-I{each}" for each in (work, INCLUDE, MODEL[0].parent))
-        process.run(
+        run_tool(
             ["gcc", *_FLAGS, *include, "-o", made, *sorted(work.glob("*.c")), *DRIVER, *MODEL, "-lm"],
             error=ToolchainError,
             hint="the model of VTA needs a C compiler for this machine: apt install gcc libc6-dev",

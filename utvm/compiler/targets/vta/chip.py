@@ -34,10 +34,6 @@ class OnChip:
     """The memories on the chip, with the buffers of one function in them, one after the other.
 
     The ALU writes over its first operand, so its result lies where that lay, unless the operand is read again.
-
-    Raises:
-        CompileError: a buffer is in no memory of the chip.
-        DoesNotFitError: there is too little of a memory.
     """
 
     env: Env

@@ -36,11 +36,7 @@ def offers(configuration: Configuration) -> Callable[[Any], Offer]:
 
 
 class _Divided:
-    """A convolution in its parts.
-
-    Raises:
-        Refused: VTA does not do it.
-    """
+    """A convolution in its parts."""
 
     def __init__(self, env: Env, record: Convolution) -> None:
         self._env = env

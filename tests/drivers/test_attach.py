@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which board is taken: plugged in or virtual, and never one of another kind."""
+
+import dataclasses
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from utvm import boards, firmware
+from utvm.boards import Board
+from utvm.compiler import Library
+from utvm.drivers import attach
+from utvm.errors import BoardError, ProbeError
+from utvm.probe import choice
+from utvm.probe.sources import sysfs
+from utvm.probe.usb import Detection, Probe
+from utvm.probe.virtual import start_virtual
+from utvm.session import HostDriven
+
+# A real probe is locked for all of the machine: other checkouts' tests have another.
+SERIAL = f"066A{os.getpid():08X}"
+NUCLEO = Probe("st-link", 0x0483, 0x374B, SERIAL, "1-2.1", 1, 5, "STM32 STLink", False, "")
+
+
+Plug = Callable[..., None]
+
+
+@pytest.fixture
+def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
+    """Plug a probe in, on a bus that stands in for the one that a test machine does not have."""
+
+    def put(probe: Probe) -> None:
+        monkeypatch.setattr(choice, "detect", lambda known: Detection((probe,), ""))
+        monkeypatch.setattr(sysfs, "DEVICES", tmp_path)
+        (tmp_path / probe.usb_path).mkdir()
+        (tmp_path / probe.usb_path / "devnum").write_text(f"{probe.address}\n")
+
+    return put
+
+
+def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None]) -> Board:
+    """Return a board whose folder is a copy with some data changed."""
+    target = folder / board.name
+    shutil.copytree(board.directory, target)
+    content = yaml.safe_load((target / "board.yaml").read_text())
+    change(content)
+    (target / "board.yaml").write_text(yaml.safe_dump(content))
+    return boards.load(str(target))
+
+
+def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: Board, tmp_path: Path) -> None:
+    other = _variant(
+        board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451)
+    )  # STM32F76x
+    with (
+        pytest.raises(BoardError, match=r"is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451"),
+        attach(other, "virtual", log_directory=tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_a_power_cycle_starts_the_program_and_cuts_the_debugger_off_until_a_reset(
+    board: Board, doubler: Library, tmp_path: Path
+) -> None:
+    image = firmware.build(board, [doubler])
+    arena = image.symbols["utvm_arena"]
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        assert connection.has_power_switch
+        assert connection.console is not None
+        with HostDriven(connection, image) as session:
+            session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)])
+            before = connection.read_memory(arena, 32)
+            connection.console.clear()
+            connection.power_cycle()
+        assert connection.console.read_until(b"is up", 10.0).endswith(b"utvm: stm32f746 is up")
+        with pytest.raises(BoardError):
+            connection.read_memory(arena, 32)
+        connection.reset(halt=True)
+        after = connection.read_memory(arena, 32)
+        assert not any(old == new for old, new in zip(before, after, strict=True))
+        assert connection.first_difference(image) is None
+
+
+def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
+    board: Board,
+    doubler: Library,
+    plug: Plug,
+    tmp_path: Path,
+) -> None:
+    """Only the USB bus is a fake: choosing, locking, OpenOCD, programming and units go the physical way."""
+    plug(NUCLEO)
+    with start_virtual(board, tmp_path / "chip") as chip:
+        assert chip.health_match
+        select = f"st-link backend tcp {chip.health_match['stlink']}"
+        on_the_desk = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
+        with attach(on_the_desk, "auto", log_directory=tmp_path) as connection:
+            assert (connection.kind, connection.serial, connection.count_unit) == (
+                "physical",
+                NUCLEO.serial,
+                "cycles",
+            )
+            assert "PHYSICAL" in connection.describe()
+            assert "1-2.1" in connection.describe()
+            assert not connection.has_power_switch
+            with pytest.raises(BoardError, match="cannot be switched from here"):
+                connection.power_cycle()
+            with HostDriven(connection, firmware.build(on_the_desk, [doubler])) as session:
+                result = session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)])
+            assert result.outputs[0].tolist() == [2, 4, 6, 8]
+            assert result.unit == "cycles"
+            with (
+                pytest.raises(BoardError, match=f"{NUCLEO.serial} is busy"),
+                attach(on_the_desk, "physical", log_directory=tmp_path / "second"),
+            ):
+                pass
+
+
+@pytest.mark.parametrize("kind, product, has_console", [("st-link", 0x374B, True), ("cmsis-dap", 0x0204, False)])
+def test_a_virtual_board_on_usb_is_never_a_physical_one(
+    board: Board, doubler: Library, plug: Plug, tmp_path: Path, kind: str, product: int, has_console: bool
+) -> None:
+    """Its numbers and its serial number are a real probe's; OpenOCD reaches the model over TCP, not over USB."""
+    vendor = 0x0483 if kind == "st-link" else 0x0D28
+    probe = dataclasses.replace(NUCLEO, kind=kind, vendor=vendor, product=product, virtual=True)
+    plug(probe)
+    with start_virtual(board, tmp_path / "chip") as chip:
+        assert chip.health_match
+        select = board.model.probe.format(port=chip.health_match["stlink"])
+        variant = _variant(board, tmp_path, lambda content: content["physical"].update(select_serial=select))
+        # There is no CMSIS-DAP over TCP: that its own file is read is seen by what the file says.
+        own = "source [find interface/stlink-dap.cfg]\ntransport select dapdirect_swd\n"
+        rest = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate\necho {read: %s}\n"
+        for file in variant.openocd_configs:
+            file.write_text(own + rest % file.name)
+        with attach(variant, "auto", serial=probe.serial, log_directory=tmp_path) as connection:
+            assert (connection.kind, connection.serial, connection.count_unit) == (
+                "virtual",
+                probe.serial,
+                "instructions",
+            )
+            assert connection.describe() == (
+                f"stm32f746: VIRTUAL board, a software model, virtual {kind} at USB 1-2.1, serial {SERIAL}"
+            )
+            assert not connection.has_power_switch
+            assert ("console" in connection.capabilities) == has_console
+            with HostDriven(connection, firmware.build(variant, [doubler])) as session:
+                assert session.run("doubler", [np.array([1, 2, 3, 4], dtype=np.int32)]).unit == "instructions"
+            (tmp_path / probe.usb_path / "devnum").write_text("6\n")
+            with pytest.raises(ProbeError, match="was unplugged and plugged in again"):
+                connection.check()
+    script = "openocd.cfg" if kind == "st-link" else "openocd-cmsis-dap.cfg"
+    assert f"read: {script}" in (tmp_path / "openocd.log").read_text()
+
+
+def test_a_flash_that_refuses_once_is_written_again(
+    board: Board, doubler: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As OpenOCD has it refuse where the clock is set by an hour while it waits."""
+    refusals: list[str] = ["vFlashDone", "vFlashDone, again", ""]
+
+    def refuse(real: Callable[..., None], segments: Any) -> None:
+        if refusal := refusals.pop(0):
+            raise BoardError(f"flash programming failed ({refusal})", "see OpenOCD's log")
+        real(segments)
+
+    with attach(board, "virtual", log_directory=tmp_path) as connection:
+        monkeypatch.setattr(connection._port, "program", functools.partial(refuse, connection._port.program))
+        image = firmware.build(board, [doubler])
+        with pytest.raises(BoardError, match="again"):
+            connection.program(image)
+        refusals[:0] = ["vFlashDone"]
+        connection.program(image)
+        assert (connection.first_difference(image), refusals) == (None, [])

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A probe on USB is asked before OpenOCD is started on it. Only the bus is a fake."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.probe import fake_usb
+from tests.probe.fake_libusb import Bus, Port
+from tests.virtual.fake_board import FakeBoard
+from tests.virtual.usb.hung import HangingStLink
+from utvm import boards
+from utvm.boards import Board
+from utvm.drivers import attach
+from utvm.errors import BoardError, ProbeError
+from utvm.probe.sources import libusb
+from utvm.probe.virtual import start_virtual
+from utvm.virtual.console import Backlog
+from utvm.virtual.usb.device import UsbDevice
+from utvm.virtual.usb.st_link import StLinkProbe
+
+# A real probe is locked for all of the machine: tests that run beside these, and other checkouts', have another.
+SERIAL = f"066B{os.getpid():08X}"
+FAILS_ONCE = "if {{![file exists {once}]}} {{ close [open {once} w]; shutdown error }}\n"
+
+Plug = Callable[[UsbDevice], None]
+
+
+@pytest.fixture
+def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
+    """Plug a probe in, as Linux lists it and as libusb reaches it."""
+    fake_usb.use(tmp_path / "bus", monkeypatch.setattr)
+    fake_usb.plug_in(tmp_path / "bus", "2.1", SERIAL)
+
+    def put(device: UsbDevice) -> None:
+        bus = Bus(Port(device, address=5, ports=(2, 1)))
+        monkeypatch.setattr(libusb, "_backend", lambda: bus)
+
+    return put
+
+
+@pytest.fixture
+def behind(board: Board, tmp_path: Path) -> Iterator[Callable[[str], Board]]:
+    """Return what makes the board that OpenOCD reaches when it is told to take that probe: a model, over TCP."""
+    with start_virtual(board, tmp_path / "chip") as chip:
+        assert chip.health_match
+        select = f"st-link backend tcp {chip.health_match['stlink']}"
+
+        def variant(first: str) -> Board:
+            folder = tmp_path / "stm32f746"
+            folder.mkdir()
+            for file in board.directory.iterdir():
+                (folder / file.name).write_bytes(file.read_bytes())
+            content = yaml.safe_load((folder / "board.yaml").read_text())
+            content["physical"]["select_serial"] = select
+            (folder / "board.yaml").write_text(yaml.safe_dump(content))
+            script = folder / "openocd.cfg"
+            script.write_text(first + script.read_text())
+            return boards.load(str(folder))
+
+        yield variant
+
+
+def test_a_board_without_power_is_refused_before_openocd_is_started(
+    board: Board, plug: Plug, tmp_path: Path
+) -> None:
+    plug(StLinkProbe(FakeBoard(0.2), serial=SERIAL, backlog=Backlog(), type_in=lambda data: None))
+    with (
+        pytest.raises(BoardError, match=rf"no power: the st-link {SERIAL} at USB 1-2.1 measures 0.20 V") as caught,
+        attach(board, "physical", log_directory=tmp_path / "logs"),
+    ):
+        pass
+    assert (caught.value.exit_code, "supply" in str(caught.value)) == (3, True)
+    assert not (tmp_path / "logs" / "openocd.log").exists()
+
+
+def test_a_probe_that_hangs_is_reset_and_the_run_says_so(
+    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+) -> None:
+    hanging = HangingStLink(SERIAL)
+    hanging.hung = True
+    plug(hanging)
+    with attach(behind(""), "physical", log_directory=tmp_path / "logs") as connection:
+        assert "st-link at USB 1-2.1, which did not answer and was reset" in connection.describe()
+    assert not hanging.hung
+
+
+def test_a_probe_that_openocd_finds_hanging_is_reset_once_and_openocd_starts_again(
+    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+) -> None:
+    hanging = HangingStLink(SERIAL)
+    hanging.packets_left = 3  # those of the look at it before OpenOCD
+    plug(hanging)
+    once = tmp_path / "once"
+    board = behind(FAILS_ONCE.format(once=once))
+    with attach(board, "physical", log_directory=tmp_path / "logs") as connection:
+        assert "was reset" in connection.describe()
+
+
+def test_where_the_probe_answers_openocd_s_trouble_stays_what_it_is(
+    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+) -> None:
+    plug(HangingStLink(SERIAL))
+    with (
+        pytest.raises(ProbeError, match="OpenOCD"),
+        attach(behind(FAILS_ONCE.format(once=tmp_path / "once")), "physical", log_directory=tmp_path / "logs"),
+    ):
+        pass

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our models behind the real OpenOCD, and QEMU: one image gives the same bits in as many instructions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.digits import quantize
+from models.digits.data import held_out
+from utvm import boards, firmware
+from utvm.compiler import compile_model, load
+from utvm.drivers import attach
+from utvm.session import HostDriven
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["pynq-z1:memory=ocm", "pynq-z1:memory=ddr", "riscv-spike:core=rv32", "riscv-spike:core=rv64"],
+)
+def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
+    found = {}
+    for driver in ("jtag", "qemu"):
+        board = boards.load(f"{name},driver={driver}")
+        library = compile_model(load(quantize.MODEL), target=board.target)
+        pictures = quantize.quantized_images(held_out()[0])[:10]
+        image = firmware.build(board, [library])
+        with (
+            attach(board, "virtual", log_directory=tmp_path) as connection,
+            HostDriven(connection, image) as session,
+        ):
+            assert ("OpenOCD" in connection.capabilities) == (driver == "jtag")
+            runs = [session.run(library.name, [picture[np.newaxis]]) for picture in pictures]
+        found[driver] = (image.elf.read_bytes(), [(run.outputs[0].tobytes(), run.count) for run in runs])
+    assert found["jtag"] == found["qemu"]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two hosts of a farm by way of real ssh: an sshd of the test's own, for this computer under two more names."""
+
+import contextlib
+import getpass
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.environment.reports import read_report
+from tests.farm.farms import Farm, holders, until
+from utvm.base.process.run import free_port
+from utvm.farm.client import labgrid
+from utvm.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+_DAEMON = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+
+
+@contextlib.contextmanager
+def _ssh(folder: Path) -> Iterator[Path]:
+    """Have a folder with an ssh that knows first and second: this computer, by way of a real sshd."""
+    if _DAEMON is None:
+        pytest.skip("sshd is not installed: sudo apt-get install openssh-server")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # Where it has no service of its own, root's sshd misses it.
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    port, pid = free_port(), folder / "sshd.pid"
+    settings = {
+        "ListenAddress": f"127.0.0.1:{port}",
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "user.pub",
+        "PidFile": pid,
+        "StrictModes": "no",
+        "UsePAM": "no",
+        "PermitRootLogin": "yes",
+    }
+    (folder / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    (folder / "config").write_text(
+        f"Host first second\nHostName 127.0.0.1\nPort {port}\nUser {getpass.getuser()}\n"
+        f"IdentityFile {folder / 'user'}\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+    )
+    programs = folder / "bin"
+    programs.mkdir()
+    config = shlex.quote(str(folder / "config"))
+    (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    (programs / "ssh").chmod(0o755)
+    with subprocess.Popen(
+        [_DAEMON, "-D", "-e", "-f", folder / "sshd_config"], stderr=subprocess.PIPE, text=True
+    ) as daemon:
+        try:
+            until(daemon, "Server listening", daemon.stderr)
+            yield programs
+        finally:
+            daemon.terminate()
+
+
+def _port_in(folder: Path) -> str:
+    return (folder / "config").read_text().partition("Port ")[2].split()[0]
+
+
+@pytest.mark.nightly  # It takes a minute, and an sshd that few desks have.
+def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
+    labgrid(lambda _: None)
+    farm = Farm(tmp_path / "farm")
+    port = farm.address.rpartition(":")[2]
+    (tmp_path / "ssh").mkdir()
+    with contextlib.ExitStack() as stack:
+        programs = stack.enter_context(_ssh(tmp_path / "ssh"))
+        with_ssh = {"PATH": f"{programs}:{os.environ['PATH']}"}
+        up = stack.enter_context(
+            farm.begun("farm.up", "--port", port, "--name", "first", "--virtual", "stm32f746")
+        )
+        until(up, "boards are offered")
+        words = (
+            "--port",
+            port,
+            "--name",
+            "second",
+            "--address",
+            "second",
+            "--ssh-port",
+            _port_in(tmp_path / "ssh"),
+        )
+        second = stack.enter_context(
+            farm.begun("farm.join", "first", *words, "--virtual", "host,host", **farm.hosts, **with_ssh)
+        )
+        until(second, "boards are offered")
+        done = farm.inv(
+            *("hil", "--board", "host", "--suite", "health", "--in", "farm", "--report-dir", tmp_path / "reports"),
+            **with_ssh,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        lease = read_report(tmp_path / "reports")["environment"]["place"]["lease"]
+        assert (lease["place"][:-1], lease["host"]) == ("second-host-", "second")
+        # Killed outright in mid-run, it leaves nothing there, and the board is free.
+        run = stack.enter_context(farm.begun("hil", "--board", "host", "--in", "farm", **with_ssh))
+        until(run, "leased second-host-")
+        run.kill()
+        run.wait()
+        again = farm.inv("hil", "--board", "host", "--suite", "health", "--in", "farm", **with_ssh)
+        assert again.returncode == 0, again.stdout + again.stderr
+        # Both boards there are served to a tracker here, and ssh leads the ports there and back.
+        search = ("--board", "host", "--trials", "4", "--log", tmp_path / "log", "--in", "farm", "--count", "2")
+        tuned = farm.inv("model.tune", ROOT / "models" / "digits" / "digits.onnx", *search, **with_ssh)
+        assert tuned.returncode == 0, tuned.stdout + tuned.stderr
+        assert "2 boards with the key" in tuned.stdout
+        with farm.client() as client:
+            assert not any(holders(client).values())
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "complaint"),
+    [("-oProxyCommand=true", 2, "is no computer that ssh knows"), ("nowhere.invalid", 3, "nowhere.invalid")],
+)
+def test_what_cannot_be_joined_is_said(tmp_path: Path, first: str, code: int, complaint: str) -> None:
+    done = Farm(tmp_path / "farm").inv("farm.join", f"--first={first}", "--virtual", "host")
+    assert (done.returncode, complaint in done.stderr) == (code, True), done.stderr

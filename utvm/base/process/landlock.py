@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps work from reading files that are none of its business, and whatever it starts too: Linux's Landlock.
+
+A C compiler puts any file into what it makes, if the source asks for that, and a source may be a stranger's.
+"""
+
+import ctypes
+import os
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from utvm.errors import ProvisionError
+
+_T = TypeVar("_T")
+
+# The same on every architecture: Linux's include/uapi/asm-generic/unistd.h and linux/landlock.h.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+_READ_FILE = 1 << 2
+_NO_NEW_PRIVILEGES = 38
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/null")
+
+
+def can_confine() -> bool:
+    """Whether this computer's kernel has it, and lets us use it."""
+    return sys.platform == "linux" and _call(_CREATE_RULESET, None, 0, _VERSION_FLAG) > 0
+
+
+def run_confined(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
+    """Do some work, in a thread of its own, that reads the system's and Python's files and these, and no other.
+
+    Args:
+        readable: files, and folders with all that is below them; what is not there does not matter.
+    """
+    own = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
+    allowed = [*map(Path, (*_SYSTEM, *own)), *readable]
+
+    def restricted() -> _T:
+        _restrict(allowed)
+        return work()
+
+    # Only the thread that asks for it is restricted, with what it starts.
+    with ThreadPoolExecutor(1, thread_name_prefix="confined") as thread:
+        return thread.submit(restricted).result()
+
+
+def _restrict(allowed: Iterable[Path]) -> None:
+    rules = _call(_CREATE_RULESET, struct.pack("=Q", _READ_FILE), 8, 0)
+    try:
+        for path in allowed:
+            try:
+                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", _READ_FILE, place), 0)
+            finally:
+                os.close(place)
+        if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or _call(_RESTRICT_SELF, rules, 0):
+            raise ProvisionError(
+                "the kernel does not keep a compiler from this computer's files (Landlock)",
+                "it takes Linux 5.13, and a container that allows it",
+            )
+    finally:
+        if rules >= 0:
+            os.close(rules)
+
+
+def _call(number: int, *arguments: object) -> int:
+    return int(_libc().syscall(number, *arguments))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which user of this computer is at the other end of a loopback TCP connection.
+
+Loopback is not private: every local user can connect to every port. A Unix socket in a folder of mode 0700 is the
+better channel; this is for programs that speak TCP only.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+from pathlib import Path
+
+_SOCK_DIAG = 4  # NETLINK_SOCK_DIAG, linux/netlink.h
+_DIAG_BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, linux/sock_diag.h
+_REQUEST = 1  # NLM_F_REQUEST
+_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
+_QUESTION = struct.Struct("=BBBBI")  # struct inet_diag_req_v2, before its struct inet_diag_sockid
+_SOCKET_ID = struct.Struct("!HH16s16s")  # struct inet_diag_sockid: ports and addresses in network order
+_ANY_INTERFACE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)  # interface, and no cookie
+_UID_AND_INODE = struct.Struct("=II")
+_UID_OFFSET = _HEADER.size + 4 + 48 + 3 * 4  # in struct inet_diag_msg: state, socket id, three words, then uid
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """Return the uid of the process that opened the other end of an accepted TCP connection.
+
+    None when no process of this computer holds that end any more, or it is on another computer. (The kernel
+    reports uid 0 for a socket without an owner; such a socket is never taken for root's.)
+    """
+    peer, own = connection.getpeername()[:2], connection.getsockname()[:2]
+    try:
+        return _ask_kernel(connection.family, peer, own)
+    except OSError:
+        return _search_table(connection.family, peer, own)
+
+
+class OwnerOnlySocket(socket.socket):
+    """A listening TCP socket whose ``accept`` returns connections of this process's own user only.
+
+    Others are reset before a byte of theirs is read.
+    """
+
+    @classmethod
+    def listen_on(cls, host: str, port: int, backlog: int = 64) -> "OwnerOnlySocket":
+        """Bind to an address of this computer and listen.
+
+        Args:
+            port: 0 for any free one.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = cls(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(backlog)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+    def accept(self) -> tuple[socket.socket, object]:
+        """Return the next connection of this user, and its address."""
+        while True:
+            connection, address = super().accept()
+            if is_own(connection):
+                return connection, address
+            refuse(connection)
+
+
+def is_own(connection: socket.socket) -> bool:
+    """True if the other end belongs to this process's user."""
+    with contextlib.suppress(OSError):  # The peer has gone already.
+        return peer_uid(connection) == os.geteuid()
+    return False
+
+
+def refuse(connection: socket.socket) -> None:
+    """Reset a connection."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """Ask for the one socket whose local address is the peer's (sock_diag(7))."""
+    source, destination = _packed(family, peer[0]), _packed(family, own[0])
+    identity = _SOCKET_ID.pack(peer[1], own[1], source.ljust(16, b"\0"), destination.ljust(16, b"\0"))
+    request = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity + _ANY_INTERFACE
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+        kernel.settimeout(1.0)
+        kernel.send(_HEADER.pack(_HEADER.size + len(request), _DIAG_BY_FAMILY, _REQUEST, 1, 0) + request)
+        reply = kernel.recv(8192)
+    if _HEADER.unpack_from(reply)[1] != _DIAG_BY_FAMILY:
+        (error,) = struct.unpack_from("=i", reply, _HEADER.size)
+        if error == -2:  # ENOENT: there is no such socket here
+            return None
+        raise OSError(-error, os.strerror(-error))
+    uid, inode = _UID_AND_INODE.unpack_from(reply, _UID_OFFSET)
+    return uid if inode else None
+
+
+def _search_table(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """Look the socket up in /proc/net/tcp (proc(5)): slower, for kernels without tcp_diag."""
+    table = Path("/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp")
+    row = [_table_address(family, *peer), _table_address(family, *own)]
+    for line in table.read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[1:3] == row:
+            return int(fields[7]) if fields[9] != "0" else None
+    return None
+
+
+def _table_address(family: int, host: str, port: int) -> str:
+    packed = _packed(family, host)
+    words = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+
+
+def _packed(family: int, host: str) -> bytes:
+    return socket.inet_pton(family, host.partition("%")[0])

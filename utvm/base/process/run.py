@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools that end by themselves: run one, return its output."""
+
+import contextlib
+import logging
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from utvm.errors import UtvmError
+
+_LOG = logging.getLogger("utvm.process")
+
+
+def last_lines(log: Path, lines: int = 12) -> str:
+    """Return the last lines of a log; nothing when there is no such file, or none can be opened."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = log.read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+class _Spoken:
+    """A command line as one would type it, worked out when it is written."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def __str__(self) -> str:
+        return shlex.join(self._words)
+
+
+def run_tool(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    timeout: float = 300.0,
+    error: type[UtvmError] = UtvmError,
+    hint: str = "",
+    scratch: Path | None = None,
+    meaning: Mapping[int, str] = MappingProxyType({}),
+) -> str:
+    """Run a tool to its end and return what it printed on standard output.
+
+    Args:
+        timeout: seconds; scratch: a folder for the tool's own files meanwhile, in place of the system's.
+        error: the error raised when the tool is missing, fails or takes too long.
+        meaning: what happened where it ends with one of these exit codes.
+
+    Raises:
+        error: with the tool's own last words.
+    """
+    words = [str(word) for word in command]
+    _LOG.debug("running %s", _Spoken(words))
+    try:
+        done = subprocess.run(
+            words,
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+            env={**os.environ, "TMPDIR": str(scratch)} if scratch else None,
+        )
+    except FileNotFoundError as cause:
+        raise error(f"{words[0]} is not installed", "run ./inv doctor to see what is missing") from cause
+    except OSError as cause:
+        raise error(f"{words[0]} cannot be started: {cause.strerror or cause}", hint) from cause
+    except subprocess.TimeoutExpired as cause:
+        raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
+    if done.returncode != 0:
+        _LOG.info("%s ended with exit code %d", words[0], done.returncode)
+        said = (done.stderr or done.stdout).strip()
+        how = meaning.get(done.returncode, f"failed with exit code {done.returncode}")
+        raise error(f"{Path(words[0]).name} {how}:\n{said}", hint)
+    return done.stdout
+
+
+def version_of(
+    command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
+) -> str:
+    """Return what a tool says of its version: the group that a pattern finds, else the first line.
+
+    Raises:
+        error: as :func:`run`; or it says nothing.
+    """
+    said = run_tool(command, error=error, timeout=timeout).strip()
+    if not said:
+        raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
+    found = re.search(pattern, said) if pattern else None
+    return found[1] if found else said.splitlines()[0]
+
+
+def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
+    """Return what goes before a command that shall see these environment variables, and none of its caller's.
+
+    For what must come out the same whoever makes it: any package's script may heed any variable.
+    """
+    return (
+        *("env", "--ignore-environment", "HOME=/root"),
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        *(f"{name}={value}" for name, value in variables.items()),
+    )
+
+
+def free_port() -> int:
+    """Return a TCP port on the loopback interface that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The right to one thing that only one process at a time may use: a board.
+
+A lock is a file under ``/run/lock`` that the kernel locks for us (``flock``), so that it is free again
+however its holder ends. The text in it says who holds it; the file itself stays.
+"""
+
+import contextlib
+import datetime
+import fcntl
+import os
+import pwd
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from utvm.errors import BoardError
+
+_SYSTEM_DIRECTORY = Path("/run/lock")
+_LONGEST = 500  # Letters of a command that are kept.
+
+
+def shared_directory() -> Path | None:
+    """Return the directory where all users of this machine may lock things; None where there is none."""
+    return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
+
+
+@contextlib.contextmanager
+def hold(
+    name: str,
+    *,
+    directory: Path | None = None,
+    patience: float = 0.0,
+    waiting: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
+    """Hold the lock of that name while the ``with`` block runs.
+
+    Args:
+        name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
+        directory: where lock files are; by default one that all users of the machine share.
+        patience: seconds to wait for another holder to let go.
+        waiting: called once, when there is one to wait for, with who that is and since when.
+    """
+    directory = directory or shared_directory() or Path(tempfile.gettempdir())
+    path = directory / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
+    handle = _open(path)
+    try:
+        deadline = time.monotonic() + patience
+        free = _taken(handle)
+        if not free and patience:
+            waiting(f"held by {_holder(handle)}")
+        while not (free or _taken(handle)):
+            if time.monotonic() >= deadline:
+                raise BoardError(
+                    f"{name} is busy, held by {_holder(handle)}",
+                    "wait until that has ended (a command that uses a board waits with --wait)",
+                )
+            time.sleep(0.2)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, _ourselves().encode(), 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def _ourselves() -> str:
+    """Return who holds it now: user, command and since when."""
+    now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = f"user {os.getuid()}"
+    # Under its first word a program may have been started in many ways.
+    command = shlex.join(sys.argv[1:]) or Path(sys.argv[0]).name
+    return f"{user}: {command[:_LONGEST]} (pid {os.getpid()}, since {now})\n"
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open(path: Path) -> int:
+    try:
+        try:
+            # In a directory with the sticky bit the kernel may refuse O_CREAT for a file of another user's.
+            return os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            # Past the umask: the next holder may be another user.
+            os.fchmod(handle, 0o666)
+            return handle
+    except OSError as error:
+        raise BoardError(
+            f"{path}: the lock file cannot be opened: {error.strerror}", "remove it, or make it writable"
+        ) from error
+
+
+def _holder(handle: int) -> str:
+    """Read who holds the lock; the holder writes that a moment after it has taken it."""
+    for _ in range(20):
+        text = os.pread(handle, 4 * _LONGEST, 0).decode(errors="replace").strip()
+        if text:
+            return text
+        time.sleep(0.01)
+    return "another process"

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The terminal, as rich writes to it: whatever a stranger called something, it is shown and does nothing."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from utvm.base.text.names import printable_lines
+from utvm.errors import ExitCode
+
+
+class Terminal(Console):
+    """A console that writes escape sequences in the words it is given as what they are."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **settings)
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print; what does not fit into a table's column goes on in the next line, and numbers stay whole."""
+        for table in objects:
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+                self._keep_numbers_whole(table)
+        super().print(*objects, **settings)
+
+    def _keep_numbers_whole(self, table: Table) -> None:
+        columns = [column for column in table.columns if column.justify == "right"]
+        if not columns:
+            return
+        whole = table.__rich_measure__(self, self.options.update(width=10_000)).maximum
+        for column in columns:
+            words = (word for cell in (column.header, *column.cells) for word in self._plain(cell).split())
+            column.min_width = max(map(len, words), default=0)
+            if whole > self.width:
+                column.width = column.min_width  # so that columns of words give the room
+
+    def _plain(self, cell: object) -> str:
+        return self.render_str(cell).plain if isinstance(cell, str) else str(cell)
+
+    def on_broken_pipe(self) -> None:
+        """End in silence where nobody reads any more: rich's exit code for it would say that a test failed."""
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(int(ExitCode.INFRASTRUCTURE)) from None
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Make of a string, printed or in a table, what is shown."""
+        return super().render_str(printable_lines(text), **settings)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A software model of ours behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
+
+from pathlib import Path
+
+from utvm.boards import Board, JtagModel
+from utvm.drivers.bitstream_memory import loaded_bitstream
+from utvm.drivers.connection import Connection
+from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.gdb import GdbClient
+from utvm.probe.virtual import on_bus, start_jtag
+
+
+class _Port(OpenOcdPort):
+    """OpenOCD in front of a model, whose logic may be programmed otherwise than a chip's."""
+
+    def __init__(self, gdb: GdbClient, *, live: bool, load: str) -> None:
+        super().__init__(gdb, live=live)
+        self._load = load
+
+    def program_logic(self, file: Path, commands: str) -> None:
+        """Program the model of the logic."""
+        super().program_logic(file, self._load or commands)
+
+
+def _model(board: Board) -> JtagModel:
+    assert board.virtual.jtag
+    return board.virtual.jtag
+
+
+def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
+    if asked.wish == "physical" or asked.serial:
+        return None
+    model = _model(board)
+    able = board.able(model.lacks, "OpenOCD")
+
+    def start(setup: Setup) -> Connection:
+        machine = setup.stack.enter_context(start_jtag(board, setup.logs, loaded_bitstream(board)))
+        assert machine.health_match
+        select = model.probe.format(pins=machine.health_match["pins"])
+        openocd, gdb = start_openocd(setup, board, [select], model.openocd)
+        return Connection(
+            board,
+            "virtual",
+            "VIRTUAL board, a software model"
+            + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
+            able,
+            setup.logs,
+            probe="JTAG by remote_bitbang",
+            port=_Port(gdb, live="memory while running" in able, load=model.load),
+            console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            services=(machine, openocd),
+            emulated=True,
+            worth_moving=WORTH_MOVING_BY_BITBANG,
+        )
+
+    return ReachableBoard(board, "virtual", able, "openocd", start)
+
+
+WAY = Driver(
+    name="jtag",
+    rank=35,
+    serves=lambda board: board.virtual.jtag is not None,
+    find=_find,
+    tell=lambda _: ("modelled", "by us, through OpenOCD and remote_bitbang"),
+    refusal="is a software model: there is no physical one here",
+)

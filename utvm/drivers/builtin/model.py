@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A software model of ours in a process of this run, behind OpenOCD."""
+
+from utvm.boards import Board
+from utvm.drivers.connection import Connection
+from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.openocd import check_identity, open_console, start_openocd
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.virtual import on_bus, start_virtual
+
+
+def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
+    if asked.wish == "physical" or asked.serial:
+        return None
+    able = board.capabilities_of("virtual")
+
+    def start(setup: Setup) -> Connection:
+        machine = setup.stack.enter_context(
+            start_virtual(board, setup.logs, latency_us=asked.latency_us, waits=asked.waits)
+        )
+        assert machine.health_match and board.physical
+        commands = [board.model.probe.format(port=machine.health_match["stlink"])]
+        openocd, gdb = start_openocd(setup, board, commands)
+        check_identity(board.name, board.physical.identity, gdb, board.model.serial)
+        return Connection(
+            board,
+            "virtual",
+            "VIRTUAL board, a software model"
+            + (", with a MODEL of waits for flash, which no chip has confirmed" if asked.waits else "")
+            + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
+            able,
+            setup.logs,
+            probe="virtual ST-Link",
+            serial=board.model.serial,
+            port=OpenOcdPort(gdb, live="memory while running" in able),
+            console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            services=(machine, openocd),
+            machine=machine,
+            unit="modelled cycles" if asked.waits else None,
+        )
+
+    return ReachableBoard(board, "virtual", able, "openocd", start, serial=board.model.serial)
+
+
+WAY = Driver(
+    name="model",
+    rank=20,
+    serves=lambda board: board.virtual.model is not None and board.by_openocd,
+    find=_find,
+    tell=lambda _: None,
+    refusal="is a software model: there is no physical one here",
+    slows=True,
+)

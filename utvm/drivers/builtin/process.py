@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process on this computer that stands in for a board: without a debug port, started with its program."""
+
+from utvm.boards import Board
+from utvm.drivers.connection import Connection
+from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+
+
+def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
+    if asked.wish != "auto" or asked.serial:
+        return None
+
+    # A model of its accelerator is linked into its programs.
+    able = frozenset({"counter", *(f"accelerator {name}" for name in board.accelerator)})
+
+    def start(setup: Setup) -> Connection:
+        return Connection(board, "process", board.title, able, setup.logs)
+
+    return ReachableBoard(board, "process", able, "gcc", start)
+
+
+WAY = Driver(
+    name="process",
+    rank=50,
+    serves=lambda board: board.kind == "process",
+    find=_find,
+    tell=lambda _: ("console", "its standard input and output"),
+    refusal="is a process: it is neither plugged in nor virtual",
+)

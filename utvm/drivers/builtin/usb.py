@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A board on this computer's USB, behind a probe that OpenOCD drives."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from utvm.boards import Board
+from utvm.drivers.connection import WORTH_MOVING, Checkable, Connection
+from utvm.drivers.driver import Driver, DriverOptions, ReachableBoard, Setup
+from utvm.drivers.openocd import check_identity, open_console, start_openocd
+from utvm.errors import ProbeError
+from utvm.probe.choice import find_probe, match_of, taken
+from utvm.probe.debug_port import DebugPort, OpenOcdPort
+from utvm.probe.usb import Probe, serial_ports
+from utvm.probe.vitals import Readiness, make_ready
+
+
+def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
+    probe = find_probe(board, asked.wish, asked.serial)
+    if probe is None:
+        return None
+    kind = kind_of(probe)
+    able = board.capabilities_of(kind, match_of(board, probe))
+
+    def start(setup: Setup) -> Connection:
+        now = setup.stack.enter_context(taken(board, probe, asked.wait, setup.say))
+        return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
+
+    return ReachableBoard(board, kind, able, "openocd", start, probe, probe.serial)
+
+
+def kind_of(probe: Probe) -> Literal["virtual", "physical"]:
+    """Return what is behind a probe, as it says itself."""
+    return "virtual" if probe.virtual else "physical"
+
+
+def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tuple[Checkable, DebugPort]:
+    match = match_of(board, probe)
+    assert board.physical and match
+    commands = [board.physical.select_serial.format(serial=probe.serial)]
+    openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    return openocd, OpenOcdPort(gdb, live="memory while running" in able)
+
+
+def on_usb(
+    board: Board,
+    probe: Probe,
+    setup: Setup,
+    able: frozenset[str],
+    serve: Callable[[Probe], tuple[Checkable, DebugPort]],
+    worth_moving: int = WORTH_MOVING,
+) -> Connection:
+    """Put a board behind a probe on the bench: a physical one, or a virtual one whose probe says so.
+
+    Args:
+        serve: starts what drives the probe.
+    """
+    physical = board.physical
+    assert physical
+    kind = kind_of(probe)
+    ready = _make_ready(probe, setup)
+    try:
+        server, port = serve(ready.probe)
+    except ProbeError:
+        # It may hang since it was spoken to.
+        ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
+        if not ready.was_reset:
+            raise
+        server, port = serve(ready.probe)
+    probe = ready.probe
+    check_identity(board.name, physical.identity, port.gdb, probe.serial)
+    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
+    return Connection(
+        board,
+        kind,
+        "VIRTUAL board, a software model" if kind == "virtual" else "PHYSICAL board",
+        able,
+        setup.logs,
+        probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
+        + (", which did not answer and was reset" if ready.was_reset else ""),
+        serial=probe.serial,
+        port=port,
+        console=open_console(setup, board, console_url) if console_url else None,
+        services=(probe, server),
+        worth_moving=worth_moving,
+    )
+
+
+def _make_ready(probe: Probe, setup: Setup, *, may_reset: bool = True) -> Readiness:
+    ready = make_ready(probe, may_reset=may_reset)
+    if ready.was_reset:
+        setup.say(f"the {probe.spoken} did not answer: it was reset on USB, and answers again")
+    return ready
+
+
+WAY = Driver(
+    name="usb",
+    rank=10,
+    serves=lambda board: board.by_openocd,
+    find=_find,
+    tell=lambda board: ("openocd", str(board.openocd_config)),
+    refusal="can only be plugged in: no such one is here",
+)

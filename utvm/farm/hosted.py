@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host of a farm runs: labgrid's exporter, which offers its boards, and on one host the coordinator."""
+
+import contextlib
+import getpass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+from utvm.base.process.run import free_port
+from utvm.base.process.service import Service
+from utvm.base.storage.cache_entries import cache_root
+from utvm.errors import ProvisionError
+from utvm.farm.client import FarmClient, labgrid
+from utvm.paths import ROOT
+
+_LOOK = 0.5
+_AGAIN = 2.0  # Seconds until an exporter that has ended is started again.
+
+
+@dataclass(frozen=True)
+class OfferedBoard:
+    """A board that a host offers.
+
+    Attributes:
+        place: what the farm calls it.
+        board: as command lines call it.
+        kind: ``physical``, ``virtual`` or ``process``.
+        serial: of its probe; empty where it has none.
+        cpu: of its chip.
+    """
+
+    place: str
+    board: str
+    kind: str
+    serial: str
+    cpu: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """How a farm knows a host.
+
+    Attributes:
+        name: of its exporter: no other one has it.
+        address, port: where it is logged in by ssh, as the user who exports.
+        bad_after: runs in a row without a verdict after which a board of it is taken out.
+        well_after: health checks in a row that bring it back.
+    """
+
+    name: str
+    address: str
+    port: int
+    bad_after: int
+    well_after: int
+
+
+@contextlib.contextmanager
+def coordinator(listen: str, state: Path, log: Path, say: Callable[[str], None]) -> Iterator[Service]:
+    """Run labgrid's coordinator, for the length of a ``with`` block.
+
+    Args:
+        listen: HOST:PORT. Whoever reaches it may take every board: labgrid has no access control.
+        state: a folder for what it remembers.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    command = [
+        "env",
+        f"--chdir={state}",
+        str(labgrid(say)),
+        "-m",
+        "labgrid.remote.coordinator",
+        "--listen",
+        listen,
+    ]
+    with Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def way_to(first: str, port: int, log: Path) -> Iterator[tuple[str, Service]]:
+    """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
+
+    Args:
+        first: that computer, as ssh calls it.
+        port: at which it listens there.
+
+    Returns:
+        HOST:PORT at this end, and what keeps it open.
+    """
+    near = f"127.0.0.1:{free_port()}"
+    command = ["ssh", "-v", "-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
+    command += ["-o", "ServerAliveInterval=15", "-L", f"{near}:127.0.0.1:{port}", first]
+    # Said by -v alone: that it is logged in, and the way open.
+    health, hint = "Entering interactive session", f"ssh {first} must work without a password"
+    with Service(f"the way to {first}", command, log=log, health=health, error=ProvisionError, hint=hint) as way:
+        yield near, way
+
+
+def export(
+    address: str,
+    host: Host,
+    offers: Sequence[OfferedBoard],
+    logs: Path,
+    say: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Offer boards until somebody interrupts it; an exporter that has ended is started again.
+
+    Args:
+        address: of the coordinator, HOST:PORT.
+        say: is told what is done.
+        check: raises where something else has ended.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    config = logs / "exporter.yaml"
+    config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
+    command = [str(labgrid(say)), "-m", "labgrid.remote.exporter"]
+    command += ["--coordinator", address, "--name", host.name, str(config)]
+    known = False
+    while True:
+        try:
+            with Service(
+                "the exporter", command, log=logs / "exporter.log", health="^Exporter ready", error=ProvisionError
+            ) as exporter:
+                _make_places(address, host, offers, logs, say)
+                known = True
+                say(f"{len(offers)} boards are offered to {address} as {host.name}; Ctrl-C ends it")
+                while exporter.running:
+                    check()
+                    time.sleep(_LOOK)
+            why = "the exporter has ended"
+        except ProvisionError as error:
+            check()
+            if not known:
+                raise
+            why = error.message.partition(";")[0]
+        say(f"{why}; it is started again")
+        time.sleep(_AGAIN)
+
+
+def _make_places(
+    address: str, host: Host, offers: Sequence[OfferedBoard], logs: Path, say: Callable[[str], None]
+) -> None:
+    with FarmClient(address, logs / "labgrid.log", say) as farm:
+        for offer in offers:
+            tags = {"board": offer.board, "kind": offer.kind, "host": host.name, "cpu": offer.cpu}
+            tags |= {"utvm_bad_after": str(host.bad_after), "utvm_well_after": str(host.well_after)}
+            # The host's name, too: a match of */PLACE/* would take another host's.
+            match = f"{host.name}/{offer.place}/*"
+            farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.serial})
+
+
+def _resources(host: Host, offer: OfferedBoard) -> dict[str, dict[str, object]]:
+    return {
+        "board": {
+            "cls": "UtvmBoard",
+            "board": offer.board,
+            "kind": offer.kind,
+            "serial": offer.serial,
+            "checkout": str(ROOT),
+            "work": str(cache_root() / "checkouts"),
+        },
+        "ssh": {
+            "cls": "NetworkService",
+            "address": host.address,
+            "username": getpass.getuser(),
+            "port": host.port,
+        },
+    }

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross compilers as data: one YAML file a toolchain, one row a CPU.
+
+The files are in ``toolchains/`` at the root of the checkout. :class:`Toolchain` turns one of them into compiler
+calls.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from utvm.base.process.run import run_tool, version_of
+from utvm.base.storage.config import Record, load_yaml
+from utvm.errors import ConfigError, ToolchainError
+from utvm.paths import DATA
+
+__all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
+
+DIRECTORY = DATA / "toolchains"
+OWN_ROWS = "toolchain.yaml"
+"""The file of a board's folder that has rows of its own."""
+
+_KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
+
+
+class Cpu(Record):
+    """A row of a toolchain file: the flags for one core with its floating-point unit.
+
+    ``architecture`` names the folder of the runtime that has the start-up code for it, ``core`` is its maker's
+    name of it. ``extensions`` are what kernels may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit
+    multiply-accumulate), ``mve`` and ``neon`` its vectors of 16 bytes; ``fpu`` is a unit for float32 with 32
+    registers; one that no kernel knows changes nothing. ``traps`` are mistakes of a program that are faults on it,
+    not on every CPU. ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is
+    Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what else runs on
+    the same. ``tells_faults`` is whether it says what a fault was, and not only that there was one.
+    ``stack_guard`` is what can stop a stack that overflows into memory: a region of its memory protection unit, or
+    a limit of the stack pointer. ``pipeline`` is LLVM's target triple, where LLVM models the pipeline of that core
+    itself, and not that of a similar one.
+    """
+
+    architecture: str
+    core: str
+    flags: tuple[str, ...]
+    extensions: frozenset[Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")]] = frozenset()
+    traps: frozenset[Literal["division by zero", "code that is not Thumb"]] = frozenset()
+    breakpoint_kind: Literal[2, 4] = 2
+    handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256
+    tells_faults: bool = True
+    stack_guard: Literal["none", "mpu", "limit"] = "none"
+    pipeline: str = ""
+
+
+class _Rows(Record):
+    """What a board's folder adds to the file of its toolchain: rows of CPUs."""
+
+    cpus: dict[str, Cpu] = Field(min_length=1)
+
+
+class ToolchainFile(Record):
+    """What a toolchain file may say.
+
+    ``c_flags`` are for all C; ``small_flags`` come after them for code whose size matters more than its speed.
+    """
+
+    name: str
+    prefix: str
+    packages: tuple[str, ...]
+    c_flags: tuple[str, ...]
+    small_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    libraries: tuple[str, ...]
+    cpus: dict[str, Cpu] = Field(min_length=1)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: Path, _stamp: tuple[int, ...]) -> ToolchainFile:
+    known = ", ".join(sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
+    return load_yaml(path, ToolchainFile, f"known toolchains: {known}")
+
+
+class Toolchain:
+    """A cross compiler and its binutils.
+
+    Args:
+        beside: a folder whose :data:`OWN_ROWS`, if it is there, has rows beyond those of the toolchain's file.
+    """
+
+    def __init__(self, name: str, beside: Path | None = None) -> None:
+        self.path = DIRECTORY / f"{name}.yaml"
+        stamp = self.path.stat() if self.path.is_file() else None
+        # Hundreds of boards ask for one file.
+        self.data = _read(self.path, (stamp.st_mtime_ns, stamp.st_size) if stamp else ())
+        self.name = self.data.name
+        self.files: tuple[Path, ...] = (self.path,)
+        own = beside / OWN_ROWS if beside else None
+        if own and own.is_file():
+            self.files += (own,)
+            rows = load_yaml(own, _Rows, _KEYS_OF_ROWS).cpus
+            if double := sorted(rows.keys() & self.data.cpus.keys()):
+                said = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
+                raise ConfigError(said, "give yours another name")
+            self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
+
+    def cpu(self, name: str) -> Cpu:
+        """Return the row of a CPU."""
+        try:
+            return self.data.cpus[name]
+        except KeyError:
+            rows = ", ".join(self.data.cpus)
+            hint = f"rows it has: {rows}; one of your own stands in a {OWN_ROWS} beside your board.yaml"
+            raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
+
+    def tool(self, name: str) -> Path:
+        """Return the path of one of its programs: ``gcc``, ``addr2line``..."""
+        found = shutil.which(self.data.prefix + name)
+        if found is None:
+            raise ToolchainError(
+                f"{self.data.prefix}{name} is not installed",
+                f"sudo apt-get install {' '.join(self.data.packages)}",
+            )
+        return Path(found)
+
+    @functools.cached_property
+    def version(self) -> str:
+        """The compiler's own version line."""
+        return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
+
+    def link(
+        self,
+        output: Path,
+        sources: Sequence[Path],
+        *,
+        cpu: str,
+        linker_script: Path | None = None,
+        include: Sequence[Path],
+        defines: Sequence[str] = (),
+        path_map: Sequence[tuple[Path, str]] = (),
+        map_file: Path | None = None,
+        small: Collection[Path] = (),
+    ) -> None:
+        """Compile C and assembler sources and link them into an ELF file.
+
+        Args and errors are those of :meth:`compiled` and :meth:`Objects.link`.
+        """
+        with self.compiled(
+            output.parent, sources, cpu=cpu, include=include, defines=defines, path_map=path_map, small=small
+        ) as objects:
+            objects.link(output, linker_script=linker_script, map_file=map_file)
+
+    @contextlib.contextmanager
+    def compiled(
+        self,
+        directory: Path,
+        sources: Sequence[Path],
+        *,
+        cpu: str,
+        include: Sequence[Path],
+        defines: Sequence[str] = (),
+        path_map: Sequence[tuple[Path, str]] = (),
+        small: Collection[Path] = (),
+        contents: Mapping[Path, Mapping[str, bytes]] | None = None,
+        flags: Mapping[Path, Sequence[str]] | None = None,
+        beside: Sequence[str | Path] = (),
+    ) -> Iterator["Objects"]:
+        """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
+
+        Args:
+            directory: where the compiler runs.
+            path_map: directories and what stands for them in debug information, so that the output does not
+                depend on where the checkout lies.
+            small: those of the sources whose size matters more than their speed.
+            contents: source to what constants of it hold that it does not say.
+            flags: source to flags that only it has, behind all others.
+            beside: objects that were compiled elsewhere, and words for the linker.
+        """
+        compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
+        # Of several that fit, the last one counts: one directory may lie in another.
+        path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
+        options = [
+            *_mapped(directory, path_map),
+            *(f"-D{define}" for define in defines),
+            *(f"-I{_as_called(folder, path_map)}" for folder in include),
+        ]
+
+        from utvm.toolchain.object_file import fill  # Slow to import, and whoever lists boards compiles nothing.
+
+        def compile_one(source: Path, made: Path) -> None:
+            first = self.data.small_flags if source in small else ()
+            chosen = (*first, *options, *(flags or {}).get(source, ()))
+            command = [*compiler, *chosen, "-c", _as_called(source, path_map), "-o", made]
+            run_tool(command, cwd=directory, error=ToolchainError, scratch=made.parent)
+            fill(made, (contents or {}).get(source, {}))
+
+        # Who compiles what is not trusted lets the compiler read that folder, and not the system's for such files.
+        with tempfile.TemporaryDirectory(dir=directory) as folder:
+            made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
+            with ThreadPoolExecutor(os.cpu_count()) as cores:
+                for _ in cores.map(compile_one, sources, made):
+                    pass
+            names = [_stand_in(source, path_map) for source in sources]
+            yield Objects(
+                tuple(zip(made, names, strict=True)),
+                (*compiler, *made, *beside, *self.data.link_flags),
+                self.data.libraries,
+                directory,
+            )
+
+    def source_line(self, elf: Path, address: int) -> str:
+        """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""
+        said = run_tool(
+            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
+        ).strip()
+        return "" if "??" in said else said
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What the compiler made of some sources, ready to be linked as often as needed.
+
+    Attributes:
+        made: object files, each with what stands for its source's path.
+        words: the linker's call up to where a script is named.
+        libraries: what comes last in it.
+        directory: where it runs.
+    """
+
+    made: tuple[tuple[Path, str], ...]
+    words: tuple[str | Path, ...]
+    libraries: tuple[str, ...]
+    directory: Path
+
+    def link(
+        self,
+        output: Path,
+        *,
+        linker_script: Path | None = None,
+        map_file: Path | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """Link the objects into an ELF file.
+
+        Args:
+            map_file: receives the linker's map; it names sources where the linker saw objects.
+            options: more words for the linker.
+        """
+        script: list[str | Path] = ["-T", linker_script] if linker_script else []
+        mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
+        run_tool(
+            [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
+            cwd=self.directory,
+            error=ToolchainError,
+            scratch=self.made[0][0].parent,
+        )
+        if map_file:
+            text = map_file.read_text(encoding="utf-8")
+            for compiled, name in self.made:
+                text = text.replace(str(compiled), name)
+            map_file.write_text(text, encoding="utf-8")
+
+
+def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[str]:
+    """Yield gcc's options for what stands for directories in debug information."""
+    # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+    prefixes = [(str(path), name) for path, name in path_map if path == directory]
+    prefixes += [(f"{path}/.", name) for path, name in path_map]
+    yield from (f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes)
+    yield from (f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes)
+
+
+def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+    """Return how a path is called to the compiler: with a dot where its directory ends.
+
+    GCC lists a source twice in debug information, under its own name and under what stands for that, unless they
+    are the same: with the dot they never are, also where the checkout lies in the directory that stands for it.
+    """
+    for directory, _ in reversed(path_map):
+        if path.is_relative_to(directory):
+            return f"{directory}/./{path.relative_to(directory).as_posix()}"
+    return str(path)
+
+
+def _stand_in(source: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+    """Return what stands for a source's path, as the compiler sees it: of several entries the last counts."""
+    for directory, name in reversed(path_map):
+        if source.is_relative_to(directory):
+            return f"{name}/{source.relative_to(directory).as_posix()}"
+    return str(source)

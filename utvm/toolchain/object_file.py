@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Object files: giving one the contents of constants that the compiler was not told, and which core one is for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from utvm.errors import ToolchainError
+
+_RISCV_FLOAT_ABI = 0x6
+# Tag_CPU_arch of Arm's ABI for ELF ("Addenda to, and Errata in, the ABI for the Arm Architecture", 3.3.5): which
+# code runs on which core. From 7 to 10 that is M's Thumb where the profile is M.
+_RUNS_ON = {
+    11: {11, 12},  # Armv6-M
+    12: {11, 12},
+    13: {10, 11, 12, 13},  # Armv7E-M
+    16: {11, 12, 16},  # Armv8-M, baseline and mainline
+    17: {10, 11, 12, 13, 16, 17},
+    21: {10, 11, 12, 13, 16, 17, 21},  # Armv8.1-M
+}
+_ARMV7 = 10
+
+
+@dataclass(frozen=True)
+class ObjectCore:
+    """What an ELF file says of the core that it is for.
+
+    Attributes:
+        machine: ``EM_ARM``...
+        bits: of an address.
+        float_abi: whether numbers go through registers of a floating-point unit; on RISC-V, which.
+        level: ``Tag_CPU_arch``; 0 where nothing is said.
+        profile: ``A``, ``M``, ``R``, or nothing.
+        fpu: whether there is a floating-point unit.
+    """
+
+    machine: str
+    bits: int
+    float_abi: int = 0
+    level: int = 0
+    profile: str = ""
+    fpu: bool = False
+
+    def misfit(self, board: "ObjectCore") -> str:
+        """Return why code for this core does not run on that of a board; nothing where it does."""
+        if (self.machine, self.bits) != (board.machine, board.bits):
+            return f"{self._name}, and the board's is {board._name}"
+        if self.float_abi != board.float_abi:
+            return f"its floats go through {self._floats}, and the board's through {board._floats}"
+        if self.fpu and not board.fpu:
+            return "it needs a floating-point unit, and the board has none"
+        profiles = {self.profile, board.profile} - {"", "\0"}
+        runs = _RUNS_ON.get(board.level, {11, 12, _ARMV7} if board.profile == "M" else set(range(_ARMV7 + 1)))
+        if self.level and board.level and (len(profiles) > 1 or self.level not in runs):
+            return f"its instructions are of architecture {self._level}, the board's of {board._level}"
+        return ""
+
+    @property
+    def _name(self) -> str:
+        return f"{self.machine.removeprefix('EM_')} with {self.bits} bits"
+
+    @property
+    def _floats(self) -> str:
+        return "registers of an FPU" if self.float_abi else "those of integers"
+
+    @property
+    def _level(self) -> str:
+        return f"{self.level}{'-' if self.profile else ''}{self.profile} (Tag_CPU_arch)"
+
+
+def core_of(elf: ELFFile) -> ObjectCore:
+    """Return the core that an ELF file is for; what a damaged one raises is not listed."""
+    machine, bits = str(elf["e_machine"]), int(elf.elfclass)
+    if machine == "EM_RISCV":
+        return ObjectCore(machine, bits, elf["e_flags"] & _RISCV_FLOAT_ABI)
+    said = elf.get_section_by_name(".ARM.attributes") if machine == "EM_ARM" else None
+    if said is None:
+        return ObjectCore(machine, bits)
+    values = {
+        attribute.tag: attribute.value
+        for part in said.iter_subsections()
+        for file in part.iter_subsubsections()
+        if file.header.tag == "TAG_FILE"
+        for attribute in file.iter_attributes()
+    }
+    return ObjectCore(
+        machine,
+        bits,
+        values.get("TAG_ABI_VFP_ARGS", 0),
+        values.get("TAG_CPU_ARCH", 0),
+        chr(values.get("TAG_CPU_ARCH_PROFILE", 0)).strip("\0"),
+        bool(values.get("TAG_FP_ARCH", 0)),
+    )
+
+
+def defined_names(elf: ELFFile) -> dict[str, str]:
+    """Return the global names that an object defines, each with its kind: ``STT_FUNC``, ``STT_OBJECT``..."""
+    table = elf.get_section_by_name(".symtab")
+    return {
+        symbol.name: str(symbol["st_info"]["type"])
+        for symbol in (table.iter_symbols() if table else ())
+        if symbol["st_info"]["bind"] in ("STB_GLOBAL", "STB_WEAK") and symbol["st_shndx"] != "SHN_UNDEF"
+    }
+
+
+def wanted_names(elf: ELFFile) -> set[str]:
+    """Return the names that an object takes from elsewhere."""
+    table = elf.get_section_by_name(".symtab")
+    symbols = table.iter_symbols() if table else ()
+    return {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}
+
+
+def fill(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Write constants into an object file.
+
+    Args:
+        contents: symbol to its bytes, all of them.
+    """
+    if not contents:
+        return
+    with path.open("r+b") as file:
+        elf = ELFFile(file)
+        table = elf.get_section_by_name(".symtab")
+        places = {}
+        for name, data in contents.items():
+            called = table.get_symbol_by_name(name) if table else None  # an object without any symbol has no table
+            found = [each for each in called or () if each["st_size"] == len(data)]
+            section = elf.get_section(found[0]["st_shndx"]) if len(found) == 1 else None
+            if section is None or section["sh_type"] != "SHT_PROGBITS":
+                raise ToolchainError(
+                    f"the compiler has made no constant {name} of {len(data)} bytes",
+                    "which compiler is it? please report it",
+                )
+            places[name] = section["sh_offset"] + found[0]["st_value"]
+        for name, place in places.items():
+            file.seek(place)
+            file.write(contents[name])
