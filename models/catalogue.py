@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.compiler.named_model import Made, NamedModel, Sample
+from utvm.compiler.model import Made, NamedModel, Sample
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 

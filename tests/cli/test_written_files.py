@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 from utvm import compiler
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli import docker, env, firmware, model, root, vm
-from utvm.compiler.package.archive import write_archive
+from utvm.compiler.package.read import write_archive
 from utvm.environment import locked, temporary_roots
 from utvm.errors import ConfigError
 from utvm.hil import suites

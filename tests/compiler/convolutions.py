@@ -14,9 +14,9 @@ from utvm.base.process.run import run_tool
 from utvm.compiler import Target
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import CFunction, print_function
-from utvm.compiler.integer.kernel import THRIFTY
-from utvm.compiler.integer.operators.convolution import make
-from utvm.compiler.integer.records import Convolution, Operator, Rescale, Residual
+from utvm.compiler.kernels.convolution import make
+from utvm.compiler.kernels.functions import THRIFTY
+from utvm.compiler.kernels.records import Convolution, Operator, Rescale, Residual
 from utvm.compiler.library import HERE
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
 from utvm.compiler.schedule.lower import lower

@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from unicorn import arm_const
 
 from utvm.base.process.run import run_tool
-from utvm.compiler.integer.records import Convolution
+from utvm.compiler.kernels.records import Convolution
 
 _CODE, _RAM, _STACK, _END = 0x10000, 0x20000000, 0x30000000, 0x8000
 _SIZE = 1 << 20

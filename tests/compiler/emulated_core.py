@@ -10,7 +10,7 @@ import numpy as np
 from convolutions import Functions, Int8
 
 from utvm.base.process.run import run_tool
-from utvm.compiler.integer.records import Convolution
+from utvm.compiler.kernels.records import Convolution
 
 _FLAGS = ["-O2", "-std=gnu99", "-Wall", "-Wextra", "-Werror"]
 _PATTERN = 0x5A

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from utvm.base.process.run import run_tool
 from utvm.compiler.c.helpers import helper_definitions
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.names import RESERVED, Scope, identifier, library_name
 
 INTEGERS = [name for name in C_TYPES if "int" in name]

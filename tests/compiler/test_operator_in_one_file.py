@@ -11,9 +11,8 @@ import pytest
 from host_library import HostLibrary
 
 from hil_tests.int8_cases import Quantised, operator_model
-from utvm.compiler import ANY, from_tflite
+from utvm.compiler import ANY, from_tflite, kernels
 from utvm.compiler.build import build_library
-from utvm.compiler.integer import operators
 from utvm.errors import CompileError
 from utvm.paths import ROOT
 
@@ -25,13 +24,13 @@ _OUTPUT = Quantised(_SHAPE, 0.05, -100)
 @pytest.fixture
 def one_file_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE)
-    (text,) = (each for each in shown if "OPERATOR = " in each)
+    (text,) = (each for each in shown if "KERNEL = " in each)
     (tmp_path / "distance.py").write_text(text)
     # As if it lay there: the checkout that other tests look at at the same time stays as it is.
-    monkeypatch.setattr(operators, "__path__", [*operators.__path__, str(tmp_path)])
+    monkeypatch.setattr(kernels, "__path__", [*kernels.__path__, str(tmp_path)])
     yield
-    sys.modules.pop(f"{operators.__name__}.distance", None)
-    vars(operators).pop("distance", None)
+    sys.modules.pop(f"{kernels.__name__}.distance", None)
+    vars(kernels).pop("distance", None)
 
 
 def model(second: Quantised = _SAME) -> bytes:
@@ -44,7 +43,7 @@ def test_without_the_file_the_operator_is_not_known() -> None:
 
 
 @pytest.mark.usefixtures("one_file_more")
-def test_an_operator_in_a_file_of_its_own_is_read_recognised_and_made(tmp_path: Path) -> None:
+def test_an_operator_in_a_file_of_its_own_is_read_and_computed(tmp_path: Path) -> None:
     library = build_library(from_tflite(model(), "distance"), "distance", ANY)
     assert [call.kind for call in library.calls] == ["distance_int8"]
     assert not library.leftovers

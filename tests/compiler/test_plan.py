@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from utvm.compiler import Memory, Region
 from utvm.compiler.library import Tensor
+from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import Plan, plan_memory
-from utvm.compiler.memory.steps import Graph, Location, Step
 from utvm.errors import CompileError, ConfigError, DoesNotFitError
 
 Overlaps = Mapping[str, tuple[int | None, ...]]

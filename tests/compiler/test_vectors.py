@@ -11,7 +11,7 @@ from convolutions import MVE, NEON, Functions, Shape, near, random_inputs, rando
 from emulated_core import CORTEX_A9, CORTEX_M55, Core, Run, run_emulated
 
 from utvm.compiler import Target
-from utvm.compiler.integer.records import Convolution
+from utvm.compiler.kernels.records import Convolution
 
 _POINT = (0, 0, 0, 0)
 _SHAPES = [

@@ -17,7 +17,7 @@ from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.model_eval_figures import read_labels
 from utvm.cli.opening import find
 from utvm.cli.output import OUT, check_json, write_json
-from utvm.compiler.named_model import NamedModel
+from utvm.compiler.model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
 from utvm.session.evaluation import confusion

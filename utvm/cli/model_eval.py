@@ -24,7 +24,7 @@ from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import working
 from utvm.compiler import Library
-from utvm.compiler.named_model import NamedModel, Sample
+from utvm.compiler.model import NamedModel, Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware

@@ -15,7 +15,7 @@ from utvm.base.text.quoting import printable
 from utvm.cli.model_inputs import typed
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor
-from utvm.compiler.named_model import Sample
+from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.session.evaluation import Confusion, ErrorStatistics
 

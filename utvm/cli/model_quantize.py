@@ -20,7 +20,7 @@ from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import working
 from utvm.compiler import Tensor
-from utvm.compiler.named_model import Sample
+from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.firmware.picture_inputs import are_pictures, read_pictures
 from utvm.quantize import Cost, answers, costs, quantize

@@ -20,7 +20,7 @@ from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.model import Model
 from utvm.compiler.read.model_file import load
 from utvm.compiler.read.relax_file import from_module as from_relax
-from utvm.compiler.read.tflite_file import from_tflite
+from utvm.compiler.read.tflite_graph import from_tflite
 from utvm.compiler.read.torch_file import from_torch
 from utvm.compiler.target import ANY, Target
 

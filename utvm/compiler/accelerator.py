@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an accelerator is to the compiler: what it offers to do of a network, and what that would cost.
+"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost.
 
 Which accelerators there are, and which board has one, is known above (``utvm.boards.accelerators``).
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Wish = Literal["auto", "off", "all"]
-"""What is given to an accelerator: what it is estimated to make faster, nothing, or all that it can do."""
+"""Work for an accelerator: operators that it is estimated to make faster, none, or all that it can do."""
 
 INCLUDE = "utvm.include"
 """Attribute of a lowered function: the header file of the driver that it calls. The driver stops the program where
@@ -33,7 +33,7 @@ class Part:
     """One function of several that do an operator together, on the CPU or on the accelerator.
 
     Attributes:
-        operator: an :class:`utvm.compiler.integer.records.Operator`, of one output.
+        operator: an :class:`utvm.compiler.kernels.records.Operator`, of one output.
         reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
             the results of earlier parts.
     """
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Offer:
-    """What an accelerator would do of an operator.
+    """An offer to compute an operator.
 
     Attributes:
         cycles: of the accelerator, estimated.

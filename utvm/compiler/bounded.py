@@ -79,7 +79,7 @@ def bounded(
     status = None
     try:
         with os.fdopen(reading, "rb", buffering=0) as pipe:
-            content = _all_of(pipe, child, doing)
+            content = _read_result(pipe, child, doing)
         if content is None:
             raise CompileError(
                 f"{origin}: to {doing} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
@@ -93,17 +93,16 @@ def bounded(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        _note(said, doing, heard)
+        _log_output(said, doing, heard)
     if status != 0:
-        raise _ended(origin, doing, os.waitstatus_to_exitcode(status))
+        raise _exit_error(origin, doing, os.waitstatus_to_exitcode(status))
     good, result = pickle.loads(content)
     if good:
         return result  # type: ignore[no-any-return]
     raise result
 
 
-def _note(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
-    """Write into the log what the process has said, its beginning where that is long; close the file."""
+def _log_output(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
     with os.fdopen(said, "rb") as file:
         file.seek(0)
         for line in file.read(_MOST_SAID).decode(errors="replace").splitlines():
@@ -112,8 +111,7 @@ def _note(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
                 heard(line)
 
 
-def _ended(origin: str, doing: str, code: int) -> CompileError:
-    """Return the error for a process that brought no answer."""
+def _exit_error(origin: str, doing: str, code: int) -> CompileError:
     if code == -signal.SIGXCPU:
         return CompileError(
             f"{origin}: to {doing} takes more than {CPU_SECONDS} s", "the model is too large for any board"
@@ -127,7 +125,7 @@ def _ended(origin: str, doing: str, code: int) -> CompileError:
     )
 
 
-def _all_of(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
+def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
     """Read all that a process writes until it closes the other end; None if that takes too long."""
     deadline = time.monotonic() + WALL_SECONDS
     stopped = 0
@@ -161,7 +159,7 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_CPU, CPU_SECONDS)
         _limit(resource.RLIMIT_AS, _addresses() + MORE_BYTES)
-        answer = _answer(work)
+        answer = _result_of(work)
         pipe.write(pickle.dumps(answer))
         pipe.close()
         sys.stdout.flush()
@@ -172,7 +170,7 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
         os._exit(code)
 
 
-def _answer(work: Callable[[], object]) -> _Answer:
+def _result_of(work: Callable[[], object]) -> _Answer:
     try:
         return True, work()
     except UtvmError as error:
@@ -186,7 +184,7 @@ def _answer(work: Callable[[], object]) -> _Answer:
 
 def _limit(which: int, value: int) -> None:
     soft, hard = resource.getrlimit(which)
-    lowest = min((each for each in (soft, hard, value) if each != resource.RLIM_INFINITY), default=value)
+    lowest = min((item for item in (soft, hard, value) if item != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
 
 

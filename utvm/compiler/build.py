@@ -16,25 +16,22 @@ from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
-from utvm.compiler.integer import Integerized, integerize
-from utvm.compiler.integer.kernel import KERNEL, OPERATOR, THRIFTY
+from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
-from utvm.compiler.memory.graph import extract
+from utvm.compiler.memory.graph import Graph, Location, extract
 from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
-from utvm.compiler.memory.plan import Plan, plan_memory
+from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.memory.steps import Graph, Location
-from utvm.compiler.memory.thrift import Saving, save
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
 from utvm.compiler.notes import note
+from utvm.compiler.quantised import Integerized, integerize
+from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.schedule.tuned import arranged
-from utvm.compiler.storage import Storage
-from utvm.compiler.target import ANY, Target
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.target import ANY, Storage, Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError
 
@@ -61,11 +58,11 @@ def build_library(
         storage: where the weights are to be stored; by default, anywhere.
         assistant: an accelerator that takes a part of the model.
     """
-    built = _built(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
+    built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)
 
 
-def _built(
+def _build(
     imported: Imported,
     origin: str,
     name: str,
@@ -79,28 +76,28 @@ def _built(
     """Compile a module, and what its operators run."""
     with tvm_errors(origin, "compile the model"):
         if storage:
-            storage.check(least_bytes(imported.module, storage.size_bytes))
-        integerized = integerize(imported.module, target, assistant)
-        graph = _extracted(integerized, imported, target)
+            storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
+        integerized = integerize(imported.module, target, assistant, imported.layers)
+        graph = _extract_graph(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-    return _called_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
+    return _emit_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
 
 
 def graph_of(model: Model, target: Target) -> Graph:
-    """Return the graph of a model as a target computes it, for who looks for something better."""
+    """The graph of a model as a target computes it, for who looks for something better."""
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
-        return _extracted(integerize(imported.module, target), imported, target)
+        return _extract_graph(integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
     """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs."""
     unchanged = Imported(None, (), ())
-    return _called_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
+    return _emit_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
 
 
-def _called_graph(
+def _emit_graph(
     graph: Graph,
     integerized: Integerized,
     imported: Imported,
@@ -114,32 +111,32 @@ def _called_graph(
 ) -> CalledGraph:
     """Lower and plan a graph, write its C, and that of what its operators run."""
     with tvm_errors(origin, "compile the model"):
-        lowered = _forms(graph.functions, target)
+        lowered = _lower_forms(graph.functions, target)
         kinds = {
             function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
         }
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
         symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
-        printed = [{each: print_function(symbols[each], body) for each, body in form.items()} for form in lowered]
+        printed = [{item: print_function(symbols[item], body) for item, body in form.items()} for form in lowered]
         operators = dict(printed[0])
     arguments = _arguments(graph, lowered[0])
     parts: list[Library] = []
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
         first, second = (
-            _built(each, origin, f"{symbol}_{word}", target, stepped=False)
-            for word, each in zip(("first", "second"), control.graphs, strict=True)
+            _build(graph, origin, f"{symbol}_{word}", target, stepped=False)
+            for word, graph in zip(("first", "second"), control.graphs, strict=True)
         )
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
         kinds[function] = Kind(control.kind, 0)
         parts += [first.library, second.library]
-    assisted = any(each.include for each in operators.values())
+    assisted = any(operator.include for operator in operators.values())
     # An accelerator reaches memory by whole words of its bus.
 
     def planned(saving: Saving) -> Plan:
-        made = operators | {each: printed[form][each] for each, form in saving.items()}
-        bodies = {each: lowered[saving.get(each, 0)][each] for each in lowered[0]}
+        made = operators | {item: printed[form][item] for item, form in saving.items()}
+        bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
             graph,
             {function: operator.workspace_bytes for function, operator in made.items()},
@@ -148,8 +145,8 @@ def _called_graph(
             ALIGNMENT if assisted else 1,
         )
 
-    plan, saving = save(graph, {each: sum(each in form for form in lowered) for each in lowered[0]}, planned)
-    operators |= {each: printed[form][each] for each, form in saving.items()}
+    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, planned)
+    operators |= {item: printed[form][item] for item, form in saving.items()}
     note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
@@ -158,18 +155,17 @@ def _called_graph(
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
-    return CalledGraph(_with_parts(library, parts), any(each.checked for each in operators.values()))
+    return CalledGraph(_with_parts(library, parts), any(operator.checked for operator in operators.values()))
 
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
-    """Return a library with what its operators run."""
-    files = [each.sources for each in (library, *parts)]
-    own, *others = [each for each in files if isinstance(each, CFiles)]
+    files = [item.sources for item in (library, *parts)]
+    own, *others = [file for file in files if isinstance(file, CFiles)]
     return replace(
         library,
         sources=own.joined(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
-        leftovers=(*library.leftovers, *(each for part in parts for each in part.leftovers)),
+        leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
     )
 
 
@@ -179,27 +175,27 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
-            made = ", ".join(_called(graph, place) for place in step.writes)
+            made = ", ".join(_tensor_name(graph, place) for place in step.writes)
             note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
-    for each in integerized.leftovers:
-        note("in float", f"{each.operator} ({each.tensor}): {each.reason}")
+    for leftover in integerized.leftovers:
+        note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
     for decision in integerized.decisions:
         note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
 
-def _called(graph: Graph, place: Location) -> str:
+def _tensor_name(graph: Graph, place: Location) -> str:
     tensors = {"buffer": graph.buffers, "output": graph.outputs}.get(place.kind, graph.states)
     return tensors[place.number].name
 
 
-def _extracted(integerized: Integerized, imported: Imported, target: Target) -> Graph:
+def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
     graph = replace(graph, functions=arranged(graph.functions, target))
-    return _scaled(graph, imported)
+    return _with_scalings(graph, imported)
 
 
-def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Lower TIRx functions; name those of which TVM makes no loops."""
     try:
         return lower(functions, target)
@@ -216,11 +212,10 @@ def _lowered(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
         ) from error
 
 
-def _forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
-    """Lower functions, then those of which there are forms that need less memory, and so on."""
+def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str, Any]]:
     forms: list[dict[str, Any]] = []
     while functions or not forms:
-        forms.append({name: with_overlaps(body) for name, body in _lowered(functions, target).items()})
+        forms.append({name: with_overlaps(body) for name, body in _lower_functions(functions, target).items()})
         attributes = {name: body.attrs or {} for name, body in functions.items()}
         functions = {name: known[THRIFTY] for name, known in attributes.items() if THRIFTY in known}
     return forms
@@ -234,24 +229,21 @@ def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
     return True
 
 
-def _scaled(graph: Graph, imported: Imported) -> Graph:
-    """Return the graph with what its integers stand for, where that is known, and what the first run finds."""
-
+def _with_scalings(graph: Graph, imported: Imported) -> Graph:
     def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors
-        return tuple(replace(tensor, scaling=each) for tensor, each in zip(tensors, scalings, strict=True))
+        return tuple(replace(tensor, scaling=scaling) for tensor, scaling in zip(tensors, scalings, strict=True))
 
     return replace(
         graph,
         inputs=scaled(graph.inputs, imported.input_scalings),
         outputs=scaled(graph.outputs, imported.output_scalings),
-        initial=tuple(each.initial for each in imported.kept),
+        initial=tuple(item.initial for item in imported.kept),
     )
 
 
 def _kind(function: str, body: Any, lowered: Any) -> Kind:
-    """Return what a TIRx function computes, as its maker says, or as it is called, and by what."""
     attributes = dict(body.attrs.items()) if body.attrs else {}
     return Kind(
         str(attributes.get(OPERATOR, function)),
@@ -261,7 +253,6 @@ def _kind(function: str, body: Any, lowered: Any) -> Kind:
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
-    """Return for each function what it reads and writes."""
     written = {step.function: len(step.writes) for step in graph.steps if step.function}
     arguments = {}
     for function, body in functions.items():

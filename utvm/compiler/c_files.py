@@ -7,6 +7,7 @@ bytes themselves (:mod:`utvm.toolchain.object_file`): it is the same, to the byt
 """
 
 import base64
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +15,69 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.literals import rows
+C_TYPES = {
+    "bool": "bool",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+"""numpy name of an element type to its C99 name."""
+
+_INTEGER_SUFFIX = {"uint32": "u", "int64": "LL", "uint64": "ULL"}
+
+
+_ROW = 8  # Numbers in a row.
+_PLAIN = ("int8", "uint8", "int16", "uint16")
+
+
+def rows(array: npt.NDArray[Any]) -> str:
+    """The elements of an array as C has them between braces, some in a line."""
+    dtype = str(array.dtype)
+    values = array.ravel().tolist()
+    # Most weights are of these types, and there are millions of them.
+    numbers = list(map(str, values)) if dtype in _PLAIN else [literal(value, dtype) for value in values]
+    return ",\n".join("    " + ", ".join(numbers[start : start + _ROW]) for start in range(0, len(numbers), _ROW))
+
+
+def literal(value: float | int, dtype: str) -> str:
+    """A C99 expression for a number of the given element type.
+
+    Floats have the fewest digits that C rounds back to the same bits (at most 9 for ``float``, 17 for
+    ``double``). What has no literal is spelled with a macro of ``<stdint.h>`` or ``<math.h>``.
+    """
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype in ("float32", "float64"):
+        return _float_literal(float(value), dtype)
+    number = int(value)
+    if dtype in ("int32", "int64") and number == np.iinfo(dtype).min:
+        return f"{dtype.upper()}_MIN"
+    return f"{number}{_INTEGER_SUFFIX.get(dtype, '')}"
+
+
+def _float_literal(value: float, dtype: str) -> str:
+    rounded = np.float32(value) if dtype == "float32" else np.float64(value)
+    if math.isnan(rounded):
+        return "NAN"
+    if math.isinf(rounded):
+        return "INFINITY" if rounded > 0 else "-INFINITY"
+    size = abs(rounded)
+    if size == 0 or 1e-3 <= size < 1e3:
+        # Nearly all of a network's weights: numpy's own text is the same, in a third of the time.
+        digits = str(rounded)
+    elif 1e-4 <= size < 1e7:
+        digits = np.format_float_positional(rounded, unique=True, trim="0")
+    else:
+        digits = np.format_float_scientific(rounded, unique=True, trim="0")
+    return digits + ("f" if dtype == "float32" else "")
+
 
 _LEAST_BYTES = 4096
 """Of a large array. No compiler copies one of that size by what is in it."""
@@ -23,12 +86,12 @@ _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 
 def is_large(array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is left out of brief files."""
+    """Whether an array is left out of brief files."""
     return array.nbytes >= _LEAST_BYTES
 
 
 def stand_in(name: str, number: int) -> str:
-    """Return what brief files have in a large array: no two are alike, for compilers join those."""
+    """Content of a large array in brief files: no two are alike, for compilers join those."""
     return f"    {number % 100 + 1}, {number // 100 % 100} /* instead of {name} */"
 
 
@@ -54,19 +117,19 @@ class CFiles(Mapping[str, str]):
         return len(self.brief)
 
     def large_in(self, file: str) -> dict[str, bytes]:
-        """Return the bytes of the large arrays of a file, by their C names."""
+        """The bytes of the large arrays of a file, by their C names."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
     def joined(self, others: "Iterable[CFiles]") -> "CFiles":
-        """Return these files and others', of other names."""
+        """These files and others', of other names."""
         files = [self, *others]
         return CFiles(
-            {name: text for each in files for name, text in each.brief.items()},
-            {name: array for each in files for name, array in each.arrays.items()},
+            {name: text for file in files for name, text in file.brief.items()},
+            {name: array for file in files for name, array in file.arrays.items()},
         )
 
     def packed(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """The files as values of JSON."""
         arrays = {
             name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
             for name, array in self.arrays.items()
@@ -75,7 +138,7 @@ class CFiles(Mapping[str, str]):
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    """Return what :meth:`CFiles.packed` gave."""
+    """The files of :meth:`CFiles.packed`."""
     arrays = {
         name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
     }

@@ -18,8 +18,7 @@ from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.notes import collected
-from utvm.compiler.storage import Storage
-from utvm.compiler.target import ANY, Target
+from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import ConfigError
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
@@ -121,7 +120,6 @@ def _tell(entry: Path) -> None:
 
 
 def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
-    """Return what a library depends on of an accelerator."""
     if assistant is None:
         return ()
     return (
@@ -132,7 +130,6 @@ def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
 
 
 def _tools() -> list[str]:
-    """Return what else shapes a library: this package's source and the packages it uses."""
     return [
         tree_digest(Path(__file__).parent),
         tree_digest(runtime.PORTABLE),

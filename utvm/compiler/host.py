@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick: a model run on this computer by TVM's LLVM backend."""
+"""The yardstick: a model run on this computer by TVM's LLVM backend.
+
+TensorFlow Lite's integers are computed as such, in the form of each kernel that needs no C; ONNX's quantised
+operators in float.
+"""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -13,16 +17,20 @@ from tvm import relax, tirx
 
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Control, Imported
+from utvm.compiler.kernels.arithmetic import expand_helpers, number
+from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
-from utvm.compiler.schedule.legalizations import legalizations
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.quantised import integerize
+from utvm.compiler.refusal import tvm_errors
+from utvm.compiler.schedule.casts import with_defined_casts
+from utvm.compiler.schedule.legalize import LEGALIZATIONS
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
 
 
 def host_target() -> Any:
-    """Return the TVM target of this computer.
+    """The TVM target of this computer.
 
     Products and sums are rounded one by one, as in a library compiled with ``-ffp-contract=off``: on x86-64 the
     baseline CPU is chosen, which has no instruction that does both at once.
@@ -45,36 +53,40 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
 
 def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     for name, control in imported.control.items():
-        first, second = (_reference(each, origin) for each in control.graphs)
+        first, second = (_reference(graph, origin) for graph in control.graphs)
         # The virtual machine takes the function that has the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
     with tvm_errors(origin, "build the model for this computer"):
-        module = _bounded_as_in_c(relax.transform.LegalizeOps(legalizations())(imported.module))
+        module = imported.module
+        if imported.layers:
+            module = integerize(module, None, layers=imported.layers).module
+        module = _as_in_c(relax.transform.LegalizeOps(LEGALIZATIONS)(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
     tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
-    kept = [
-        np.frombuffer(each.initial, tensor.dtype).reshape(tensor.shape)
-        for tensor, each in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
+    states = [
+        np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
+        for tensor, item in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
     ]
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
-        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in (*inputs, *kept)))
+        results = machine_code["main"](*(tvm.runtime.tensor(array) for array in (*inputs, *states)))
         if isinstance(results, tvm.runtime.Tensor):
             return [results.numpy()]
         arrays = [item.numpy() for item in results]
-        outputs = len(arrays) - len(kept)
-        kept[:] = arrays[outputs:]
+        outputs = len(arrays) - len(states)
+        states[:] = arrays[outputs:]
         return arrays[:outputs]
 
     return run
 
 
-def _bounded_as_in_c(module: Any) -> Any:
-    """Keep a first operand that is no number, as the C of libraries does; LLVM takes the second one then."""
+def _as_in_c(module: Any) -> Any:
+    """Compute what libraries' helpers in C do, which LLVM does not have or does otherwise."""
 
-    def kept(node: Any) -> Any:
+    def bound(node: Any) -> Any:
+        # A first operand that is no number stays; LLVM takes the second one then.
         a, b = node.a, node.b
         if not element_type(node).startswith("float"):
             return node
@@ -82,17 +94,75 @@ def _bounded_as_in_c(module: Any) -> Any:
 
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            body = tvm_ffi.structural_map(function.body, [(tirx.Max, kept), (tirx.Min, kept)], order="post")
-            module.update_func(variable, function.with_body(body))
+            expanded = expand_helpers(with_defined_casts(function), _HELPERS)
+            body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bound), (tirx.Min, bound)], order="post")
+            module.update_func(variable, expanded.with_body(body))
     return module
 
 
+def _leading_zeros(value: Any) -> Any:
+    zeros = number(32)
+    for place in range(31):
+        zeros = zeros - tirx.Select(value >= number(1 << place), number(1), number(0))
+    return zeros
+
+
+def _softmax_scale(total: Any) -> Any:
+    """2**43 / total by gemmlowp's three steps of Newton's method, with as many fractional bits as fit 31 bits."""
+    steps: list[tuple[Any, Any]] = []
+
+    def name_step(value: Any) -> Any:
+        steps.append((tirx.Var(f"step{len(steps)}", "int64"), value))
+        return steps[-1][0]
+
+    def high(a: Any, b: Any) -> Any:
+        return tirx.shift_right(a * b + number(1 << 30, "int64"), number(31, "int64"))
+
+    zeros = _leading_zeros(total).astype("int64")
+    half = name_step(tirx.shift_right(tirx.shift_left(total.astype("int64"), zeros), number(1, "int64")))
+    guess, slope = (number(value, "int64") for value in NEWTON)
+    x = name_step(guess + high(half, slope))
+    for _ in range(3):
+        x = name_step(x + number(4, "int64") * high(x, number(1 << 29, "int64") - high(half, x)))
+    top = number(1 << 30, "int64")
+    result = tirx.Select(x >= top, number(2**31 - 1, "int64"), x * number(2, "int64")).astype("int32")
+    for variable, value in reversed(steps):
+        result = tirx.Let(variable, value, result)
+    return result
+
+
+def _cast(target: str) -> Callable[[Any], Any]:
+    info = np.iinfo(target)
+    lowest, highest, zero = (tirx.const(value, target) for value in (info.min, info.max, 0))
+
+    def cast(value: Any) -> Any:
+        low, limit = (tirx.FloatImm(element_type(value), float(bound)) for bound in (info.min, int(info.max) + 1))
+        inside = tirx.Select(value < limit, value.astype(target), highest)
+        return tirx.Select(value > low, inside, tirx.Select(value <= low, lowest, zero))
+
+    return cast
+
+
+_HELPERS: dict[str, Callable[..., Any]] = {
+    "leading_zeros": _leading_zeros,
+    "softmax_scale": _softmax_scale,
+    "fitting_uint8": lambda value: value.astype("uint8"),
+    **{f"above_float{bits}": lambda a, b: tirx.Select(a > b, a, b) for bits in (32, 64)},
+    **{f"below_float{bits}": lambda a, b: tirx.Select(a < b, a, b) for bits in (32, 64)},
+    **{
+        f"{sign}int{bits}_of_float{source}": _cast(f"{sign}int{bits}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+        for source in (32, 64)
+    },
+}
+
+
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:
-    """Return an operator that runs graphs."""
     given = len(control.graphs[1].input_names)
 
     def run(*tensors: Any) -> None:
-        arrays = [each.numpy() for each in tensors]
+        arrays = [tensor.numpy() for tensor in tensors]
         if control.kind == "if":
             condition, *state = arrays[: given + 1]
             results = (first if condition.all() else second)(state)

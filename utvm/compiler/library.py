@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler hands on: the records that describe a compiled model."""
+"""Records of a compiled model."""
 
 import hashlib
 import json
@@ -31,19 +31,19 @@ ELEMENT_TYPES = tuple(_ITEM_BYTES)
 """The element types a library can hold, as numpy names."""
 
 INDEX_OUT_OF_RANGE = -16
-"""What a model returns when its inputs select an element of a tensor that has none there."""
+"""Status of a run whose inputs select an element that a tensor does not have."""
 
 MAX_TENSOR_BYTES = 1 << 26
 """No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
 
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes of one element."""
+    """The bytes of one element."""
     return _ITEM_BYTES[dtype]
 
 
 def dlpack_code(dtype: str) -> int:
-    """Return DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
+    """DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
     return {"int": 0, "uint": 1, "float": 2, "bool": 6}[dtype.rstrip("0123456789")]
 
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model before it is compiled: its bytes and where they came from."""
+"""A model before it is compiled: its bytes and where they came from; models by name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
 
 from utvm.base.storage.cache import content_key
 
@@ -28,3 +32,37 @@ class Model:
     def digest(self) -> str:
         """SHA-256 of the content, in hexadecimal."""
         return content_key(self.format, self.content)
+
+
+Sample = list[npt.NDArray[Any]]
+"""Inputs of one run: an array for each, in the model's order."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that was made, and what it is tried on.
+
+    Attributes:
+        samples: returns as many samples as it is told, or all it has; the same ones every time, the first of more.
+        read: turns an array of a user's file, many samples in it, into the model's input of as many. Without it,
+            the file holds the input as the model takes it.
+    """
+
+    model: Model
+    samples: Callable[[int], list[Sample]]
+    read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that has a name.
+
+    Attributes:
+        make: makes it from a seed for what is random and, where it takes one, a file of weights.
+        random: whether its weights are random where no file is given.
+        takes_weights: whether it takes a file of them.
+    """
+
+    make: Callable[[int, Path | None], Made]
+    random: bool = False
+    takes_weights: bool = False

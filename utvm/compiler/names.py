@@ -45,7 +45,7 @@ _HEADERS = frozenset(
 
 
 def library_name(text: str) -> str:
-    """Return a C identifier for a library, close to the text: one that no header of C has, in any case."""
+    """A C identifier for a library, close to the text: one that no header of C has, in any case."""
     name = identifier(text, "model")
     return f"{name}_model" if name.lower() in _HEADERS else name
 
@@ -64,7 +64,7 @@ def identifier(text: str, fallback: str) -> str:
 
 
 MADE_UP = re.compile(r"(?:lv|gv)\d*")
-"""What TVM calls a tensor that nobody has given a name."""
+"""TVM's name of a tensor without one."""
 
 
 class Scope:
@@ -78,7 +78,7 @@ class Scope:
         self._taken = set(taken)
 
     def claim(self, text: str, fallback: str) -> str:
-        """Return an identifier close to the text that C has not reserved and nobody has been given yet."""
+        """An identifier close to the text that C has not reserved and nobody has been given yet."""
         base = identifier(text, fallback)
         if base in RESERVED or _TYPE_LIKE.match(base):
             base += "_"

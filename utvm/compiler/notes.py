@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a model's operators, and why: noted where it is decided, kept with the library, read by people.
+"""Notes on a model's operators and decisions: written where they are made, stored with the library, for people.
 
 The notes of a library are lines, each of which begins with a word that says what was done, such as ``fused``.
 """
@@ -14,8 +14,8 @@ _notes: list[list[str]] = []
 
 def note(what: str, text: str) -> None:
     """Note something of the model that is compiled; where nobody collects notes, nothing."""
-    for each in _notes:
-        each.append(printable(f"{what}: {text}"))
+    for item in _notes:
+        item.append(printable(f"{what}: {text}"))
 
 
 @contextlib.contextmanager

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusing a model with all its reasons at once, a line each, and what would help."""
+"""Refusing a model with all its reasons at once, and turning TVM's errors into errors of this project."""
 
+import contextlib
+import io
+import logging
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from utvm.errors import CompileError
+from utvm.errors import CompileError, UtvmError
 
 HINT = "docs/operators.md says what is supported; or export the model again"
 """Where nothing better is known."""
@@ -31,7 +38,7 @@ def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
 
 
 def hints(refused: Iterable[CompileError]) -> str:
-    """Return what would help against refusals, each once."""
+    """Hints against refusals, each once."""
     return "; ".join(dict.fromkeys(error.hint for error in refused if error.hint))
 
 
@@ -42,13 +49,61 @@ def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
         origin: what messages call the model; empty where somebody else puts that in front.
         hint: what the user can do about any of them.
     """
-    told = list(dict.fromkeys(each if len(each) <= _LONGEST else f"{each[:_LONGEST]}..." for each in reasons))
+    told = list(
+        dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
+    )
     if not told:
         return
-    helps = [help_ for said, help_ in _HELPS if any(re.search(said, each) for each in told)]
+    helps = [help_ for said, help_ in _HELPS if any(re.search(said, item) for item in told)]
     begin = f"{origin}: " if origin else ""
     message = f"{begin}{told[0]}"
     if len(told) > 1:
         more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
         message = "\n    ".join([f"{begin}cannot be compiled, for {len(told)} reasons:", *told[:_MOST], *more])
     raise CompileError(message, "; ".join(filter(None, [*helps, hint])) or HINT)
+
+
+_LOG = logging.getLogger("utvm.compiler")
+
+
+@contextlib.contextmanager
+def tvm_errors(origin: str, doing: str) -> Iterator[None]:
+    """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
+
+    Errors of this project pass through; their message begins with the model, too.
+
+    Args:
+        origin: what messages call the model.
+        doing: what is being done, as in "could not {doing}".
+    """
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except Exception as error:  # TVM raises nearly every built-in kind, and its own
+            _let_go(error)
+            if isinstance(error, UtvmError):
+                if error.message.startswith(origin):
+                    raise
+                raise type(error)(f"{origin}: {error.message}", error.hint) from error
+            _LOG.debug("%s: could not %s: %r", origin, doing, error)
+            raise CompileError(
+                f"{origin}: could not {doing}: an operator, a shape or an element type is used in a way that is "
+                "not supported",
+                "try it without its last operators, and without more of them; a log (--log-level debug) has what "
+                "TVM says",
+            ) from error
+
+
+def _let_go(error: BaseException) -> None:
+    """End what the failed frames still hold, while what TVM's C++ says about that goes nowhere."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        traceback.clear_frames(error.__traceback__)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

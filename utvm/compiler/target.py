@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a library is compiled for: the record by which a board's CPU chooses kernels."""
+"""Targets of a library: the CPU that chooses kernels, and the memory that stores weights."""
 
 from dataclasses import asdict, dataclass
+
+from utvm.errors import DoesNotFitError
 
 
 @dataclass(frozen=True)
@@ -30,17 +32,17 @@ class Target:
         object.__setattr__(self, "tuned", tuple(sorted((layer, choice) for layer, choice in self.tuned)))
 
     def choice(self, layer: str) -> str:
-        """Return what was measured to compute a layer best; nothing where that is not known."""
+        """The choice that was measured to be best for a layer; empty where none was."""
         return dict(self.tuned).get(layer, "")
 
     @property
     def told(self) -> dict[str, object]:
-        """What packages and reports say of it; of tuning, and of indices, only where that is not as ever."""
+        """Fields for packages and reports; tuning and indices only where they differ from the default."""
         return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
     def spoken(self) -> str:
-        """What it is called in reports."""
+        """Name in reports."""
         name = self.core or "any CPU"
         extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
         return f"{extended}, indices unchecked" if self.unchecked else extended
@@ -48,3 +50,27 @@ class Target:
 
 ANY = Target()
 """Any CPU with a C99 compiler."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where weights are stored.
+
+    Attributes:
+        name: what messages call it.
+        size_bytes: all of it, code counted.
+        hint: what to do where it is too small.
+    """
+
+    name: str
+    size_bytes: int
+    hint: str
+
+    def check(self, need: int) -> None:
+        """Check bytes that must be stored there."""
+        if need > self.size_bytes:
+            raise DoesNotFitError(
+                f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "
+                f"({need - self.size_bytes} too many)",
+                self.hint,
+            )

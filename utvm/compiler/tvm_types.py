@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Relax and TIRx types say about tensors."""
+"""Tensors by their Relax and TIRx types."""
 
 from typing import Any
 
@@ -10,24 +10,24 @@ from utvm.errors import CompileError
 
 
 def element_type(node: Any) -> str:
-    """Return the numpy name of the element type of a TIRx expression, variable or buffer."""
+    """The numpy name of the element type of a TIRx expression, variable or buffer."""
     kind = getattr(node.ty, "dtype", node.ty)
     return str(getattr(kind, "dtype", kind))
 
 
 def dtype_of(kind: Any) -> str:
-    """Return the element type of a Relax type, as numpy's name; empty for what is not a tensor."""
+    """The element type of a Relax type, as numpy's name; empty for what is not a tensor."""
     dtype = getattr(kind, "dtype", "")
     return str(getattr(dtype, "dtype", dtype))
 
 
 def shape_of(kind: Any) -> tuple[int, ...]:
-    """Return the shape of a Relax tensor type."""
+    """The shape of a Relax tensor type."""
     return tuple(int(extent) for extent in kind.shape)
 
 
 def tensor_of(kind: Any, name: str) -> Tensor:
-    """Return the tensor that a Relax type describes."""
+    """The tensor that a Relax type describes."""
     if not isinstance(kind, relax.TensorType) or kind.shape is None:
         raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
     extents = list(kind.shape)

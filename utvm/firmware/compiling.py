@@ -4,7 +4,7 @@
 from utvm.boards import Board, MemoryRegion, alternatives
 from utvm.boards.accelerators import assistant
 from utvm.compiler import CompileOptions, Library, Model, compile_model
-from utvm.compiler.storage import Storage
+from utvm.compiler.target import Storage
 
 
 def compile_for(

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from utvm.compiler import Library
-from utvm.compiler.literals import C_TYPES
+from utvm.compiler.c_files import C_TYPES
 from utvm.errors import ConfigError
 
 

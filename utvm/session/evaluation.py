@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler import Tensor
-from utvm.compiler.named_model import Sample
+from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from utvm.compiler import Library, Model, Target, Tensor
 from utvm.compiler.build import graph_of, library_of
-from utvm.compiler.integer.choices import KERNELS
-from utvm.compiler.integer.kernel import KERNEL, LAYER
-from utvm.compiler.memory.steps import Graph, Location, Step
+from utvm.compiler.kernels.cores import KERNELS
+from utvm.compiler.kernels.functions import KERNEL, LAYER
+from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.schedule.tuned import layer_of, replayed
 from utvm.compiler.tvm_types import element_type
 

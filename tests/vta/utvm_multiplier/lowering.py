@@ -21,9 +21,9 @@ def _parts(record: Any) -> Sequence[Part]:
     from tvm import te, tirx
 
     from utvm.compiler.accelerator import INCLUDE
-    from utvm.compiler.integer.kernel import described
-    from utvm.compiler.integer.operators.convolution import channels_of, narrowed
-    from utvm.compiler.integer.records import Operator
+    from utvm.compiler.kernels.convolution import channels_of, narrow_sum
+    from utvm.compiler.kernels.functions import describe
+    from utvm.compiler.kernels.records import Operator
 
     outputs, _, _, inputs = record.weights.shape
     rows = record.input_shape[0] * record.input_shape[1]
@@ -33,7 +33,7 @@ def _parts(record: Any) -> Sequence[Part]:
     function = te.create_prim_func([x, weights, sums])
     pointers = [tirx.reinterpret("handle", each.data) for each in function.params]
     call = tirx.call_extern("int32", "multiplier_run", *pointers, rows, inputs, outputs)
-    function = described(function.with_body(tirx.Evaluate(call)), "product_on_multiplier", (None,), record.macs)
+    function = describe(function.with_body(tirx.Evaluate(call)), "product_on_multiplier", (None,), record.macs)
     product = Operator(
         function.with_attr(INCLUDE, "multiplier.h"),
         (record.weights.reshape(outputs, inputs),),
@@ -48,7 +48,7 @@ def _parts(record: Any) -> Sequence[Part]:
     )
     result = te.compute(
         (rows, outputs),
-        lambda r, o: narrowed(record, given[r, o] + bias[o], multipliers[o], shifts[o], lambda: other[r, o]),
+        lambda r, o: narrow_sum(record, given[r, o] + bias[o], multipliers[o], shifts[o], lambda: other[r, o]),
         "output",
     )
     operands = [given] if record.residual is None else [given, other]
@@ -57,6 +57,6 @@ def _parts(record: Any) -> Sequence[Part]:
     added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
     left = (record.bias - added).astype(np.int32)
     rounding = Operator(
-        described(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)), overlap
+        describe(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)), overlap
     )
     return [Part(product, (0,)), Part(rounding, (len(operands), *range(1, len(operands))))]

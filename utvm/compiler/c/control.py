@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from utvm.compiler.c.description import Argument
 from utvm.compiler.c.printer import CFunction
+from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.library import Library, Tensor, item_bytes
-from utvm.compiler.literals import C_TYPES
 
 _BODIES = {
     "if": """\
@@ -54,10 +54,10 @@ def print_control(
         kind: ``if`` or ``while``; :class:`utvm.compiler.frontend.imported.Control` says what these do.
     """
     first, second = (part.library for part in parts)
-    made = second.outputs
+    results = second.outputs
     given = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
     given += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
-    written = [(f"output_{number}", tensor) for number, tensor in enumerate(made)]
+    written = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
     declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in given]
     declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in written]
     checked = any(part.checked for part in parts)

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from utvm.compiler.memory.graph import Graph, Location
 from utvm.compiler.memory.plan import Plan
-from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
@@ -100,7 +100,9 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
 
 def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) -> bytes:
     parts = [struct.pack("<4sHH", b"UGR1", len(tensors), len(steps))]
-    parts += [struct.pack("<HHII", _KINDS[each.kind], each.number, each.offset, each.size) for each in tensors]
+    parts += [
+        struct.pack("<HHII", _KINDS[tensor.kind], tensor.number, tensor.offset, tensor.size) for tensor in tensors
+    ]
     parts += [struct.pack(f"<HH{len(used)}H", number, len(used), *used) for number, used in steps]
     return b"".join(parts)
 
@@ -115,11 +117,11 @@ def _text(
         "format": "utvm graph, version 1",
         "tensors": [
             {
-                "in": regions[each.number] if each.kind == "region" else f"{each.kind} {each.number}",
-                "offset": each.offset,
-                "bytes": each.size,
+                "in": regions[tensor.number] if tensor.kind == "region" else f"{tensor.kind} {tensor.number}",
+                "offset": tensor.offset,
+                "bytes": tensor.size,
             }
-            for each in tensors
+            for tensor in tensors
         ],
         "steps": [
             {"operator": "copy" if number == _COPY else operators[number], "tensors": used}

@@ -28,20 +28,20 @@ _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)
 
 
 def is_dsp_helper(name: str) -> bool:
-    """Return whether a helper is one of these."""
+    """Whether a helper is one of these."""
     match = _NAME.fullmatch(name)
     return match is not None and (match[3] is not None or len(_numbers(match[2])) == _NUMBERS[match[1]])
 
 
 def dsp_helper(name: str) -> str:
-    """Return the C text of a helper by its name."""
+    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     return _MAKERS[match[1] or match[3]](name, *_numbers(match[2] or match[4]))
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split("_")[1:]]
+    return [int(item) for item in text.split("_")[1:]]
 
 
 _PORTABLE = """#if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && !defined(__ARM_BIG_ENDIAN)
@@ -64,7 +64,6 @@ static inline void {name}({parameters})
 
 
 def _assembly(name: str, parameters: str, state: list[str], lines: list[str], portable: str) -> str:
-    """Return a function of which the compiler keeps r0 to r3 and r12 free; the others are put back."""
     whole = ["push {r4-r11, lr}", *lines, "pop {r4-r11, lr}"]
     return _PORTABLE.format(
         name=name,
@@ -75,20 +74,20 @@ def _assembly(name: str, parameters: str, state: list[str], lines: list[str], po
     )
 
 
-def _scaled(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
+def _scale(sums: list[str], doubled: bool, rounded: int, limit: int) -> list[str]:
     """Multiply by r2, round, add r3, shift by r12, limit: several sums in turn."""
     lines = []
-    for each in sums:
-        lines += [] if doubled else [f"lsl {each}, {each}, #1"]
+    for acc in sums:
+        lines += [] if doubled else [f"lsl {acc}, {acc}, #1"]
         if rounded:
-            lines += [f"smmulr {each}, {each}, r2", f"add {each}, {each}, {each}, asr #31", f"add {each}, r3"]
+            lines += [f"smmulr {acc}, {acc}, r2", f"add {acc}, {acc}, {acc}, asr #31", f"add {acc}, r3"]
         else:
-            lines.append(f"smmlar {each}, {each}, r2, r3")
-        lines += [f"asr {each}, r12", _limited(each, limit)]
+            lines.append(f"smmlar {acc}, {acc}, r2, r3")
+        lines += [f"asr {acc}, r12", _limit(acc, limit)]
     return lines
 
 
-def _limited(register: str, limit: int) -> str:
+def _limit(register: str, limit: int) -> str:
     return f"{'ssat' if limit == 8 else 'usat'} {register}, #{limit}, {register}"
 
 
@@ -123,8 +122,8 @@ def _tile(name: str, bits: int, rounded: int, limit: int) -> str:
         "2:",
         *(f".rept {_UNROLLED}", *pair, ".endr"),
         *("ldr r2, [sp, #8]", "cmp r0, r2", "bne 2b"),
-        *("ldm r1!, {r2, r3, r12}", *_scaled(["r4", "r5", "r6", "r7"], wide, rounded, limit)),
-        *("ldm r1!, {r2, r3, r12}", *_scaled(["r8", "r9", "r10", "r11"], wide, rounded, limit)),
+        *("ldm r1!, {r2, r3, r12}", *_scale(["r4", "r5", "r6", "r7"], wide, rounded, limit)),
+        *("ldm r1!, {r2, r3, r12}", *_scale(["r8", "r9", "r10", "r11"], wide, rounded, limit)),
         *("add lr, sp, #12", "ldm lr, {r0, r2, r3, r12}"),
         *("strb r7, [r0, r12]", "strb r6, [r0, r3]", "strb r5, [r0, r2]", "strb r4, [r0], #1"),
         *("strb r11, [r0, r12]", "strb r10, [r0, r3]", "strb r9, [r0, r2]", "strb r8, [r0], #1"),
@@ -160,8 +159,8 @@ def _dense(name: str, rounded: int, limit: int) -> str:
     four = ["ldrd r2, r3, [r0], #8", *two("r4", "r5"), *two("r6", "r7")]
     scaled = [
         line
-        for each in ("r4", "r5", "r6", "r7")
-        for line in ("ldm r1!, {r2, r3, r12}", *_scaled([each], False, rounded, limit))
+        for item in ("r4", "r5", "r6", "r7")
+        for line in ("ldm r1!, {r2, r3, r12}", *_scale([item], False, rounded, limit))
     ]
     # On the stack: values, what the first round leaves out, the stream's end, output; r11: the values' end.
     lines = [
@@ -195,14 +194,14 @@ def _plane(
 ) -> str:
     weights = (("r2", "r3"), ("r4", "r5"), ("r6", "r7"))
 
-    def scaled(each: str) -> list[str]:
-        made = [f"smmlar {each}, {each}, r8, r9"]
+    def scale(acc: str) -> list[str]:
+        scaling = [f"smmlar {acc}, {acc}, r8, r9"]
         if rounded:
-            made = [f"smmulr {each}, {each}, r8", f"add {each}, {each}, {each}, asr #31", f"add {each}, r9"]
-        kept = [f"strb {each}, [r1], #{channels}"]
+            scaling = [f"smmulr {acc}, {acc}, r8", f"add {acc}, {acc}, {acc}, asr #31", f"add {acc}, r9"]
+        storing = [f"strb {acc}, [r1], #{channels}"]
         if channels > 255:
-            kept = [f"strb {each}, [r1]", f"addw r1, r1, #{channels}"]
-        return [*made, f"asr {each}, r12", _limited(each, limit), *kept]
+            storing = [f"strb {acc}, [r1]", f"addw r1, r1, #{channels}"]
+        return [*scaling, f"asr {acc}, r12", _limit(acc, limit), *storing]
 
     def body(count: int) -> list[str]:
         lines = ["ldrd r10, r11, [sp, #8]"]
@@ -212,13 +211,10 @@ def _plane(
             if count == 2 and across == 1:
                 lines += [f"smlatb r11, r8, {one}, r11", f"smlad r11, r9, {other}, r11"]
             elif count == 2:
-                lines += [
-                    f"ldr r8, [r0, #{at + 8}]",
-                    f"smlad r11, r9, {one}, r11",
-                    f"smlabt r11, r8, {other}, r11",
-                ]
+                last = f"smlabt r11, r8, {other}, r11"
+                lines += [f"ldr r8, [r0, #{at + 8}]", f"smlad r11, r9, {one}, r11", last]
         lines.append("ldrd r8, r9, [sp]")
-        return [*lines, *(line for each in ("r10", "r11")[:count] for line in scaled(each))]
+        return [*lines, *(line for acc in ("r10", "r11")[:count] for line in scale(acc))]
 
     pairs, step = pixels // 2, 4 * across
     loop = ["1:", *body(2), f"add r0, #{step}", "cmp r0, lr", "bne 1b"] if pairs > 1 else []
@@ -241,7 +237,7 @@ def _plane(
             *(["ldr lr, [sp, #16]", "add lr, r0"] if pairs > 1 else []),
             *loop,
             *(body(1) if pixels % 2 else []),
-            *_moved(pitch * down - pairs * step),
+            *_move(pitch * down - pairs * step),
             *("ldr r8, [sp, #20]", "subs r8, #1", "str r8, [sp, #20]", "bne 2b"),
             "add sp, #24",
         ],
@@ -250,7 +246,7 @@ def _plane(
     )
 
 
-def _moved(distance: int) -> list[str]:
+def _move(distance: int) -> list[str]:
     operation = "addw" if distance >= 0 else "subw"
     return [f"{operation} r0, r0, #{abs(distance)}"] if distance else []
 
@@ -293,7 +289,7 @@ static inline void {name}(
 """
 
 
-def _gathered(name: str, rows: int, run: int) -> str:
+def _gather(name: str, rows: int, run: int) -> str:
     copies = "\n            source += line;\n".join(
         f"            memcpy(window + {run * row}, source, {run});" for row in range(rows)
     )
@@ -328,5 +324,5 @@ _MAKERS: dict[str, Callable[..., str]] = {
     "plane": _plane,
     "depthwise": _depthwise,
     "lift": _lift,
-    "gathered": _gathered,
+    "gathered": _gather,
 }

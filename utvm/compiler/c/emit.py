@@ -18,19 +18,18 @@ from utvm.base.text.templates import templates_of
 from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
-from utvm.compiler.c_files import CFiles, is_large, stand_in
+from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
+from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
-from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.literals import rows as rows_of
+from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.compiler.memory.steps import Graph, Location, Step
 
 _LINE = 110  # Characters in a line of C.
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What an operator computes, for people.
+    """Description of an operator, for people.
 
     Attributes:
         name: for example ``conv2d_int8``.
@@ -53,7 +52,7 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _State:
-    """What is kept between runs.
+    """State between runs.
 
     Attributes:
         byte: what all of its bytes are in the first run; None where they differ: :attr:`rows` are its elements.
@@ -105,20 +104,24 @@ def emit(
         output_places=tuple(plan.placement("output", number) for number in range(len(graph.outputs))),
         calls=tuple(_call(graph, step, operators, kinds) for step in graph.steps),
         weights_bytes=sum(array.nbytes for array in graph.constants)
-        + sum(len(each) for each in graph.initial if _one_byte(each) is None),
+        + sum(len(item) for item in graph.initial if _one_byte(item) is None),
         blocks=tuple(plan.blocks.values()),
         lower_bound_bytes=plan.lower_bound_bytes,
         states=graph.states,
         executor=executor,
         entry_points=tuple(
-            EntryPoint(operator.name, _parameter_types(operator), tuple(each.bytes for each in used[function]))
+            EntryPoint(operator.name, _parameter_types(operator), tuple(item.bytes for item in used[function]))
             for function, operator in operators.items()
         ),
     )
     values = _values(library, graph, plan, operators, stepped)
-    large = {_constant_name(name, number): each for number, each in enumerate(graph.constants) if is_large(each)}
+    large = {
+        _constant_name(name, number): constant
+        for number, constant in enumerate(graph.constants)
+        if is_large(constant)
+    }
     if executor == "aot":
-        return replace(library, sources=CFiles(_rendered(library, values), large))
+        return replace(library, sources=CFiles(_render(library, values), large))
     description = describe(graph, plan, used)
     values |= {
         "description": list(description.content),
@@ -126,13 +129,13 @@ def emit(
         "argument_limit": max([2, *map(len, used.values())]),
     }
     more = _executor_files(name) | {f"{name}_graph.json": description.text}
-    return replace(library, sources=CFiles(_rendered(library, values) | more, large))
+    return replace(library, sources=CFiles(_render(library, values) | more, large))
 
 
 def _values(
     library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
 ) -> dict[str, object]:
-    """Return what the templates are filled in with."""
+    """Values for the templates."""
     calls = _Calls(library.name, graph, plan, operators)
     lines = [
         line
@@ -153,11 +156,13 @@ def _values(
             ["const void *const *inputs", "void *const *outputs", *(f"uint8_t *{region}" for region in regions)]
         ),
         "executor": library.executor,
-        "index_out_of_range": INDEX_OUT_OF_RANGE if any(each.checked for each in operators.values()) else 0,
+        "index_out_of_range": INDEX_OUT_OF_RANGE
+        if any(operator.checked for operator in operators.values())
+        else 0,
         "alignment": ALIGNMENT,
         "stepped": stepped,
-        "includes": sorted({each.include for each in operators.values() if each.include}),
-        "headers": sorted({header for each in operators.values() for header in each.headers}),
+        "includes": sorted({operator.include for operator in operators.values() if operator.include}),
+        "headers": sorted({header for operator in operators.values() for header in operator.headers}),
         "operators": list(operators.values()),
         "helpers": helper_definitions(helpers),
         "constants": [_constant(library.name, number, array) for number, array in enumerate(graph.constants)],
@@ -168,7 +173,7 @@ def _values(
     }
 
 
-def _rendered(library: Library, values: Mapping[str, object]) -> dict[str, str]:
+def _render(library: Library, values: Mapping[str, object]) -> dict[str, str]:
     files = {
         f"{library.name}.h": "library.h",
         f"{library.name}.c": "library_graph.c" if library.executor == "graph" else "library.c",
@@ -211,11 +216,10 @@ def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
 
 def _parameter_types(operator: CFunction) -> tuple[str, ...]:
     declared = operator.prototype[operator.prototype.index("(") + 1 : -1].split(",")
-    return tuple(re.sub(r"\b(restrict\s*)?\w+$", "", each.strip()).strip() for each in declared)
+    return tuple(re.sub(r"\b(restrict\s*)?\w+$", "", item.strip()).strip() for item in declared)
 
 
 def _executor_files(name: str) -> dict[str, str]:
-    """Return the graph executor as a part of one library: all its global names begin with the library's."""
     files = {}
     for suffix in ("h", "c"):
         text = (runtime.PORTABLE / f"graph_executor.{suffix}").read_text(encoding="utf-8")

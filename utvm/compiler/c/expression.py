@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from utvm.compiler.c.helpers import is_helper
-from utvm.compiler.literals import C_TYPES, literal
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.schedule.bounds import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
@@ -66,7 +66,7 @@ class Text:
     is_data: bool = False
 
     def at_least(self, precedence: int) -> str:
-        """Return the text, in parentheses unless it binds at least this tightly."""
+        """The text, in parentheses unless it binds at least this tightly."""
         return self.text if self.precedence >= precedence else f"({self.text})"
 
 
@@ -270,7 +270,6 @@ class ExpressionPrinter:
 
 
 def _known_by_type(kind: str, node: Any) -> bool | None:
-    """Return what a comparison with an end of the element type's range always gives; gcc warns of it."""
     dtype = element_type(node.a)
     if kind not in ("LT", "LE", "GT", "GE") or not dtype.startswith(("int", "uint")):
         return None

@@ -13,8 +13,8 @@ from tvm import ir
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
+from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.library import item_bytes
-from utvm.compiler.literals import C_TYPES
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.bounds import CHECKED
 from utvm.compiler.tvm_types import element_type
@@ -76,7 +76,6 @@ class _Names:
         self._claimed: list[str] = []
 
     def of(self, thing: Any) -> str:
-        """Return the name of a variable or buffer. The function keeps it alive, so its hash stays its own."""
         key = hash(thing)
         if key not in self._given:
             text = str(thing.name)
@@ -86,15 +85,12 @@ class _Names:
         return self._given[key]
 
     def alias(self, thing: Any, name: str) -> None:
-        """Let a buffer go by the name of the one whose memory it shares."""
         self._given[hash(thing)] = name
 
     def mark(self) -> int:
-        """Begin a C block; hand the result to :meth:`release_since` where it ends."""
         return len(self._claimed)
 
     def release_since(self, mark: int) -> None:
-        """End a C block: its names may be used again."""
         while len(self._claimed) > mark:
             self._scope.release(self._claimed.pop())
 
@@ -149,9 +145,10 @@ class _FunctionPrinter:
         )
 
     def _sharing(self) -> list[bool]:
-        """Return for each parameter whether the output may lie over it; for the output, whether over any."""
         attributes = self._function.attrs
-        distances = [int(each) for each in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+        distances = (
+            [int(attribute) for attribute in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+        )
         sharing = [distance >= 0 for distance in distances]
         others = len(self._function.params) - len(sharing) - 1
         return [*sharing, *[False] * others, any(sharing)]
@@ -236,7 +233,6 @@ class _FunctionPrinter:
             self._line(f"{ignored}{self._expressions.print(node.value).text};")
 
     def _print_DeclBuffer(self, node: Any) -> None:
-        """Give a name to memory that has one already."""
         (owner,) = node.data.args
         name = self._names.of(owner)
         if element_type(node.buffer) != self._dtypes[name]:

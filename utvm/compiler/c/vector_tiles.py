@@ -19,12 +19,12 @@ _SUMS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
 
 def is_vector_helper(name: str) -> bool:
-    """Return whether a helper is one of these."""
+    """Whether a helper is one of these."""
     return _NAME.fullmatch(name) is not None
 
 
 def vector_helper(name: str) -> str:
-    """Return the C text of a helper by its name."""
+    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     kind, unrolled, rounds, pixels, rounded = match[1], *map(int, match.groups()[1:])
@@ -36,7 +36,7 @@ def vector_helper(name: str) -> str:
         else f"vector_pairs(call, {unrolled}, {rounds})"
     )
     lines = "\n".join(f'        "{line}\\n"' for line in _kernel(unrolled, rounds, pixels, bool(rounded)))
-    clobbered = ", ".join(f'"{each}"' for each in ("r0", "r1", "r2", "r3", "r12", *(f"q{n}" for n in range(8))))
+    clobbered = ", ".join(f'"{item}"' for item in ("r0", "r1", "r2", "r3", "r12", *(f"q{n}" for n in range(8))))
     return f"""#if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
 /* vector_tiles for one length. Sums: r0 r2 r4 r6 of four channels, r8 r10 r12 lr of the next pixel or channels;
  * r1 stream, r3 and r5 pixels, r7 step, r9 output, r11 the end of the stream or of the window. */
@@ -126,10 +126,10 @@ def _tile(unrolled: int, rounds: int, pixels: int, rounded: bool, looped: bool) 
         *scale,
         f"stm sp, {{{', '.join(_SUMS)}}}",
         "vldrw.u32 q0, [sp]",
-        *_scaled("q0", rounded),
+        *_scale("q0", rounded),
         *(scale if pixels == 1 else []),
         "vldrw.u32 q1, [sp, #16]",
-        *_scaled("q1", rounded),
+        *_scale("q1", rounded),
         *("vqmovnb.s32 q0, q0", "vqmovnt.s32 q0, q1"),
         *("vqadd.s16 q0, q0, q4", "vmax.s16 q0, q0, q5", "vmin.s16 q0, q0, q6"),
     ]
@@ -145,7 +145,7 @@ def _products(pixels: int) -> list[str]:
     return lines
 
 
-def _scaled(sums: str, rounded: bool) -> list[str]:
+def _scale(sums: str, rounded: bool) -> list[str]:
     """Multiply and round once, then shift and round again: gemmlowp's way, halves below zero once more."""
     free = "q1" if sums == "q0" else "q2"
     away = [f"vand {free}, {sums}, q3", f"vshr.s32 {free}, {free}, #31", f"vqadd.s32 {sums}, {sums}, {free}"]

@@ -11,7 +11,7 @@ from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_model import import_onnx
 from utvm.compiler.frontend.tflite_model import import_tflite
 from utvm.compiler.model import Model
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
 

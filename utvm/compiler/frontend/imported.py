@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every frontend gives."""
+"""The result of every frontend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Scaling
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a model keeps from one run to the next.
+    """A tensor that a model keeps from one run to the next.
 
     Attributes:
         initial: the bytes that the first run finds.
@@ -28,7 +29,8 @@ class Imported:
         kept: what it keeps between runs: the last parameters find it, the last results are kept.
         input_scalings, output_scalings: what the integers of each stand for; empty where the model's format does
             not say so.
-        control: by its name, what runs graphs beside ``main``.
+        control: operators that run graphs beside ``main``, by name.
+        layers: operators of integers, by the names of the packed functions that stand for them.
     """
 
     module: Any
@@ -38,11 +40,12 @@ class Imported:
     output_scalings: tuple[Scaling | None, ...] = ()
     kept: tuple[Kept, ...] = ()
     control: "Mapping[str, Control]" = field(default_factory=dict)
+    layers: Mapping[str, IntegerLayer] = field(default_factory=dict)
 
     @property
     def kept_names(self) -> tuple[str, ...]:
-        """How each thing that it keeps is called."""
-        return tuple(each.name for each in self.kept)
+        """Names of the states."""
+        return tuple(state.name for state in self.kept)
 
 
 @dataclass(frozen=True)

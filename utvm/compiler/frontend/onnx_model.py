@@ -2,20 +2,20 @@
 """From an ONNX model to a Relax module: TVM's importer, with quantised operators of our own."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
 import tvm
-from onnx import helper
+from onnx import helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.onnx_quantised import CONVERTERS as QUANTISED
-from utvm.compiler.frontend.onnx_scalings import input_scalings, output_scalings
-from utvm.compiler.frontend.onnx_scans import SCANS
+from utvm.compiler.frontend.onnx_converters import CONVERTERS
 from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
+from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.notes import note
@@ -24,9 +24,6 @@ from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
-
-CONVERTERS = {**QUANTISED, **SCANS}
-"""Operators that are converted in our own way."""
 
 
 def import_onnx(model: Model) -> Imported:
@@ -50,7 +47,6 @@ def import_onnx(model: Model) -> Imported:
 
 
 def _refuse(origin: str, reasons: Sequence[str]) -> None:
-    """Raise an error that names all reasons, if there are any."""
     unknown = [reason.removesuffix(f": {NOT_SUPPORTED}") for reason in reasons if reason.endswith(NOT_SUPPORTED)]
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
@@ -90,12 +86,11 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         else:
             wrong = _difference(node, result, self._types)
             if not wrong:
-                return self._named(result, node)
+                return self._with_name(result, node)
             self.reasons.append(f"{place(node)}: {wrong}")
         return self._stand_in(node)
 
-    def _named(self, result: Any, node: onnx.NodeProto) -> Any:
-        """Call what a node makes as the model calls it: memory plans and profiles show that name."""
+    def _with_name(self, result: Any, node: onnx.NodeProto) -> Any:
         if isinstance(result, tvm.ir.GenericConst) and node.op_type != "Constant":
             note("folded", f"{place(node)} is a constant")
         if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):
@@ -103,7 +98,6 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return self.bb.emit(result, identifier(node.output[0], "tensor"))
 
     def _stand_in(self, node: onnx.NodeProto) -> Any:
-        """Return zeros in place of what a node gives, so that the nodes behind it are looked at, too."""
         results = []
         for name in node.output:
             kind = self._types.get(name)
@@ -116,8 +110,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
-    kinds = [_kind(each) for each in inputs]
-    settings = [f"{each.name}={_short(each)}" for each in node.attribute if each.name != OPSET_ATTRIBUTE]
+    kinds = [_kind(value) for value in inputs]
+    settings = [f"{item.name}={_short(item)}" for item in node.attribute if item.name != OPSET_ATTRIBUTE]
     return f"{node.op_type}({', '.join([*kinds, *settings])})"
 
 
@@ -134,7 +128,7 @@ def _short(attribute: onnx.AttributeProto) -> str:
 
 
 def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.TypeProto]) -> str:
-    """Return how what was made of a node differs from what ONNX says it is; empty where it does not."""
+    """How what was made of a node differs from what ONNX says it is; empty where it does not."""
     kinds = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
     for number, name in enumerate(node.output):
         stated = types.get(name)
@@ -155,3 +149,42 @@ def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.Type
         if known and list(shape_of(kind)) != extents:
             return f"an output {number} of shape {tuple(extents)} is not supported"
     return ""
+
+
+def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+    """The scaling of each input that becomes real numbers in but one way; None of others."""
+    constants = _constants(graph)
+
+    def scaling(name: str) -> Scaling | None:
+        users = [node for node in graph.node if name in node.input]
+        ways = {
+            _way(node, constants) if node.op_type == "DequantizeLinear" and node.input[0] == name else None
+            for node in users
+        }
+        return ways.pop() if len(ways) == 1 else None
+
+    return tuple(map(scaling, names))
+
+
+def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+    """The scaling of each output that is made of real numbers, None of others."""
+    constants = _constants(graph)
+    scalings = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
+    return tuple(map(scalings.get, names))
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    nodes = [node for node in graph.node if node.op_type == "Constant"]
+    return {item.name: item for item in graph.initializer} | {
+        node.output[0]: item.t for node in nodes for item in node.attribute if item.name == "value"
+    }
+
+
+def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Scaling | None:
+    tensors = [constants.get(name) for name in node.input[1:3] if name]
+    numbers = [
+        numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1
+    ]
+    if not numbers or len(numbers) < len(tensors):
+        return None
+    return Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)

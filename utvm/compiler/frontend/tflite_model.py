@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TensorFlow Lite model to a Relax module: TVM's importer, with what it refuses or gets wrong put right.
+"""From a TensorFlow Lite model to a Relax module: kernels of our own, and TVM's importer for other operators.
 
-Quantised operators become *dequantise, operator on floats, quantise*. What only moves elements works on the
-integers.
+Quantised operators without a kernel here become *dequantise, operator on floats, quantise*. Those that only move
+elements work on the integers.
 """
 
 import functools
@@ -20,7 +20,9 @@ from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorW
 
 from utvm.compiler.frontend.imported import Control, Imported, Kept
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
-from utvm.compiler.int8_operator import int8_operators
+from utvm.compiler.kernels import Unfit, kernels
+from utvm.compiler.kernels.requantise import rounding
+from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
@@ -29,14 +31,13 @@ from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_validate import place
 from utvm.compiler.refusal import refuse
-from utvm.compiler.tflite_kernel import Use, tflite_kernels
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
 
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
-# Quantised operators that TVM's importer refuses, or computes on the integers though they are not only moved.
+# Quantised operators that TVM's importer refuses, or computes on the integers though they compute with them.
 _AS_FLOAT = (
     "ADD_N",
     "BATCH_MATMUL",
@@ -55,24 +56,16 @@ _AS_FLOAT = (
 _COUNTS = {"int32", "int64"}
 """Element types of which one may stand for the other: of places, and of sizes."""
 
-_ACTIVATIONS = {
-    tflite.ActivationFunctionType.RELU: (0.0, math.inf),
-    tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
-    tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
-}
-
 
 def import_tflite(model: Model) -> Imported:
     """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
-    return _imported(graph, graph.graphs, model.content)
+    return _import_graph(graph, graph.graphs, model.content)
 
 
-def _imported(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
-    module = from_tflite(ModelView(graph, content), op_converter=_Converter)
-    # TensorFlow Lite rounds halves away from zero where it quantises floats; ONNX, to even.
-    main = module.get_global_var("main")
-    module.update_func(main, module[main].with_attr("utvm.rounding", "roundf"))
+def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes) -> Imported:
+    layers: dict[str, IntegerLayer] = {}
+    module = from_tflite(ModelView(graph, content), op_converter=functools.partial(_Converter, layers=layers))
     return Imported(
         module,
         tuple(_name(graph, number, "input", count) for count, number in enumerate(graph.inputs)),
@@ -81,15 +74,16 @@ def _imported(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: bytes)
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
         tuple(Kept(state.name, state.initial) for state in graph.states),
         {
-            _control_name(graph, each): _control(each, graphs, content)
-            for each in graph.operators
-            if each.name in CONTROL
+            _control_name(graph, operator): _control(operator, graphs, content)
+            for operator in graph.operators
+            if operator.name in CONTROL
         },
+        layers,
     )
 
 
 def _control(operator: TfliteOperator, graphs: Sequence[TfliteGraph], content: bytes) -> Control:
-    first, second = (_imported(graphs[number], graphs, content) for number in graphs_of(operator))
+    first, second = (_import_graph(graphs[number], graphs, content) for number in graphs_of(operator))
     return Control("if" if operator.name == "IF" else "while", (first, second))
 
 
@@ -115,17 +109,20 @@ def _short(name: str) -> str:
 class _Converter(OperatorConverter):  # type: ignore[misc]
     """Converts the operators of one graph. The base class calls methods by the names they have here."""
 
-    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any) -> None:
+    def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, IntegerLayer]) -> None:
         super().__init__(model, subgraph, exp_tab, ctx)
+        self._layers = layers
         self._real = False
+        self._reason = ""
         for name in _RESHAPES:
             self.convert_map[name] = self._reshape_as_declared
         for name in CONTROL:
             self.convert_map[name] = self._call_graphs
-        registered = [item for operator in int8_operators() for item in operator.tflite.items()]
-        self.convert_map.update({name: functools.partial(self._registered, make) for name, make in registered})
-        self._as_float = {*_AS_FLOAT, *(name for name, _ in registered)}
-        self._kernels = tflite_kernels()
+        table = kernels()
+        self._kernels = {name: build for kernel in table for name, build in kernel.tflite.items()}
+        real = {name: make for kernel in table for name, make in kernel.real.items()}
+        self.convert_map.update({name: functools.partial(self._in_float, make) for name, make in real.items()})
+        self._as_float = {*_AS_FLOAT, *real}
 
     def check_unsupported_ops(self) -> None:
         """Do nothing: it is known before TVM is asked."""
@@ -147,7 +144,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 _LOG.debug("%s cannot be imported: %r", where, error)
                 reasons.append(f"{where}: is used in a way that is not supported")
                 hints.append("docs/operators.md says what is; a log (--log-level debug) has what TVM says")
-            for tensor, number in ((graph.tensors[each], each) for each in op.record.outputs):
+            for number in op.record.outputs:
+                tensor = graph.tensors[number]
                 stand_in = self._bind(relax.op.zeros(tensor.shape, tensor.dtype), _short(tensor.name))
                 self.exp_tab.set_expr(f"tensor_{number}", stand_in, force_override=True)
         refuse("", reasons, "; ".join(dict.fromkeys(hints)))
@@ -155,7 +153,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _convert(self, op: OperatorView, where: str) -> None:
         """Convert an operator."""
         graph = self.subgraph.record
-        result = self._by_kernel(op.record)
+        self._reason = "no integer form of it is known"
+        try:
+            result = self._by_kernel(op.record)
+        except Unfit as unfit:
+            result, self._reason = None, unfit.reason
         if result is None:
             result = self._converter(op)(op=op)
         names = [_short(graph.tensors[number].name) for number in op.record.outputs]
@@ -166,15 +168,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.exp_tab.set_expr(f"tensor_{number}", self._bind(bound, name))
 
     def get_op_code_str(self, op: OperatorView) -> str:
-        """Return an operator's name."""
         return op.record.name
 
     def get_tensors(self, tensors_idx_list: Any) -> list[TensorWrapper]:
-        """Return the importer's own records of tensors."""
         return [self._wrap(int(number)) for number in tensors_idx_list]
 
     def get_expr(self, input_tensor_idx: int) -> Any:
-        """Return what a tensor is computed by; a constant is one here, whether an operator expects it or not."""
         number = int(input_tensor_idx)
         tensor = self.subgraph.record.tensors[number]
         if not self.has_expr(number):
@@ -188,11 +187,17 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(self.dequantize(expression, self._wrap(number, quantised=True)))
 
     def dequantize(self, expr: Any, tensor: TensorWrapper) -> Any:
-        """Return the real numbers that a quantised tensor stands for."""
         if isinstance(expr, ir.GenericConst) and tensor.tensor.record.dtype == "int64":
             # The bias of a layer with int16 activations: Relax has no dequantisation of int64.
             return relax.const(_array(tensor.tensor.record, real=True), "float32")
         return super().dequantize(expr, tensor)
+
+    def quantize(self, expr: Any, tensor_to_quantize: TensorWrapper) -> Any:
+        record = tensor_to_quantize.tensor.record
+        if record.dtype not in ("int8", "uint8") or record.quantisation.scales.size != 1:
+            return super().quantize(expr, tensor_to_quantize)
+        real = self._bind(expr, _short(record.name))
+        return call_layer(self._layers, rounding(record, self._reason), [real], record)
 
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
@@ -200,14 +205,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
         if fused_activation_fn == tflite.ActivationFunctionType.NONE:
             return expr
-        if fused_activation_fn not in _ACTIVATIONS:
-            raise CompileError(f"its activation, number {fused_activation_fn}, is not supported")
         limits = np.iinfo(dtype)
         low, high = (
             limit
             if math.isinf(bound)
             else int(np.clip(_round(np.float32(bound) / np.float32(scale)) + zero_point, limits.min, limits.max))
-            for bound, limit in zip(_ACTIVATIONS[fused_activation_fn], (limits.min, limits.max), strict=True)
+            for bound, limit in zip(activation_bounds(fused_activation_fn), (limits.min, limits.max), strict=True)
         )
         return relax.op.clip(expr, min=float(low), max=float(high))
 
@@ -245,7 +248,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.quantize(out, result) if result.qnn_params else out
 
     def convert_split_v(self, op: OperatorView) -> Any:
-        """Convert SPLIT_V by its results' shapes, as the kernel does: one of the sizes may be -1."""
         axis = int(self.get_tensor_value(self._wrap(op.record.inputs[2])))
         sizes = [self.subgraph.record.tensors[number].shape[axis] for number in op.record.outputs]
         places = [int(place) for place in np.cumsum(sizes)[:-1]]
@@ -260,12 +262,11 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return super()._convert_reduce(reduced, op)
 
     def convert_square(self, op: OperatorView) -> Any:
-        """Convert SQUARE as the kernel computes it, which knows no power; nor do integers."""
         data = self.get_expr(op.record.inputs[0])
         return relax.op.multiply(data, data)
 
     def _by_kernel(self, operator: TfliteOperator) -> Any:
-        """Return the result of an operator whose kernel is written here; None for another."""
+        """The result of an operator that has a kernel here; None for another."""
         kernel = self._kernels.get(operator.name)
         if kernel is None:
             return None
@@ -278,15 +279,14 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.subgraph.content,
             lambda count: _constant(known[count]),
             self.bb,
+            self._layers,
         )
         return kernel(use, [None if number < 0 else self.get_expr(number) for number in operator.inputs])
 
     def _converter(self, op: OperatorView) -> Callable[..., Any]:
         convert: Callable[..., Any] = self.convert_map[op.record.name]
         quantised = self._wrap(op.record.outputs[0]).qnn_params is not None
-        # The importer averages integers with int8 in mind, and so does what turns it into integers again.
-        average = op.record.name == "AVERAGE_POOL_2D" and self._dtype(op.record.outputs[0]) != "int8"
-        if not quantised or not (average or op.record.name in self._as_float):
+        if not quantised or op.record.name not in self._as_float:
             return convert
 
         def converted(op: OperatorView) -> Any:
@@ -299,14 +299,10 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
         return converted
 
-    def _registered(self, make: Callable[..., Any], op: OperatorView) -> Any:
+    def _in_float(self, make: Callable[..., Any], op: OperatorView) -> Any:
         return make(*(self.get_expr(number) for number in op.record.inputs))
 
-    def _dtype(self, number: int) -> str:
-        return str(self.subgraph.record.tensors[number].dtype)
-
     def _wrap(self, number: int, *, quantised: bool | None = None) -> TensorWrapper:
-        """Return the importer's own record of a tensor; where all is real, without its quantisation."""
         if number < 0:
             return TensorWrapper(number, 0, 0)
         tensor = self.subgraph.record.tensors[number]
@@ -327,7 +323,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _call_graphs(self, op: OperatorView) -> Any:
         graph = self.subgraph.record
         types = [
-            relax.TensorType(graph.tensors[each].shape, graph.tensors[each].dtype) for each in op.record.outputs
+            relax.TensorType(graph.tensors[number].shape, graph.tensors[number].dtype)
+            for number in op.record.outputs
         ]
         operands = relax.Tuple([self.get_expr(number) for number in op.record.inputs])
         return relax.op.call_dps_packed(
@@ -344,7 +341,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return self.bb.emit(expression, name_hint=name)
 
     def _as_declared(self, expression: Any, tensor: TfliteTensor, where: str) -> Any:
-        """Return an expression of the shape and element type that the file declares for it."""
         kind = expression.ty
         shape = tuple(int(extent) for extent in kind.shape)
         dtype = str(getattr(kind.dtype, "dtype", kind.dtype))
@@ -365,7 +361,6 @@ def _quantisation(tensor: TfliteTensor) -> Any:
 
 
 def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
-    """Return a constant's elements, or the real numbers that they stand for."""
     data = np.zeros(0, np.uint8) if tensor.data is None else tensor.data
     array = np.frombuffer(data.tobytes(), tensor.dtype).reshape(tensor.shape)
     known = _quantisation(tensor)
@@ -386,7 +381,6 @@ def _round(value: np.float32) -> int:
 
 
 def _options(op: OperatorView, table: Any) -> Any:
-    """Return an operator's options, read as the schema's table."""
     options = table()
     place_of = op.BuiltinOptions()
     if place_of is None:

@@ -100,15 +100,15 @@ class GraphView:
         return len(self.record.tensors)
 
     def InputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        """Return the model's inputs, and behind them what a run finds of the one before."""
+        """The model's inputs, and behind them what a run finds of the one before."""
         return np.array([*self.record.inputs, *(state.read for state in self.record.states)], np.int32)
 
     def OutputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        """Return the model's outputs, and behind them what is kept for the next run."""
+        """The model's outputs, and behind them what is kept for the next run."""
         return np.array([*self.record.outputs, *(state.written for state in self.record.states)], np.int32)
 
     def operators(self) -> list[OperatorView]:
-        """Return the operators, in the order in which they run."""
+        """The operators, in the order in which they run."""
         return [OperatorView(operator, self.content) for operator in self.record.operators]
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many bytes a model's weights need at least: known as soon as it is read, before anything is compiled."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
+from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of
 
 # What multiplies a tensor by all of its weights; a result that is needed needs each of them.
@@ -26,8 +28,8 @@ _KEEPING = (
 _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.zeros_like")
 
 
-def least_bytes(module: Any, enough: int) -> int:
-    """Return a lower bound of what any library of a model stores; the exact one is known late.
+def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
+    """A lower bound of what any library of a model stores; the exact one is known late.
 
     Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
     is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
@@ -36,15 +38,17 @@ def least_bytes(module: Any, enough: int) -> int:
     Args:
         module: a Relax module, as a frontend gives it.
         enough: a bound that nobody needs to be exact about: what is not more is returned with equal ones counted.
+        layers: that the module calls as packed functions.
     """
     main = module["main"]
-    bound = {hash(each.var): each.value for block in main.body.blocks for each in block.bindings}
-    stored = [
-        weights
-        for value in _needed(main.body.body, bound)
-        if _operator(value) in _WEIGHTED and _varies(value.args[0], bound)
-        for weights in _constant(value.args[1], bound)
-    ]
+    bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
+    stored = []
+    for value in _needed_values(main.body.body, bound):
+        if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):
+            stored += _constant(value.args[1], bound)
+        elif _operator(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
+            layer = layers.get(str(value.args[0].global_symbol))
+            stored += [(layer.weights, 1)] if layer is not None and layer.weights is not None else []
     total = sum(array.size * size for array, size in stored)
     if total <= enough:
         return total
@@ -56,12 +60,12 @@ def _operator(value: Any) -> str:
 
 
 def _variables(expression: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expression, (tvm.ir.Var, found.append), order="pre")
-    return found
+    variables: list[Any] = []
+    tvm_ffi.structural_walk(expression, (tvm.ir.Var, variables.append), order="pre")
+    return variables
 
 
-def _needed(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
+def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
     """Yield what variables are bound to that a result is computed from."""
     waiting, seen = _variables(result), set()
     while waiting:
@@ -75,7 +79,6 @@ def _needed(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
 
 
 def _varies(expression: Any, bound: dict[int, Any]) -> bool:
-    """Return whether a tensor depends on the elements of an input."""
     waiting, seen = _variables(expression), set()
     while waiting:
         key = hash(waiting.pop())
@@ -90,7 +93,6 @@ def _varies(expression: Any, bound: dict[int, Any]) -> bool:
 
 
 def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[Any], int]]:
-    """Return a constant and the narrowest size of its elements on the way here; nothing if it is none."""
     narrowest = 8
     while not isinstance(expression, tvm.ir.GenericConst):
         value = bound.get(hash(expression), expression)

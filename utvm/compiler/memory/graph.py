@@ -4,8 +4,9 @@
 Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.
 """
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,131 @@ import tvm
 from tvm import relax
 
 from utvm.compiler.library import Tensor
-from utvm.compiler.memory.aliases import settle
-from utvm.compiler.memory.steps import Graph, Location, Step
-from utvm.compiler.schedule.concatenation import CONCATENATION
+from utvm.compiler.schedule.legalize import CONCATENATION
 from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a tensor's elements are.
+
+    Attributes:
+        kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
+            own memory.
+        number: which one of its kind.
+        offset: bytes from its beginning.
+    """
+
+    kind: Literal["input", "constant", "buffer", "output", "state"]
+    number: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of an operator, or a copy.
+
+    Attributes:
+        function: name of the TIRx function; empty for a copy.
+        copied_bytes: how many bytes a copy moves from its only read to its only write.
+    """
+
+    function: str
+    reads: tuple[Location, ...]
+    writes: tuple[Location, ...]
+    copied_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model, ready for planning.
+
+    Attributes:
+        inputs: what the caller provides.
+        buffers: what operators write and no caller sees, in the order of writing.
+        constants: the weights, C-contiguous; equal ones are one.
+        steps: operator calls and copies, in order.
+        outputs: what the caller receives; all are written when all steps are done.
+        functions: TIRx function of each operator, not lowered yet.
+        states: what the library keeps between runs; the last steps copy it there.
+        initial: the bytes of each in the first run.
+    """
+
+    inputs: tuple[Tensor, ...]
+    buffers: tuple[Tensor, ...]
+    constants: tuple[npt.NDArray[Any], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Tensor, ...]
+    functions: Mapping[str, Any]
+    states: tuple[Tensor, ...] = ()
+    initial: tuple[bytes, ...] = ()
+
+
+def settle(
+    steps: Sequence[Step],
+    buffers: Sequence[Tensor],
+    results: Sequence[Location],
+    outputs: Sequence[Tensor],
+    joined: Mapping[int, Location],
+    states: Sequence[Tensor] = (),
+) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
+    """Let operators write where their results are wanted.
+
+    A buffer that is an output is written there at once. An output that is an input, a constant, a part of another
+    buffer or an output already is copied at the end. So is what is kept for the next run: until then, that has
+    what this run reads; one state that becomes another goes through a buffer.
+
+    Args:
+        steps: which write no outputs yet.
+        results: where each output's elements are without this, and each state's behind them.
+        joined: buffer number to its place in another buffer, of which it is a part.
+        states: what is kept.
+
+    Returns:
+        The steps, and the buffers that are left, numbered anew.
+    """
+    results = [_root(place, joined) for place in results]
+    results, kept_results = results[: len(outputs)], results[len(outputs) :]
+    direct: dict[int, int] = {}
+    for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
+        if place.kind == "buffer" and output.size_bytes == buffers[place.number].size_bytes:
+            direct.setdefault(place.number, number)
+    kept = [number for number in range(len(buffers)) if number not in joined and number not in direct]
+    numbers = {old: new for new, old in enumerate(kept)}
+
+    def final(place: Location) -> Location:
+        place = _root(place, joined)
+        if place.kind != "buffer":
+            return place
+        if place.number in direct:
+            return Location("output", direct[place.number], place.offset)
+        return replace(place, number=numbers[place.number])
+
+    settled = [
+        replace(step, reads=tuple(map(final, step.reads)), writes=tuple(map(final, step.writes))) for step in steps
+    ]
+    for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
+        if place.kind != "buffer" or direct.get(place.number) != number:
+            settled.append(Step("", (final(place),), (Location("output", number),), output.size_bytes))
+    left = [buffers[number] for number in kept]
+    copies = []
+    for number, (place, state) in enumerate(zip(kept_results, states, strict=True)):
+        source = final(place)
+        if source.kind == "state":
+            left.append(state)
+            aside = Location("buffer", len(left) - 1)
+            settled.append(Step("", (source,), (aside,), state.size_bytes))
+            source = aside
+        copies.append(Step("", (source,), (Location("state", number),), state.size_bytes))
+    return (*settled, *copies), tuple(left)
+
+
+def _root(place: Location, joined: Mapping[int, Location]) -> Location:
+    while place.kind == "buffer" and place.number in joined:
+        whole = joined[place.number]
+        place = replace(whole, offset=whole.offset + place.offset)
+    return place
 
 
 def extract(
@@ -121,7 +242,7 @@ class _Reader:
 
     def _step(self, function: str, reads: tuple[Location, ...], kind: Any, name: str) -> Any:
         kinds = list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
-        writes = tuple(self._buffer(tensor_of(each, name)) for each in kinds)
+        writes = tuple(self._buffer(tensor_of(kind, name)) for kind in kinds)
         self._steps.append(Step(function, reads, writes))
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
@@ -145,7 +266,6 @@ class _Reader:
         return Location("buffer", len(self._buffers) - 1)
 
     def _value(self, node: Any) -> Any:
-        """Return the place of an expression, or a list of places for a tuple."""
         if isinstance(node, tvm.ir.GenericConst):
             return self._constant(node)
         if hash(node) in self._values:

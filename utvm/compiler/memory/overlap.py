@@ -57,7 +57,6 @@ def _in_place(function: Any) -> list[int]:
 
 
 def _single_store(body: Any) -> tuple[list[Any], Any]:
-    """Return the loops around the only assignment, outermost first, and the assignment; None for several."""
     loops = []
     while True:
         kind = type(body).__name__
@@ -66,20 +65,19 @@ def _single_store(body: Any) -> tuple[list[Any], Any]:
             body = body.body
         elif kind == "AttrStmt":
             body = body.body
-        elif kind == "SeqStmt" and all(type(each).__name__ == "Bind" for each in list(body.seq)[:-1]):
+        elif kind == "SeqStmt" and all(type(item).__name__ == "Bind" for item in list(body.seq)[:-1]):
             body = list(body.seq)[-1]
         else:
             return loops, body if kind == "BufferStore" else None
 
 
 def _visits_once(index: Any, loops: list[Any]) -> bool:
-    """Return whether loops give an index another value in every turn: it must be a number in mixed radix."""
     variables = [loop.loop_var for loop in loops]
     factors = _linear(index, variables)
     if factors is None:
         return False
     reach = 0
-    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda each: each[0]):
+    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda item: item[0]):
         if not isinstance(loop.extent, tirx.IntImm) or not isinstance(loop.min, tirx.IntImm):
             return False
         if int(loop.extent) == 1:
@@ -91,7 +89,6 @@ def _visits_once(index: Any, loops: list[Any]) -> bool:
 
 
 def _linear(index: Any, variables: list[Any]) -> list[int] | None:
-    """Return the factors of the loop variables in an index that is linear in them and has nothing else in it."""
     terms = list(sym.detect_linear_equation(index, variables))
     if not terms or not all(isinstance(term, tirx.IntImm) for term in terms):
         return None

@@ -33,7 +33,7 @@ class Span:
 
 
 def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
-    """Return the largest sum of bytes that a step needs; no placing takes less.
+    """The largest sum of bytes that a step needs; no placing takes less.
 
     Where a step's output may share memory with inputs, their union counts: the output and what of the inputs
     cannot lie in it.
@@ -56,14 +56,14 @@ def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
 
 
 def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
-    """Return the bytes that a placing takes."""
+    """The bytes that a placing takes."""
     return max((offset + span.size for offset, span in zip(offsets, spans, strict=True)), default=0)
 
 
 def arrange(
     spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK
 ) -> list[int]:
-    """Return an offset for each block, so that the whole is as low as a bounded search finds.
+    """An offset for each block, so that the whole is as low as a bounded search finds.
 
     Blocks are put down one by one, each at the lowest offset that is free. The best placing there is comes from
     some order: that of its own offsets. For few blocks, all orders are tried; for many, several, the best of which
@@ -89,7 +89,7 @@ def arrange(
 
 
 def _orders(spans: Sequence[Span]) -> Iterable[list[int]]:
-    """Return every order of few blocks, and promising ones of many."""
+    """Every order of few blocks, and promising ones of many."""
     if len(spans) <= _FEW:
         yield from map(list, itertools.permutations(range(len(spans))))
         return
@@ -115,7 +115,6 @@ def _orders(spans: Sequence[Span]) -> Iterable[list[int]]:
 
 
 def _change(order: list[int], spans: Sequence[Span], offsets: Sequence[int], chance: random.Random) -> list[int]:
-    """Move the topmost block, or any one, to another place in the order."""
     top = max(range(len(spans)), key=lambda number: (offsets[number] + spans[number].size, number))
     moved = top if chance.random() < 0.5 else order[int(chance.random() * len(order))]
     rest = [number for number in order if number != moved]

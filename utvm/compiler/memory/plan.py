@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory planning: which bytes of which region each tensor and workspace has, and when."""
+"""Memory planning: the bytes of each tensor and workspace, and the forms of functions that take less memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from utvm.compiler.library import HERE, Block, Placement, Tensor, item_bytes
+from utvm.compiler.memory.graph import Graph, Location
 from utvm.compiler.memory.placing import Overlaps, Span, arrange, height, lower_bound
 from utvm.compiler.memory.regions import Memory, Region
-from utvm.compiler.memory.steps import Graph, Location
 from utvm.errors import CompileError, DoesNotFitError
 
 _ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best.
@@ -33,7 +33,7 @@ class Plan:
     lower_bound_bytes: int
 
     def placement(self, kind: str, number: int) -> Placement:
-        """Return where a tensor or a workspace is."""
+        """Where a tensor or a workspace is."""
         block = self.blocks[kind, number]
         return Placement(block.region, block.offset)
 
@@ -57,8 +57,8 @@ def plan_memory(
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
     names = _names(graph, spans)
-    shared = _shared(graph, spans, overlaps)
-    regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pinned(memory, names))
+    shared = _share(graph, spans, overlaps)
+    regions, offsets = _Filler(memory, spans, shared, _uses(graph, spans)).fill(_pin(memory, names))
     blocks = {
         key: Block(names[key], key[0], regions[key], offsets[key], span.size, span.first, span.last)
         for key, span in spans.items()
@@ -67,11 +67,11 @@ def plan_memory(
     for block in blocks.values():
         taken[block.region] = max(taken[block.region], block.offset + block.size)
     keys = list(spans)
-    return Plan(blocks, taken, lower_bound(*_numbered(keys, spans, shared)))
+    return Plan(blocks, taken, lower_bound(*_number(keys, spans, shared)))
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
-    """Return size, lifetime and alignment of everything that needs memory.
+    """Size, lifetime and alignment of everything that needs memory.
 
     The caller writes inputs before the first step and reads outputs after the last.
     """
@@ -111,7 +111,6 @@ def _names(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, str]:
 
 
 def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
-    """Return how often steps read or write each block."""
     uses = {key: int(key[0] == "workspace") for key in spans}
     for step in graph.steps:
         for place in (*step.reads, *step.writes):
@@ -120,10 +119,10 @@ def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
     return uses
 
 
-def _shared(
+def _share(
     graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
 ) -> dict[tuple[Key, Key], int]:
-    """Return which outputs may lie over which inputs, and how far before them they must begin.
+    """Which outputs may lie over which inputs, and how far before them they must begin.
 
     Only whole blocks share: the output's first bytes are written in this step and the input is not read later. An
     input that is read twice in the step needs what both uses need.
@@ -153,7 +152,7 @@ def _parts(graph: Graph, key: Key) -> int:
     return sum(_key(place) == key for step in graph.steps for place in step.writes)
 
 
-def _pinned(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
+def _pin(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
     tensors = sorted({name for key, name in names.items() if key[0] != "workspace"})
     for tensor in memory.pins:
         if tensor not in tensors:
@@ -164,7 +163,7 @@ def _pinned(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:
     return {key: memory.pins[name] for key, name in names.items() if key[0] != "workspace" and name in memory.pins}
 
 
-def _numbered(
+def _number(
     keys: Sequence[Key], spans: Mapping[Key, Span], shared: Mapping[tuple[Key, Key], int]
 ) -> tuple[list[Span], Overlaps]:
     numbers = {key: number for number, key in enumerate(keys)}
@@ -188,12 +187,12 @@ class _Filler:
     ) -> None:
         self._memory = memory
         self._spans = spans
-        self._shared = shared
+        self._share = shared
         # What is used most for its size comes first: it gains most from fast memory.
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
     def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
-        """Return region and offset of each block.
+        """Region and offset of each block.
 
         Each region in turn takes what is pinned to it, then everything that is left if that fits, otherwise what
         gains most. What the last region cannot take is an error.
@@ -225,7 +224,7 @@ class _Filler:
         if region.size_bytes is None:
             return True
         keys = sorted(keys)
-        spans, overlaps = _numbered(keys, self._spans, self._shared)
+        spans, overlaps = _number(keys, self._spans, self._share)
         if lower_bound(spans, overlaps) > region.size_bytes:
             return False
         # The final search begins in the same way and goes on for longer: it finds nothing worse.
@@ -234,7 +233,7 @@ class _Filler:
 
     def _place(self, keys: Sequence[Key]) -> dict[Key, int]:
         keys = sorted(keys)
-        return dict(zip(keys, arrange(*_numbered(keys, self._spans, self._shared)), strict=True))
+        return dict(zip(keys, arrange(*_number(keys, self._spans, self._share)), strict=True))
 
     def _too_small(self, region: Region, keys: Sequence[Key]) -> DoesNotFitError:
         need = height([self._spans[key] for key in sorted(keys)], list(self._place(keys).values()))
@@ -242,3 +241,53 @@ class _Filler:
             f"memory region {region.name} has {region.size_bytes} bytes, what must lie there needs {need}",
             "give the region more bytes, add a region, or pin less to it",
         )
+
+
+_ROUNDS = 16
+
+Saving = Mapping[str, int]
+"""Function to which of its forms is taken: 0 is the fastest, each further one needs less memory."""
+
+
+def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan]) -> tuple[Plan, Saving]:
+    """Plan memory, and choose forms of functions.
+
+    Args:
+        forms: how many forms functions have.
+        plan: makes the plan for some choice.
+
+    Returns:
+        The plan, which takes no more bytes than if all functions had their last forms, and the choice.
+    """
+    last = {function: count - 1 for function, count in forms.items()}
+    least = plan(last)
+    best: tuple[Plan, Saving] | None = None
+    chosen = dict.fromkeys(forms, 0)
+    for _ in range(_ROUNDS if any(last.values()) else 0):
+        try:
+            tried = plan(chosen)
+        except DoesNotFitError:
+            break
+        if best is None or _bytes(tried) < _bytes(best[0]):
+            best = tried, dict(chosen)
+        # What lies above what no plan can do without.
+        above = _at_the_top(graph, tried, least.lower_bound_bytes)
+        guilty = [item for item in above if chosen.get(item, 0) < last.get(item, 0)]
+        if not guilty:
+            break
+        for item in guilty:
+            chosen[item] += 1
+    return best if best is not None and _bytes(best[0]) <= _bytes(least) else (least, last)
+
+
+def _bytes(plan: Plan) -> int:
+    return sum(plan.region_bytes.values())
+
+
+def _at_the_top(graph: Graph, plan: Plan, limit: int) -> set[str]:
+    above = [block for block in plan.blocks.values() if block.offset + block.size > limit]
+    return {
+        step.function
+        for index, step in enumerate(graph.steps)
+        if any(block.first <= index <= block.last for block in above)
+    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory a library may use: one or more regions, and which tensors must lie where."""
+"""Memory for a library: one or more regions, and the tensors that must lie in one of them."""
 
 import re
 from collections.abc import Mapping

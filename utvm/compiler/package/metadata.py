@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 import utvm
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
-from utvm.compiler.package.layout import ALIGNMENT
-from utvm.compiler.package.terms import Terms
+from utvm.compiler.package.layout import ALIGNMENT, Terms
 
 VERSION = 7
 """Of Model Library Format."""
@@ -50,7 +49,7 @@ def metadata(
     misra: Mapping[str, int] | None,
     stack: RunStack | None,
 ) -> dict[str, object]:
-    """Return what ``metadata.json`` holds.
+    """The content of ``metadata.json``.
 
     Args:
         time: of export, in seconds since 1970.
@@ -117,7 +116,6 @@ def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
 
 
 def _storage(library: Library) -> list[dict[str, object]]:
-    """Return Model Library Format's list of storage of the graph executor, one entry for a block of the plan."""
     return [
         {"storage_id": number, "size_bytes": block.size}
         | ({"input_binding": block.tensor} if block.kind == "input" else {})
@@ -146,8 +144,8 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
         ],
         "lower_bound_bytes": library.lower_bound_bytes,
-        "inputs": _placed(library.inputs, library.input_places),
-        "outputs": _placed(library.outputs, library.output_places),
+        "inputs": _placements(library.inputs, library.input_places),
+        "outputs": _placements(library.outputs, library.output_places),
         "calls": [asdict(call) for call in library.calls],
         "plan": [asdict(block) for block in library.blocks],
         "float_leftovers": [asdict(leftover) for leftover in library.leftovers],
@@ -155,7 +153,7 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
     }
 
 
-def _placed(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
+def _placements(tensors: Sequence[Tensor], places: Sequence[Placement]) -> list[dict[str, object]]:
     return [
         {
             "name": tensor.name,

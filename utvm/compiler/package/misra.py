@@ -27,7 +27,7 @@ _TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppch
 
 
 class Reasons(Record):
-    """What ``docs/misra.yaml`` says.
+    """Content of ``docs/misra.yaml``.
 
     Attributes:
         mandatory: rules that MISRA allows no deviation from.
@@ -38,7 +38,7 @@ class Reasons(Record):
     left: dict[str, str]
 
     def unexplained(self, counts: Mapping[str, int]) -> list[str]:
-        """Return the rules found that are mandatory or that nobody gave a reason for."""
+        """The rules found that are mandatory or that nobody gave a reason for."""
         return [rule for rule in counts if rule in self.mandatory or not self.left.get(rule, "").strip()]
 
 
@@ -50,7 +50,7 @@ def reasons(path: Path = REASONS) -> Reasons:
 def misra_findings(
     paths: Sequence[Path], include: Sequence[Path] = (), defines: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Return where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
+    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
 
     Args:
         paths: C files that belong together; rules about a whole program look at all of them.
@@ -95,12 +95,12 @@ def misra_findings(
 
 
 def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, int]:
-    """Return how often each MISRA C:2012 rule is broken; see :func:`misra_findings`."""
+    """How often each MISRA C:2012 rule is broken; see :func:`misra_findings`."""
     return {rule: len(places) for rule, places in misra_findings(paths, include).items()}
 
 
 def library_counts(library: Library) -> dict[str, int]:
-    """Return how often each rule is broken in a library. Large arrays of weights make cppcheck take minutes."""
+    """How often each rule is broken in a library. Large arrays of weights make cppcheck take minutes."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in library.sources.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -108,12 +108,12 @@ def library_counts(library: Library) -> dict[str, int]:
 
 
 def runtime_counts() -> dict[str, int]:
-    """Return how often each rule is broken in the C that runs on boards beside a library, ports left out."""
+    """How often each rule is broken in the C that runs on boards beside a library, ports left out."""
     return {rule: len(places) for rule, places in runtime_findings().items()}
 
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
-    """Return where each rule is broken in the C that runs on boards: each image's files are checked together.
+    """Where each rule is broken in the C that runs on boards: each image's files are checked together.
 
     Args:
         ports: boards' ports by their architecture; an image has one. Without any, one architecture's images. Each

@@ -1,23 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a package back: the library that it was written from, as far as a firmware needs it."""
+"""Packages as archives, and reading one back: the library, as far as a firmware needs it."""
 
 import hashlib
+import io
 import json
+import tarfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
 from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
 from utvm.compiler.target import Target
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 
+
+def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
+    """Write files into an uncompressed tar archive.
+
+    Names are sorted and begin with ``./``, as in the archives of TVM, whose readers open ``./metadata.json``.
+    Owner, group and mode are the same for all, so equal files give equal bytes.
+
+    Args:
+        files: path below the root to content.
+        time: seconds since 1970 that every file carries.
+    """
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted(files):
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = len(files[name])
+            member.mtime = time
+            member.mode = 0o644
+            archive.addfile(member, io.BytesIO(files[name]))
+    write_whole(path, stream.getvalue())
+
+
 _SCHEMA = DATA / "docs" / "package.schema.json"
 _HINT = "model.package writes one"
 
 
 def read_package(name: str, files: Mapping[str, bytes]) -> Library:
-    """Return the library of a package, without what only its compiler knows: operators by themselves, weights.
+    """The library of a package, without what only its compiler knows: operators by themselves, weights.
 
     Args:
         name: what the archive is called in messages.
@@ -44,14 +70,14 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
         output_places=_places(own["outputs"]),
         calls=tuple(
             Call(
-                each["function"],
-                each["kind"],
-                each["macs"],
-                tuple(each["reads"]),
-                tuple(each["writes"]),
-                each.get("kernel", ""),
+                item["function"],
+                item["kind"],
+                item["macs"],
+                tuple(item["reads"]),
+                tuple(item["writes"]),
+                item.get("kernel", ""),
             )
-            for each in own["calls"]
+            for item in own["calls"]
         ),
         weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
         target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
@@ -72,14 +98,14 @@ def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> st
 def _tensors(described: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(
-            each["name"],
-            tuple(each["shape"]),
-            each["dtype"],
-            Scaling(each["scaling"]["scale"], each["scaling"]["zero_point"]) if each["scaling"] else None,
+            item["name"],
+            tuple(item["shape"]),
+            item["dtype"],
+            Scaling(item["scaling"]["scale"], item["scaling"]["zero_point"]) if item["scaling"] else None,
         )
-        for each in described
+        for item in described
     )
 
 
 def _places(described: Iterable[Mapping[str, Any]]) -> tuple[Placement, ...]:
-    return tuple(Placement(each["region"], each["offset"]) for each in described)
+    return tuple(Placement(item["region"], item["offset"]) for item in described)

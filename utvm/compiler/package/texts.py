@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
+from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Placement, Tensor
-from utvm.compiler.literals import C_TYPES, literal
-from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, c_files, public_headers
+from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.compiler.package.metadata import RunStack
-from utvm.compiler.package.terms import Terms
 from utvm.errors import ConfigError
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
@@ -51,7 +50,7 @@ class _Port:
 def texts(
     library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
-    """Return all text files of a package but the sources and ``metadata.json``: path to text.
+    """All text files of a package but the sources and ``metadata.json``: path to text.
 
     Args:
         example: inputs that the examples run on, in the library's order; zeros if there are none.
@@ -98,7 +97,7 @@ def texts(
 
 
 def cmake_target(name: str) -> str:
-    """Return what CMake calls the library of that name."""
+    """CMake's target of a library."""
     return f"{name}_model" if name in _CMAKE_TAKEN else name
 
 

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from utvm.compiler import Library, Model, Target, compile_model, load
 from utvm.compiler.bounded import bounded
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.package.archive import write_archive
-from utvm.compiler.package.layout import placed_sources
+from utvm.compiler.package.layout import Terms, placed_sources
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.terms import Terms
+from utvm.compiler.package.read import write_archive
 from utvm.compiler.package.texts import texts
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
@@ -71,7 +70,7 @@ def package_files(
     misra: Mapping[str, int] | None = None,
     stack: RunStack | None = None,
 ) -> dict[str, bytes]:
-    """Return what a package holds: path to content. Arguments and errors as :func:`write_package`."""
+    """The files of a package: path to content. Arguments and errors as :func:`write_package`."""
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
@@ -120,7 +119,6 @@ def package_model(
 
 
 def _time() -> int:
-    """Return the date that the environment asks for (reproducible-builds.org), or the epoch."""
     said = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not said.isdecimal():
         raise ConfigError(f"SOURCE_DATE_EPOCH is {said!r}", "give seconds since 1970")

@@ -32,11 +32,11 @@ class Buffer:
         self._budget = _READS_OF_ANY_FILE + _READS_PER_BYTE * len(content)
 
     def root(self) -> "Table":
-        """Return the table that the file begins with."""
+        """The table that the file begins with."""
         return Table(self, self.integer("<I", 0))
 
     def integer(self, kind: str, place: int) -> int:
-        """Return an integer of a kind as :mod:`struct` writes it, without leaving the file."""
+        """An integer of a kind as :mod:`struct` writes it, without leaving the file."""
         self.claim(place, struct.calcsize(kind))
         return int(struct.unpack_from(kind, self.content, place)[0])
 
@@ -71,33 +71,33 @@ class Table:
         buffer.claim(place, table_bytes)
 
     def has(self, number: int) -> bool:
-        """Return whether a field is written, and does not have its default."""
+        """Whether a field is written, and does not have its default."""
         return self._field(number) is not None
 
     def integer(self, number: int, kind: str, default: int = 0) -> int:
-        """Return a number field of a kind as :mod:`struct` writes it."""
+        """A number field of a kind as :mod:`struct` writes it."""
         place = self._field(number)
         return default if place is None else self._buffer.integer(kind, place)
 
     def table(self, number: int) -> "Table | None":
-        """Return the table that a field points to."""
+        """The table that a field points to."""
         place = self._target(number)
         return None if place is None else Table(self._buffer, place)
 
     def tables(self, number: int) -> "list[Table]":
-        """Return the tables of a vector of tables."""
+        """The tables of a vector of tables."""
         start, count = self._vector(number, 4)
         places = range(start, start + 4 * count, 4)
         return [Table(self._buffer, place + self._buffer.integer("<I", place)) for place in places]
 
     def array(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        """Return a vector of numbers; empty if the field is not written. The array is a view of the file."""
+        """A vector of numbers; empty if the field is not written. The array is a view of the file."""
         kind = np.dtype(dtype).newbyteorder("<")
         start, count = self._vector(number, kind.itemsize)
         return np.frombuffer(self._buffer.content, kind, count, start)
 
     def text(self, number: int) -> str:
-        """Return a string; bytes that are not UTF-8 are replaced."""
+        """A string; bytes that are not UTF-8 are replaced."""
         return bytes(self.array(number, np.uint8)).decode("utf-8", "replace")
 
     def _field(self, number: int) -> int | None:
@@ -112,7 +112,6 @@ class Table:
         return None if place is None else place + self._buffer.integer("<I", place)
 
     def _vector(self, number: int, item_bytes: int) -> tuple[int, int]:
-        """Return where a vector's first item is, and how many there are."""
         place = self._target(number)
         if place is None:
             return 0, 0

@@ -14,7 +14,7 @@ from utvm.base.storage.files import check_readable
 from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.read import relax_file, tflite_file, torch_file
+from utvm.compiler.read import relax_file, tflite_graph, torch_file
 from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
 
@@ -60,22 +60,21 @@ def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_python: bool) -> Model | None:
-    if content[4:8] == tflite_file.IDENTIFIER:
-        return tflite_file.from_tflite(content, name, origin)
+    if content[4:8] == tflite_graph.IDENTIFIER:
+        return tflite_graph.from_tflite(content, name, origin)
     if content.startswith(torch_file.ARCHIVE):
         torch_file.check_archive(content, origin)
-        _check_asked(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
+        _check_permission(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
         return torch_file.from_archive(content, name, origin)
     if relax_file.is_relax_json(content):
         return relax_file.from_json(content, name, origin)
     if path.suffix == ".py":
-        _check_asked(path, ".py", run_python, "a Python program")
+        _check_permission(path, ".py", run_python, "a Python program")
         return relax_file.from_python(path, name, origin)
     return None
 
 
-def _check_asked(path: Path, suffix: str, run_python: bool, what: str) -> None:
-    """Refuse a program that was not asked for, or that is called something else."""
+def _check_permission(path: Path, suffix: str, run_python: bool, what: str) -> None:
     if path.suffix != suffix:
         raise ConfigError(f"{path}: is {what}", f"if you trust it, call it NAME{suffix} and give --run-python")
     if not run_python:

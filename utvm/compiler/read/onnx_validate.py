@@ -104,7 +104,6 @@ def _check_order(graph: onnx.GraphProto, origin: str) -> None:
 
 
 def _depends_on(node: onnx.NodeProto, name: str, produced: dict[str, onnx.NodeProto]) -> bool:
-    """Return whether the value called name is made, however indirectly, from a result of the node."""
     waiting, seen = [name], set()
     while waiting:
         current = waiting.pop()
@@ -171,7 +170,6 @@ def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool)
 
 
 def _check_size(extents: Iterable[int], element_type: int, place: str, *, zero_is_fine: bool) -> int:
-    """Return the size of a tensor in bytes."""
     dtype = _dtype(element_type)
     if dtype not in ELEMENT_TYPES:
         raise CompileError(
@@ -191,7 +189,6 @@ def _check_size(extents: Iterable[int], element_type: int, place: str, *, zero_i
 
 
 def _dtype(element_type: int) -> str:
-    """Return the numpy name of an ONNX element type, or ONNX's own name if numpy has none."""
     try:
         name = str(onnx.TensorProto.DataType.Name(element_type)).lower()
     except ValueError:
@@ -216,10 +213,9 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
 
 
 def _is_text(message: Message) -> bool:
-    """Return whether all names in a message are UTF-8: protobuf gives the others as bytes."""
     for field, value in message.ListFields():
         values = [value] if isinstance(value, str | bytes | Message) else value
-        if field.type == field.TYPE_STRING and any(isinstance(each, bytes) for each in values):
+        if field.type == field.TYPE_STRING and any(isinstance(value, bytes) for value in values):
             return False
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
             return False

@@ -27,7 +27,7 @@ _PROBE = Path(__file__).with_name("relax_probe.py")
 
 
 def is_relax_json(content: bytes) -> bool:
-    """Return whether a file claims to be a Relax module as TVM's JSON."""
+    """Whether a file claims to be a Relax module as TVM's JSON."""
     return content.lstrip()[:1] == b"{" and b'"root_index"' in content
 
 

@@ -14,40 +14,40 @@ _IDENTITY = "RESHAPE"
 
 
 def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
-    """Return the numbers of the graphs that an operator calls."""
+    """The numbers of the graphs that an operator calls."""
     options = operator.options
     return (options.integer(0, "<i"), options.integer(1, "<i")) if options else (0, 0)
 
 
 def called(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
-    """Return the numbers of the graphs that the first one calls, however indirectly, in order."""
+    """The numbers of the graphs that the first one calls, however indirectly, in order."""
     found: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
         for operator in graphs[number].operators:
-            for each in graphs_of(operator) if operator.name in CONTROL else ():
-                if not 0 < each < len(graphs):
-                    raise CompileError(f"{origin}: {operator.name} calls graph {each}, of {len(graphs)}")
-                if each in path:
+            for item in graphs_of(operator) if operator.name in CONTROL else ():
+                if not 0 < item < len(graphs):
+                    raise CompileError(f"{origin}: {operator.name} calls graph {item}, of {len(graphs)}")
+                if item in path:
                     raise CompileError(
-                        f"{origin}: graph {each} calls itself, which is not supported",
+                        f"{origin}: graph {item} calls itself, which is not supported",
                         "a board's memory is planned ahead: write the recursion as a loop",
                     )
-                if each not in found:
-                    found.add(each)
-                    follow(each, (*path, each))
+                if item not in found:
+                    found.add(item)
+                    follow(item, (*path, item))
 
     follow(0, (0,))
     return tuple(sorted(found))
 
 
 def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list[TfliteGraph]:
-    """Return the graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
+    """The graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
     done = list(graphs)
     # What is called comes first: a graph is taken over as it is then.
     for number in _inner_first(graphs, called(graphs, origin)):
         while (place := _constant_if(done[number])) is not None:
-            done[number] = _inlined(done[number], place, done, origin)
+            done[number] = _inline(done[number], place, done, origin)
     return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(done)]
 
 
@@ -56,8 +56,8 @@ def _inner_first(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> list[
 
     def visit(number: int) -> None:
         for operator in graphs[number].operators:
-            for each in graphs_of(operator) if operator.name in CONTROL else ():
-                visit(each)
+            for item in graphs_of(operator) if operator.name in CONTROL else ():
+                visit(item)
         if number not in order:
             order.append(number)
 
@@ -67,7 +67,6 @@ def _inner_first(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> list[
 
 
 def _constant_if(graph: TfliteGraph) -> int | None:
-    """Return the place of the first operator whose condition is constant."""
     for place, operator in enumerate(graph.operators):
         if operator.name == "IF" and operator.inputs and 0 <= operator.inputs[0] < len(graph.tensors):
             data = graph.tensors[operator.inputs[0]].data
@@ -76,8 +75,8 @@ def _constant_if(graph: TfliteGraph) -> int | None:
     return None
 
 
-def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """Return a graph with the operators of the branch that an ``IF`` takes in its place."""
+def _inline(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
+    """A graph with the operators of the branch that an ``IF`` takes in its place."""
     operator = graph.operators[place]
     data = graph.tensors[operator.inputs[0]].data
     branch = graphs[graphs_of(operator)[0 if data is not None and data[0] else 1]]
@@ -90,11 +89,11 @@ def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], orig
 
     moved = [
         replace(
-            each,
-            inputs=tuple(map(outside, each.inputs)),
-            outputs=tuple(outside(number) for number in each.outputs),
+            operator,
+            inputs=tuple(map(outside, operator.inputs)),
+            outputs=tuple(outside(number) for number in operator.outputs),
         )
-        for each in branch.operators
+        for operator in branch.operators
     ]
     instead = dict(zip(operator.outputs, map(outside, branch.outputs), strict=True))
     tensors = [*graph.tensors, *branch.tensors]
@@ -102,8 +101,8 @@ def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], orig
         if inner >= first and tensors[inner].data is None:
             tensors[inner] = replace(tensors[inner], name=graph.tensors[outer].name)
     rest = [
-        replace(each, inputs=tuple(instead.get(number, number) for number in each.inputs))
-        for each in graph.operators[place + 1 :]
+        replace(operator, inputs=tuple(instead.get(number, number) for number in operator.inputs))
+        for operator in graph.operators[place + 1 :]
     ]
     return replace(
         graph,
@@ -114,8 +113,7 @@ def _inlined(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], orig
 
 
 def _computing(graph: TfliteGraph) -> TfliteGraph:
-    """Return a graph that has an operator: one that only hands something on gets one for each result."""
-    if graph.operators or not graph.outputs or not all(0 <= each < len(graph.tensors) for each in graph.outputs):
+    if graph.operators or not graph.outputs or not all(0 <= value < len(graph.tensors) for value in graph.outputs):
         return graph
     first = len(graph.tensors)
     made = [replace(graph.tensors[number], data=None) for number in graph.outputs]
@@ -138,7 +136,7 @@ def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[Tf
     where = f"{origin}: {operator.name}"
     if operator.name == "IF":
         _check_condition(graph, operator.inputs[:1], where)
-        calls = [(each, operator.outputs) for each in (first, second)]
+        calls = [(item, operator.outputs) for item in (first, second)]
     else:
         _check_condition(first, first.outputs, where)
         calls = [(replace(first, outputs=()), ()), (second, operator.outputs)]
@@ -150,7 +148,7 @@ def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[Tf
 
 def _check_condition(graph: TfliteGraph, numbers: Sequence[int], where: str) -> None:
     known = [graph.tensors[number] for number in numbers if 0 <= number < len(graph.tensors)]
-    if len(numbers) != 1 or [(each.dtype, each.size) for each in known] != [("bool", 1)]:
+    if len(numbers) != 1 or [(item.dtype, item.size) for item in known] != [("bool", 1)]:
         raise CompileError(f"{where}: its condition must be one tensor of one bool")
 
 

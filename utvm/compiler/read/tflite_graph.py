@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
+from utvm.compiler.model import Model
 from utvm.compiler.read.flatbuffer import Buffer, Table
 from utvm.compiler.read.tflite_control import called, with_constant_conditions
 from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
@@ -50,12 +51,11 @@ def read(content: bytes, origin: str) -> TfliteGraph:
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
         )
-    graphs = with_constant_conditions([_with_whole_floats(each) for each in graphs], origin)
+    graphs = with_constant_conditions([_with_whole_floats(graph) for graph in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 
 def _with_whole_floats(graph: TfliteGraph) -> TfliteGraph:
-    """Return a graph in which weights that are stored as half floats are floats, as what reads them has them."""
     tensors, operators = list(graph.tensors), []
     for operator in graph.operators:
         numbers = (*operator.inputs, *operator.outputs)
@@ -156,3 +156,22 @@ def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:
 
 def _integers(table: Table, field: int) -> tuple[int, ...]:
     return tuple(int(value) for value in table.array(field, np.int32).tolist())
+
+
+IDENTIFIER = b"TFL3"
+"""Bytes 4 to 7 of every file."""
+
+
+def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
+    """Take a TensorFlow Lite file.
+
+    Args:
+        name: a C identifier.
+        origin: what messages call the model.
+    """
+    from utvm.compiler.read.tflite_graph import read
+    from utvm.compiler.read.tflite_validate import check
+
+    origin = origin or f"TFLite model {name}"
+    check(read(content, origin), origin)
+    return Model(name, origin, "tflite", content)

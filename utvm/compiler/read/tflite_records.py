@@ -73,7 +73,7 @@ class TfliteOperator:
 
 @dataclass(frozen=True)
 class KeptTensor:
-    """What a model keeps from one run to the next.
+    """A tensor that a model keeps from one run to the next.
 
     Attributes:
         read: number of the tensor in which a run finds it.
@@ -89,7 +89,7 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class TfliteGraph:
-    """What a file computes: operators in the order in which they run.
+    """The computation of a file: operators in the order in which they run.
 
     Attributes:
         number: of the graph in its file.

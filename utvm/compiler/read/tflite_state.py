@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TensorFlow Lite model keeps between runs, as tensors that a run is given and tensors that it leaves.
+"""The state of a TensorFlow Lite model between runs, as tensors that a run reads and tensors that it writes.
 
 Variables (``VAR_HANDLE`` and its kind) and the states of recurrent operators disappear from the graph: what
 follows reads a tensor that the run finds, and the value of another tensor is kept when the run has ended.
@@ -25,33 +25,33 @@ _Name = tuple[str, str]
 
 
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """Return a file's first graph without what keeps something between runs.
+    """A file's first graph without what keeps something between runs.
 
     Args:
         graphs: all of the file; others than the first may only begin variables.
     """
     graph = graphs[0]
-    stateful = any(each.name in (*_OPERATORS, *_VARIABLES) for each in graph.operators)
+    stateful = any(operator.name in (*_OPERATORS, *_VARIABLES) for operator in graph.operators)
     if not stateful or not all(map(_is_whole, graphs)):
         return graph
     return _Reader(graphs, origin).read()
 
 
 def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
-    """Return the numbers of the graphs that begin variables."""
-    return {_begun_by(each) for each in graphs[0].operators if each.name == "CALL_ONCE"}
+    """The numbers of the graphs that begin variables."""
+    return {_initialised_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
 
 
-def _begun_by(operator: TfliteOperator) -> int:
+def _initialised_by(operator: TfliteOperator) -> int:
     return operator.options.integer(0, "<i") if operator.options else 0
 
 
 def _is_whole(graph: TfliteGraph) -> bool:
-    """Return whether operators name tensors of the file only: who checks the file says it better."""
     count = len(graph.tensors)
     return all(
-        all(-1 <= number < count for number in each.inputs) and all(0 <= number < count for number in each.outputs)
-        for each in graph.operators
+        all(-1 <= number < count for number in operator.inputs)
+        and all(0 <= number < count for number in operator.outputs)
+        for operator in graph.operators
     )
 
 
@@ -82,7 +82,7 @@ class _Reader:
 
     def read(self) -> TfliteGraph:
         graph = self._graphs[0]
-        own = {number: ("", f"tensor {number}") for number, each in enumerate(graph.tensors) if each.variable}
+        own = {number: ("", f"tensor {number}") for number, tensor in enumerate(graph.tensors) if tensor.variable}
         for operator in graph.operators:
             if operator.name == "VAR_HANDLE":
                 self._handles |= self._handle(operator, self._tensors)
@@ -93,7 +93,7 @@ class _Reader:
             elif operator.name == "ASSIGN_VARIABLE":
                 self._variable(operator, self._handles).now = self._final(operator.inputs[1])
             else:
-                self._operators.append(self._kept(operator, own))
+                self._operators.append(self._kept_tensors(operator, own))
         states, constants = self._states()
         for number, data in constants.items():
             self._tensors[number] = replace(self._tensors[number], data=data)
@@ -106,7 +106,6 @@ class _Reader:
         )
 
     def _states(self) -> tuple[tuple[KeptTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
-        """Return what changes from run to run; and what does not, which is constant."""
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
             if variable.found < 0:
@@ -167,26 +166,25 @@ class _Reader:
 
     def _begin(self, operator: TfliteOperator) -> None:
         """Take what a graph assigns once, before the first run, to variables."""
-        graph = self._graphs[_begun_by(operator)]
+        graph = self._graphs[_initialised_by(operator)]
         handles: dict[int, _Name] = {}
-        for each in graph.operators:
-            if each.name == "VAR_HANDLE":
-                handles |= self._handle(each, graph.tensors)
+        for item in graph.operators:
+            if item.name == "VAR_HANDLE":
+                handles |= self._handle(item, graph.tensors)
                 continue
             data = (
-                graph.tensors[each.inputs[1]].data if each.name == "ASSIGN_VARIABLE" and each.inputs[1:] else None
+                graph.tensors[item.inputs[1]].data if item.name == "ASSIGN_VARIABLE" and item.inputs[1:] else None
             )
             if data is None:
                 raise CompileError(
-                    f"{self._origin}: CALL_ONCE: its graph has {each.name}, where only constants may be assigned"
+                    f"{self._origin}: CALL_ONCE: its graph has {item.name}, where only constants may be assigned"
                 )
-            variable = self._variable(each, handles)
+            variable = self._variable(item, handles)
             if variable.found >= 0 or variable.now >= 0:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data
 
-    def _kept(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
-        """Return an operator that reads tensors that are left; one with states makes the next ones, too."""
+    def _kept_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
         inputs = tuple(self._final(number) for number in operator.inputs)
         made = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from utvm.compiler.int8_operator import int8_operators
+from utvm.compiler.kernels import kernels
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
 from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
@@ -83,7 +83,7 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """Return how messages call an operator: its name, and the tensor that it makes."""
+    """How messages call an operator: its name, and the tensor that it makes."""
     made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
     return f"{operator.name} (at {made})" if made else operator.name
 
@@ -108,11 +108,11 @@ def _check_operators(graph: TfliteGraph) -> None:
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
         # To ask takes seconds, for TVM is imported: only where the answer counts.
-        registered = {name for operator in int8_operators() for name in operator.tflite}
+        registered = {name for kernel in kernels() for name in (*kernel.tflite, *kernel.real)}
         unknown = [operator for operator in unknown if operator.name not in registered]
     if unknown:
         raise CompileError(
-            f"operators that are not supported: {', '.join(place(graph, each) for each in unknown)}",
+            f"operators that are not supported: {', '.join(place(graph, item) for item in unknown)}",
             "replace them in the model by supported operators",
         )
 
@@ -127,7 +127,6 @@ def _check_hybrid(graph: TfliteGraph) -> None:
 
 
 def _is_hybrid(graph: TfliteGraph, operator: TfliteOperator) -> bool:
-    """Return whether an operator quantises its input while running, for weights that nothing here knows so."""
     layers = ("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "SVDF")
     if operator.name not in (*layers, "UNIDIRECTIONAL_SEQUENCE_LSTM"):
         return False
@@ -273,7 +272,6 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
 
 
 def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:
-    """Return whether a tensor is made, however indirectly, from a result of the operator."""
     waiting, seen = [number], set()
     while waiting:
         current = waiting.pop()

@@ -8,14 +8,15 @@ from typing import Any
 
 from utvm.compiler.model import Model
 from utvm.compiler.read.relax_file import from_module
-from utvm.compiler.read.torch_quantised import MARK
-from utvm.compiler.tvm_errors import tvm_errors
+from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
 _LOG = logging.getLogger("utvm.compiler")
 
+_MARK = b"quantized_decomposed"  # In the archive of a PT2E-quantised program.
+
 ARCHIVE = b"PK\x03\x04"
-"""What a ZIP archive, and so what ``torch.export.save`` writes, begins with."""
+"""First bytes of a ZIP archive, as ``torch.export.save`` writes it."""
 
 MAX_UNPACKED_BYTES = 1 << 28
 
@@ -53,7 +54,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
             f"{origin}: is a PyTorch model, and PyTorch is not installed",
             "install the extra: pip install .[torch]",
         ) from error
-    if MARK in content:
+    if _MARK in content:
         _know_quantisation(origin)
     # It tells its own authors where it stood.
     said = logging.getLogger("torch.export")
@@ -73,7 +74,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
 
 
 def _know_quantisation(origin: str) -> None:
-    """Let PyTorch know the operators of PT2E quantisation."""
     try:
         import torchao.quantization.pt2e  # noqa: F401  # It registers them.
     except ImportError as error:

@@ -1,18 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of ``torch.export`` as a Relax module: TVM's importer, which names here all that it cannot read."""
+"""A program of ``torch.export``, quantised by PT2E or not, as a Relax module."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from utvm.compiler.library import ELEMENT_TYPES
-from utvm.compiler.read.torch_quantised import converters
 from utvm.compiler.refusal import refuse
 from utvm.compiler.tvm_types import dtype_of, shape_of
-from utvm.errors import UtvmError
+from utvm.errors import CompileError, UtvmError
+
+_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
+    """Converters of these operators to Relax, by their names.
+
+    Args:
+        program: a ``torch.export.ExportedProgram``, which has the scales of each channel.
+    """
+    return {
+        "quantize_per_tensor.default": _quantize,
+        "dequantize_per_tensor.default": _dequantize,
+        "dequantize_per_channel.default": lambda node, importer: _dequantize_channels(program, node, importer),
+    }
+
+
+def _dtype(node: Any, first: int) -> str:
+    low, high, kind = node.args[first : first + 3]
+    dtype = str(kind).removeprefix("torch.")
+    writes = str(node.target).startswith("quantized_decomposed.quantize")
+    if dtype not in _RANGES or (writes and (low, high) != _RANGES[dtype]):
+        raise CompileError(f"{node.name}: quantisation to {dtype} from {low} to {high} is not supported")
+    return dtype
+
+
+def _quantize(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    dtype = _dtype(node, 3)
+    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
+    value = importer.env[node.args[0]]
+    return importer.block_builder.emit(relax.op.quantize(value, scale, zero, axis=0, out_dtype=dtype))
+
+
+def _dequantize(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    dtype = _dtype(node, 3)
+    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
+    value = importer.env[node.args[0]]
+    return importer.block_builder.emit(relax.op.dequantize(value, scale, zero, axis=0, out_dtype="float32"))
+
+
+def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    dtype = _dtype(node, 4)
+    scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
+    parameters = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
+    value = importer.env[node.args[0]]
+    return importer.block_builder.emit(
+        relax.op.dequantize(value, *parameters, axis=int(node.args[3]), out_dtype="float32")
+    )
+
+
+def _stored_type(program: Any, node: Any) -> Any:
+    signature = program.graph_signature
+    names = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    name = names.get(node.name)
+    if name is not None:
+        return program.state_dict.get(name, program.constants.get(name)).detach().cpu().numpy()
+    raise CompileError(f"{node.name}: scales that are not constant are not supported")
+
 
 _LOG = logging.getLogger("utvm.compiler")
 _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says what is supported"
@@ -36,9 +99,9 @@ def _select(node: Any, importer: Any) -> Any:
 
 def _elu(node: Any, importer: Any) -> Any:
     value, *given = node.args
-    factors = [float(each) for each in [*given, 1.0, 1.0, 1.0][:3]]
+    factors = [float(item) for item in [*given, 1.0, 1.0, 1.0][:3]]
     dtype = str(value.meta["val"].dtype).removeprefix("torch.")
-    alpha, scale, steep, zero, one = (relax.const(each, dtype) for each in [*factors, 0.0, 1.0])
+    alpha, scale, steep, zero, one = (relax.const(item, dtype) for item in [*factors, 0.0, 1.0])
     data = importer.env[value]
     below = relax.op.subtract(relax.op.exp(relax.op.multiply(relax.op.minimum(data, zero), steep)), one)
     both = relax.op.add(relax.op.maximum(data, zero), relax.op.multiply(below, alpha))
@@ -96,7 +159,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
                 _LOG.debug("%s: %r", where, error)
                 self.reasons.append(f"{where}: is used in a way that is not supported")
             made = node.meta["val"]
-            parts = [self._stand_in(each) for each in (made if isinstance(made, tuple | list) else [made])]
+            parts = [self._stand_in(item) for item in (made if isinstance(made, tuple | list) else [made])]
             return tuple(parts) if isinstance(made, tuple | list) else parts[0]
 
         return converted

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler did to a model, as a page and as JSON: operators, what stayed in float, the memory plan."""
+"""The compiler's work on a model, as a page and as JSON: operators, those in float, the memory plan."""
 
 import functools
 import json
@@ -55,10 +55,10 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 
 
 def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
-    """Return what ``compile.json`` holds: plain values, everything that the page shows."""
+    """The content of ``compile.json``: plain values, everything that the page shows."""
     content = asdict(library)
-    counted = {} if misra is None else {"misra": [asdict(each) for each in misra]}
-    kept = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
+    counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
+    fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
     return {
         "model": library.name,
         "executor": library.executor,
@@ -68,7 +68,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
         "arena_bytes": library.arena_bytes,
         "state_bytes": library.state_bytes,
         "lower_bound_bytes": library.lower_bound_bytes,
-        **{field: list(content[field]) for field in kept},
+        **{field: list(content[field]) for field in fields},
         **({"decisions": list(content["decisions"])} if library.decisions else {}),
         "digest": library.digest,
         **counted,
@@ -76,12 +76,12 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
 
 
 def total_macs(library: Library) -> int:
-    """Return the multiply-accumulates of one run, where they are known."""
+    """The multiply-accumulates of one run, where they are known."""
     return sum(call.macs for call in library.calls)
 
 
 def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
-    """Return the page: style and picture are in it, so that it can be mailed and kept."""
+    """The page: style and picture are in it, so that it can be mailed and kept."""
     return (
         _templates()
         .get_template("report.html.j2")
@@ -90,7 +90,7 @@ def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
 
 
 def plan_svg(library: Library) -> str:
-    """Return the picture of the memory plan as SVG elements, one a region, with their own style."""
+    """The picture of the memory plan as SVG elements, one a region, with their own style."""
     return _templates().get_template("plan.svg.j2").render(plots=plots(library), library=library)
 
 

@@ -80,7 +80,10 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         size,
         _WIDTH,
         _HEIGHT,
-        tuple(replace(each, label=_label(each, rectangles[n + 1 :])) for n, each in enumerate(rectangles)),
+        tuple(
+            replace(rectangle, label=_label(rectangle, rectangles[n + 1 :]))
+            for n, rectangle in enumerate(rectangles)
+        ),
         tuple(steps),
         tuple(marks),
         None if bound is None else _HEIGHT - bound * unit,
@@ -88,14 +91,13 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
 
 
 def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
-    """Return the tensor's name, or else the step that writes it: as later ones that lie over it leave room."""
     if rectangle.height <= _LETTERS:
         return ""
     middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
-    for each in later:
-        beside = each.x >= end or each.x + each.width <= rectangle.x
-        if not beside and each.y < middle + _LETTERS / 2 and each.y + each.height > middle - _LETTERS / 2:
-            end = each.x
+    for item in later:
+        beside = item.x >= end or item.x + item.width <= rectangle.x
+        if not beside and item.y < middle + _LETTERS / 2 and item.y + item.height > middle - _LETTERS / 2:
+            end = item.x
     room, block = end - rectangle.x, rectangle.block
     name = label_in(room, block.tensor)
     return name if name == block.tensor or block.first < 0 else label_in(room, str(block.first))
@@ -108,7 +110,6 @@ def _moment(library: Library, step: int) -> str:
 
 
 def _pace(size: int) -> int:
-    """Return a round number of bytes that makes four to ten marks."""
     pace = 1
     while size > 10 * pace:
         pace *= 2

@@ -24,7 +24,7 @@ CHECKED = "utvm.checked"
 
 
 def with_checked_indices(function: Any) -> Any:
-    """Return a scheduled TIRx function in which no index leaves its tensor.
+    """A scheduled TIRx function in which no index leaves its tensor.
 
     Our own operators look up tables only, which have an entry for whatever they are asked for.
     """
@@ -55,7 +55,7 @@ def with_checked_indices(function: Any) -> Any:
 
 
 def _doubtful_variables(function: Any) -> set[int]:
-    """Return the hashes of variables whose values depend on elements of tensors."""
+    """The hashes of variables whose values depend on elements of tensors."""
     found: set[int] = set()
 
     def note(variable: Any, *values: Any) -> None:

@@ -3,9 +3,13 @@
 
 TVM begins with the lowest or the highest finite number, which is its result for a row of infinities. What is no
 number makes a result that is none, as in numpy, but in windows: there, as in TensorFlow Lite, it does not count.
+
+ArgMax and ArgMin give the index of an element, whatever the elements are. TVM begins with the element type's
+extreme at index -1, which is its result where no element is better: for a row of -128 in int8, say.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,19 +19,7 @@ from tvm import ir, relax, te, tirx, topi
 
 from utvm.compiler.tvm_types import dtype_of, shape_of
 
-
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {
-        "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
-        "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
-        "relax.maximum": functools.partial(_legalize_pair, topi.maximum, tirx.max),
-        "relax.minimum": functools.partial(_legalize_pair, topi.minimum, tirx.min),
-        **{
-            f"relax.nn.max_pool{rank}d": functools.partial(_legalize_pool, getattr(topi.nn, f"pool{rank}d"), rank)
-            for rank in (1, 2, 3)
-        },
-    }
+_INDEX = "int64"
 
 
 def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any) -> Any:
@@ -79,7 +71,7 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
 
     def pair(left: Any, right: Any) -> Any:
         def element(*place: Any) -> Any:
-            a, b = (each(*_spread_over(each, place)) for each in (left, right))
+            a, b = (item(*_spread_along(item, place)) for item in (left, right))
             return tirx.Select(tirx.isnan(b), b, combine(a, b))
 
         return te.compute(list(call.ty.shape), element, name="extreme")
@@ -87,12 +79,11 @@ def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any]
     return builder.call_te(pair, one, other, primfunc_name_hint=usual.__name__)
 
 
-def _spread_over(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
-    """Return where a tensor has the element that is broadcast to a place."""
+def _spread_along(tensor: Any, place: tuple[Any, ...]) -> list[Any]:
     rank = len(tensor.shape)
     return [
-        0 if int(extent) == 1 else each
-        for extent, each in zip(tensor.shape, place[len(place) - rank :], strict=True)
+        0 if int(extent) == 1 else item
+        for extent, item in zip(tensor.shape, place[len(place) - rank :], strict=True)
     ]
 
 
@@ -106,13 +97,13 @@ def _legalize(
     axes = range(rank) if attributes.axis is None else [int(axis) % rank for axis in attributes.axis]
     reducer = te.comm_reducer(combine, lambda kind: tirx.const(start, kind))
     return builder.call_te(
-        lambda tensor: _reduced(tensor, sorted(axes), bool(attributes.keepdims), reducer),
+        lambda tensor: _reduce(tensor, sorted(axes), bool(attributes.keepdims), reducer),
         source,
         primfunc_name_hint=usual.__name__,
     )
 
 
-def _reduced(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
+def _reduce(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
     extents = [int(extent) for extent in source.shape]
     loops = {axis: te.reduce_axis((0, extents[axis]), f"k{axis}") for axis in axes}
 
@@ -132,3 +123,54 @@ def _reduced(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
 def _spread(place: tuple[Any, ...], axes: list[int], rank: int) -> list[Any]:
     kept = iter(place)
     return [None if axis in axes else next(kept) for axis in range(rank)]
+
+
+def _legalize_index(name: str, better: Callable[[Any, Any], Any], builder: Any, call: Any) -> Any:
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    keepdims = bool(call.attrs.keepdims)
+    return builder.call_te(
+        lambda source: _search(source, axis, keepdims, better), call.args[0], primfunc_name_hint=name
+    )
+
+
+def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any, Any], Any]) -> Any:
+    """The index, along an axis or into all elements in row-major order, of the first of the best."""
+    extents = [int(extent) for extent in source.shape]
+    axes = list(range(len(extents))) if axis is None else [axis % len(extents)]
+    remaining = [number for number in range(len(extents)) if number not in axes]
+
+    # The loops run upwards, so the first of equal elements stays.
+    def choose(best: Any, new: Any) -> Any:
+        take = tirx.any(best[0] < 0, better(new[1], best[1]))
+        return tuple(tirx.Select(take, item, held) for held, item in zip(best, new, strict=True))
+
+    reducer = te.comm_reducer(choose, lambda index, element: (tirx.const(-1, index), tirx.const(0, element)))
+    loops = {number: te.reduce_axis((0, extents[number]), f"k{number}") for number in axes}
+
+    def element(*places: Any) -> Any:
+        place = dict(zip(remaining, places, strict=True)) | {number: loop.var for number, loop in loops.items()}
+        index: Any = tirx.const(0, _INDEX)
+        for position, number in enumerate(axes):
+            stride = math.prod(extents[axis] for axis in axes[position + 1 :])
+            index = index + place[number].astype(_INDEX) * stride
+        return reducer((index, source(*(place[number] for number in range(len(extents))))), list(loops.values()))
+
+    indices, _ = te.compute(
+        [extents[number] for number in remaining] or [1], element if remaining else lambda _: element()
+    )
+    shape = [1 if number in axes else extent for number, extent in enumerate(extents)]
+    return topi.reshape(indices, shape if keepdims else [extents[number] for number in remaining])
+
+
+RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.argmax": functools.partial(_legalize_index, "argmax", lambda one, other: one > other),
+    "relax.argmin": functools.partial(_legalize_index, "argmin", lambda one, other: one < other),
+    "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
+    "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
+    "relax.maximum": functools.partial(_legalize_pair, topi.maximum, tirx.max),
+    "relax.minimum": functools.partial(_legalize_pair, topi.minimum, tirx.min),
+    **{
+        f"relax.nn.max_pool{rank}d": functools.partial(_legalize_pool, getattr(topi.nn, f"pool{rank}d"), rank)
+        for rank in (1, 2, 3)
+    },
+}

@@ -40,18 +40,20 @@ def schedule(function: Any, registers: TileRegisters) -> Any:
 
 
 def has_blocks(function: Any) -> bool:
-    """Return whether there is anything to arrange: TVM writes some operators as plain loops."""
+    """Whether there is anything to arrange: TVM writes some operators as plain loops."""
     return isinstance(function.body, s_tir.SBlockRealize) and str(function.body.block.name_hint) == "root"
 
 
 def macs_of(function: Any) -> int:
-    """Return the multiply-accumulates of a function of TVM's: how many products its blocks sum."""
+    """The multiply-accumulates of a function of TVM's: how many products its blocks sum."""
     if not has_blocks(function) or SCHEDULED in (function.attrs or {}):
         return 0
     plan = s_tir.Schedule(function)
     nodes = [plan.get(block) for block in _blocks(plan)]
     extents = [[axis.dom.extent for axis in node.iter_vars] for node in nodes if _sums_products(node)]
-    return sum(math.prod(map(int, each)) for each in extents if all(isinstance(one, tirx.IntImm) for one in each))
+    return sum(
+        math.prod(map(int, extent)) for extent in extents if all(isinstance(one, tirx.IntImm) for one in extent)
+    )
 
 
 def _sums_products(node: Any) -> bool:
@@ -97,7 +99,6 @@ def _inline_padding(plan: Any) -> None:
 
 
 def _pads(body: Any) -> bool:
-    """Return whether a statement assigns an element of a tensor or, outside of it, a constant."""
     value = getattr(body, "value", None)
     if not isinstance(value, ir.Call) or not str(value.op.name).endswith("if_then_else"):
         return False

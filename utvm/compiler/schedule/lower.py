@@ -10,6 +10,7 @@ from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.schedule.bounds import with_checked_indices
+from utvm.compiler.schedule.casts import with_defined_casts
 from utvm.compiler.schedule.loops import SCHEDULED, schedule
 from utvm.compiler.schedule.tile_choice import registers_of
 from utvm.compiler.schedule.tuned import layer_of
@@ -110,7 +111,11 @@ def _reads_elements(expression: Any) -> bool:
 
 def _with_whole_tensors(function: Any) -> Any:
     """Let each tensor begin where its pointer points to: some of TVM's operators leave that open."""
-    offsets = {hash(each.elem_offset) for each in function.params if isinstance(each.elem_offset, tvm.ir.Var)}
+    offsets = {
+        hash(parameter.elem_offset)
+        for parameter in function.params
+        if isinstance(parameter.elem_offset, tvm.ir.Var)
+    }
     if not offsets:
         return function
 
@@ -120,15 +125,14 @@ def _with_whole_tensors(function: Any) -> Any:
     return tvm_ffi.structural_map(function, (tvm.ir.Var, begin), order="post")
 
 
-def _arranged(function: Any, target: Target) -> Any:
-    """Schedule a function that does not come scheduled by its maker."""
+def _arrange(function: Any, target: Target) -> Any:
     tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    made = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
-    return function if made else schedule(function, registers_of(target, tuned))
+    is_scheduled = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
+    return function if is_scheduled else schedule(function, registers_of(target, tuned))
 
 
-def _guarded(function: Any, target: Target) -> Any:
+def _guard(function: Any, target: Target) -> Any:
     return function if target.unchecked else with_checked_indices(function)
 
 
@@ -146,7 +150,7 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     """
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
-        name: _guarded(_arranged(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: _guard(_arrange(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
         if name not in done
     }
@@ -154,6 +158,6 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     module = tvm.IRModule(
         {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
     )
-    module = tirx.transform.LowerIntrin()(module)
-    lowered = done | {variable.name_hint: function for variable, function in module.functions.items()}
+    functions_of_c = tirx.transform.LowerIntrin()(module).functions.items()
+    lowered = done | {variable.name_hint: with_defined_casts(function) for variable, function in functions_of_c}
     return {name: lowered[name] for name in functions}

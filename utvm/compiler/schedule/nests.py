@@ -62,7 +62,7 @@ class Group:
 
 
 def loads_of(node: Any) -> list[Any]:
-    """Return every load of a buffer's element in an expression or a statement."""
+    """Every load of a buffer's element in an expression or a statement."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(node, (ir.TensorLoad, loads.append), order="pre")
     return loads
@@ -125,7 +125,6 @@ def _nest(axes: tuple[Axis, ...], block: Any) -> LoopNest | None:
 
 
 def _is_here(load: Any, nest: LoopNest) -> bool:
-    """Return whether a load reads the very place that is assigned."""
     return len(load.indices) == len(nest.indices) and all(
         index.same_as(own) or extent == 1
         for index, own, extent in zip(load.indices, nest.indices, nest.shape, strict=True)
@@ -156,13 +155,13 @@ def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Seq
             buffers.append(other.buffer)
             members.append(later)
         taken.update(members)
-        outside = [each for place, each in enumerate(statements) if place not in members]
+        outside = [statement for place, statement in enumerate(statements) if place not in members]
         results = tuple(
             buffer
             for buffer in buffers
-            if not any(buffer.same_as(each) for each in own) or any(_touches(each, buffer) for each in outside)
+            if not any(buffer.same_as(item) for item in own) or any(_touches(item, buffer) for item in outside)
         )
-        followers = tuple(each for each in (nests[place] for place in members[1:]) if each is not None)
+        followers = tuple(item for item in (nests[place] for place in members[1:]) if item is not None)
         found.append(Group(nest, followers, results, members[-1]))
     return found
 
@@ -179,7 +178,7 @@ def _touches(statement: Any, buffer: Any) -> bool:
 
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
-    """Return whether a nest computes each element of those of a group at the same place, as a real number.
+    """Whether a nest computes each element of those of a group at the same place, as a real number.
 
     Of whole numbers that a name is given to, TVM's analyser looks for bounds, and fails where 32 bits hold none.
     """

@@ -18,15 +18,6 @@ from utvm.compiler.tvm_types import element_type
 _Combine = Callable[[Any, Any], Any]
 
 
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {
-        "relax.cumsum": functools.partial(_legalize_scan, "cumsum", lambda one, other: one + other, 0),
-        "relax.cumprod": functools.partial(_legalize_scan, "cumprod", lambda one, other: one * other, 1),
-        "relax.topk": _legalize_best,
-    }
-
-
 def _legalize_scan(name: str, combine: _Combine, neutral: int, builder: Any, call: Any) -> Any:
     axis, exclusive = int(call.attrs.axis), bool(call.attrs.exclusive)
     return builder.call_te(
@@ -44,7 +35,7 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
         before, behind = before * (extent if number < axis else 1), behind * (extent if number > axis else 1)
 
     def body(given: Any, result: Any) -> Any:
-        with IRBuilder() as made:
+        with IRBuilder() as ir:
             read, written = building.buffer_proxy(given), building.buffer_proxy(result)
             with building.serial(0, before) as outer, building.serial(0, behind) as inner:
                 first = outer * (length * behind) + inner
@@ -56,7 +47,7 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
                 with building.serial(0, length - 1) as step:
                     place = first + step * behind
                     written[place + behind] = combine(written[place], read[place if exclusive else place + behind])
-            return made.get()
+            return ir.get()
 
     kind = str(getattr(source.dtype, "dtype", source.dtype))
     return te.extern(
@@ -78,7 +69,7 @@ def _legalize_best(builder: Any, call: Any) -> Any:
 
 
 def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[Any]:
-    """Return the best along an axis, in their order, and their indices; of equal ones, the first is better."""
+    """The best along an axis, in their order, and their indices; of equal ones, the first is better."""
     extents = [int(extent) for extent in source.shape]
     count = count if count > 0 else extents[axis]
     other = te.reduce_axis((0, extents[axis]), "other")
@@ -111,3 +102,10 @@ def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[
     places = te.compute(shape, which, name="places")
     values = te.compute(shape, lambda *place: at(place, places(*place)), name="best")
     return [values, te.compute(shape, lambda *place: places(*place).astype(kind), name="indices")]
+
+
+RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.cumsum": functools.partial(_legalize_scan, "cumsum", lambda one, other: one + other, 0),
+    "relax.cumprod": functools.partial(_legalize_scan, "cumprod", lambda one, other: one * other, 1),
+    "relax.topk": _legalize_best,
+}

@@ -13,23 +13,13 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 
 
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return how Relax's operators become TIRx: operator to function, as ``LegalizeOps`` takes them."""
-    return {
-        "relax.scatter_nd": _legalize_by_rows,
-        "relax.scatter_elements": _legalize_by_elements,
-        "relax.index_put": _legalize_by_dimensions,
-        "relax.take": _legalize_take,
-    }
-
-
 def _legalize_by_rows(builder: Any, call: Any) -> Any:
     reduction = str(call.attrs.reduction)
 
     def scatter_nd(data: Any, indices: Any, updates: Any) -> Any:
         last = len(indices.shape) - 1
         extents = [int(extent) for extent in data.shape]
-        known = _known(indices, extents, lambda at: _chosen(at[last], extents[: int(indices.shape[last])]), 0)
+        known = _bound(indices, extents, lambda at: _choose(at[last], extents[: int(indices.shape[last])]), 0)
         return topi.scatter_nd(data, topi.transpose(known, [last, *range(last)]), updates, reduction)
 
     return builder.call_te(scatter_nd, *call.args)
@@ -41,7 +31,7 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
     def scatter_elements(data: Any, indices: Any, updates: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
         axis = int(call.attrs.axis) % len(extents)
-        known = _known_along(axis, indices, extents)
+        known = _bound_along(axis, indices, extents)
         if all(
             int(one) == other
             for at, (one, other) in enumerate(zip(indices.shape, extents, strict=True))
@@ -50,8 +40,8 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
             return topi.scatter_elements(data, known, updates, axis, reduction)
         # TVM looks for the elements as if the indices had the tensor's extents: so there is one dimension only.
         flat = [
-            topi.reshape(each, (math.prod(map(int, each.shape)),))
-            for each in (data, _places(axis, known, extents), updates)
+            topi.reshape(item, (math.prod(map(int, item.shape)),))
+            for item in (data, _places(axis, known, extents), updates)
         ]
         return topi.reshape(topi.scatter_elements(*flat, 0, reduction), data.shape)
 
@@ -59,8 +49,6 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
 
 
 def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
-    """Return where in a tensor's memory its elements are that indices along an axis mean, or before it."""
-
     def place(*at: Any) -> Any:
         index = indices[at]
         beside = index + tirx.Select(index < 0, tirx.const(extents[axis], "int64"), tirx.const(0, "int64"))
@@ -75,7 +63,7 @@ def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 def _legalize_by_dimensions(builder: Any, call: Any) -> Any:
     def index_put(data: Any, indices: Any, values: Any) -> Any:
         extents = [int(extent) for extent in data.shape]
-        known = [_known_along(axis, each, extents) for axis, each in enumerate(indices)]
+        known = [_bound_along(axis, index, extents) for axis, index in enumerate(indices)]
         return topi.index_put(data, known, values, bool(call.attrs.accumulate))
 
     data, indices, values = call.args
@@ -89,13 +77,13 @@ def _legalize_take(builder: Any, call: Any) -> Any:
     return builder.call_te(topi.take, *call.args, axis, mode=str(call.attrs.mode))
 
 
-def _known_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
+def _bound_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
     # Negative ones count from the end.
-    return _known(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
+    return _bound(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
 
 
-def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
-    """Return indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
+def _bound(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
+    """Indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
 
     Args:
         extents: of the tensor that is written.
@@ -112,9 +100,16 @@ def _known(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any]
     return te.compute(indices.shape, known, "known")
 
 
-def _chosen(number: Any, extents: Sequence[int]) -> Any:
-    """Return the extent of a dimension whose number is an expression."""
+def _choose(number: Any, extents: Sequence[int]) -> Any:
     chosen = tirx.const(extents[-1], "int64")
     for place, extent in enumerate(extents[:-1]):
         chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)
     return chosen
+
+
+RULES: dict[str, Callable[[Any, Any], Any]] = {
+    "relax.scatter_nd": _legalize_by_rows,
+    "relax.scatter_elements": _legalize_by_elements,
+    "relax.index_put": _legalize_by_dimensions,
+    "relax.take": _legalize_take,
+}

@@ -20,7 +20,7 @@ from utvm.compiler.tvm_types import element_type
 
 @dataclass(frozen=True)
 class TileRegisters:
-    """What a core has for sums.
+    """Registers of a core for sums.
 
     Attributes:
         name: what a log of tuning calls it.
@@ -75,9 +75,9 @@ class Tile:
 
 
 def registers_of(target: Target, name: str = "") -> TileRegisters:
-    """Return what a core has for sums, or the row of a name."""
-    rows = [each for each in ROWS if each.extensions <= set(target.extensions)]
-    return next((each for each in rows if each.name == name), rows[0])
+    """The registers of a core for sums, or the row of a name."""
+    rows = [item for item in ROWS if item.extensions <= set(target.extensions)]
+    return next((row for row in rows if row.name == name), rows[0])
 
 
 def choose(nest: LoopNest, registers: TileRegisters) -> Tile:
@@ -101,7 +101,7 @@ def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
     long = [number for number, extent in enumerate(extents) if extent > 1]
     shapes = {(1,) * len(extents)}
     for pair in [*itertools.combinations(long, 2), *((one,) for one in long)]:
-        for sizes in itertools.product(*(range(1, min(extents[each], _LONGEST) + 1) for each in pair)):
+        for sizes in itertools.product(*(range(1, min(extents[item], _LONGEST) + 1) for item in pair)):
             shape = [1] * len(extents)
             for number, size in zip(pair, sizes, strict=True):
                 shape[number] = size
@@ -117,7 +117,6 @@ def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
 
 
 def _steps(extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Return how many steps of each axis may be written out: the innermost axes wholly, and a part of the next."""
     inner: tuple[int, ...] = ()
     for extent in reversed(extents):
         rest = (1,) * (len(extents) - len(inner) - 1)
@@ -158,14 +157,13 @@ class _Counted:
         spilled = max(0, points + at_once - has.values)
         turn = 2 * points * written + loads + streams + 2 * max(0, streams - has.pointers) + 2 * spilled * written
         turns, cost = 1, 0.0
-        for axis, step in zip((each for each in self._axes if each.reduces), steps, strict=True):
+        for axis, step in zip((axis for axis in self._axes if axis.reduces), steps, strict=True):
             turns *= axis.extent // step
             cost += turns * _LOOP if axis.extent > step else 0
         return cost + turns * turn + points * _RESULT + 2 * _LOOP
 
     def _read(self, sizes: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, int]:
-        """Return how many elements a turn reads, and how many addresses they are reached from."""
-        grids = np.meshgrid(*(np.arange(each) for each in (*sizes, *steps)), indexing="ij")
+        grids = np.meshgrid(*(np.arange(item) for item in (*sizes, *steps)), indexing="ij")
         values = {hash(axis.variable): grid.ravel() for axis, grid in zip(self._axes, grids, strict=True)}
         loads = streams = 0
         for load in self._loads:
@@ -183,7 +181,7 @@ class _Counted:
 
 
 def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return which elements a load reads, by their places in the flat tensor, for many values of variables."""
+    """Which elements a load reads, by their places in the flat tensor, for many values of variables."""
     place = np.zeros((), np.int64)
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         place = place * int(extent) + _value(index, values)

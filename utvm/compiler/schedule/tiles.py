@@ -5,23 +5,26 @@ Each result is the sum of the same numbers in the same order as without a tile, 
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.integer.kernel import KERNEL, OVERLAP
-from utvm.compiler.schedule.nests import Axis, Group, groups, read_nest
-from utvm.compiler.schedule.sharing import distances
-from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, choose
+from utvm.compiler.kernels.functions import KERNEL, OVERLAP
+from utvm.compiler.library import item_bytes
+from utvm.compiler.schedule.nests import Axis, Group, groups, loads_of, read_nest
+from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, address, choose
 from utvm.compiler.tvm_types import element_type
 
 _Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles there are, how long one is.
 
 
 def with_tiles(function: Any, registers: TileRegisters) -> Any:
-    """Return a TIRx function whose reductions are computed in tiles, if it has any that can be.
+    """A TIRx function whose reductions are computed in tiles, if it has any that can be.
 
     Args:
         function: its body is a block of nests of loops, none of them arranged.
@@ -29,7 +32,7 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
     """
     root = function.body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    nests = [read_nest(each) for each in statements]
+    nests = [read_nest(statement) for statement in statements]
     buffers = list(root.alloc_buffers)
     found = groups(statements, nests, buffers)
     if not found:
@@ -41,10 +44,10 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
         sums.append(tirx.decl_buffer([tile.points], element_type(group.reduction.buffer), "sum", scope="local"))
         body = _Writer(group, tile, sums[-1]).all_of([axis for axis in group.reduction.axes if not axis.reduces])
         for number, nest in enumerate(nests):
-            if any(nest is each for each in members):
+            if any(nest is member for member in members):
                 statements[number] = body if number == group.place else tirx.Evaluate(0)
-        unneeded = [each.buffer for each in members if not _is_one_of(each.buffer, group.results)]
-        buffers = [each for each in buffers if not _is_one_of(each, unneeded)]
+        unneeded = [member.buffer for member in members if not _is_one_of(member.buffer, group.results)]
+        buffers = [buffer for buffer in buffers if not _is_one_of(buffer, unneeded)]
     block = s_tir.SBlock(
         root.iter_vars,
         root.reads,
@@ -63,7 +66,7 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
 
 
 def _is_one_of(buffer: Any, buffers: Sequence[Any]) -> bool:
-    return any(buffer.same_as(each) for each in buffers)
+    return any(buffer.same_as(item) for item in buffers)
 
 
 def _spans(extent: int, size: int) -> list[_Span]:
@@ -91,7 +94,7 @@ class _Writer:
         for first, count, size in _spans(axes[0].extent, self._tile.sizes[len(begun)]):
             loops: list[tuple[Any, int]] = []
             begin = _begin(axes[0], first, count, size, loops)
-            parts.append(_looped([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
+            parts.append(_loop([self.all_of(axes[1:], *begun, (axes[0], begin, size))], loops))
         return _sequence(parts)
 
     def _one(self, begun: Sequence[tuple[Axis, Any, int]]) -> Any:
@@ -120,29 +123,29 @@ class _Writer:
                 for axis, begin, step in zip(axes, begins, steps, strict=True)
             }
             for number, point in enumerate(points):
-                value = self._placed(nest.value, point | reduced, {hash(nest.buffer): self._loaded(number)})
+                value = self._place(nest.value, point | reduced, {hash(nest.buffer): self._load(number)})
                 body.append(tirx.BufferStore(self._sums, value, [_at(number)]))
-        return _looped(body, loops)
+        return _loop(body, loops)
 
-    def _loaded(self, number: int) -> Any:
+    def _load(self, number: int) -> Any:
         return tirx.BufferLoad(self._sums, [_at(number)])
 
     def _results(self, number: int, point: dict[int, Any]) -> Iterator[Any]:
         """Compute what is made of a sum, and store what others read."""
         reduction = self._group.reduction
-        known = {hash(reduction.buffer): self._loaded(number)}
+        known = {hash(reduction.buffer): self._load(number)}
         places = [point.get(hash(index), index) for index in reduction.indices]
         for nest in (reduction, *self._group.followers):
             if nest is not reduction:
                 own = {hash(index): place for index, place in zip(nest.indices, places, strict=True)}
                 variable = ir.Var(str(nest.buffer.name), ir.PrimType(element_type(nest.buffer)))
-                yield tirx.Bind(variable, self._placed(nest.value, own, known))
+                yield tirx.Bind(variable, self._place(nest.value, own, known))
                 known[hash(nest.buffer)] = variable
             if _is_one_of(nest.buffer, self._group.results):
                 yield tirx.BufferStore(nest.buffer, known[hash(nest.buffer)], places)
 
     @staticmethod
-    def _placed(value: Any, variables: dict[int, Any], known: dict[int, Any]) -> Any:
+    def _place(value: Any, variables: dict[int, Any], known: dict[int, Any]) -> Any:
         changes = [
             (ir.TensorLoad, lambda load: known.get(hash(load.source), load)),
             (ir.Var, lambda variable: variables.get(hash(variable), variable)),
@@ -151,7 +154,6 @@ class _Writer:
 
 
 def _begin(axis: Axis, first: int, count: int, size: int, loops: list[tuple[Any, int]]) -> Any:
-    """Return where a tile begins on an axis, and add the loop over the tiles, if there is more than one."""
     kind = element_type(axis.variable)
     if count == 1:
         return tirx.const(first, kind)
@@ -168,7 +170,7 @@ def _at(number: int) -> Any:
     return tirx.const(number, "int32")
 
 
-def _looped(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
+def _loop(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
     statement = _sequence(body)
     for loop, count in reversed(loops):
         kind = element_type(loop)
@@ -178,3 +180,66 @@ def _looped(body: Sequence[Any], loops: Sequence[tuple[Any, int]]) -> Any:
 
 def _sequence(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+_MOST = 1 << 20  # Reads that are looked at.
+
+
+def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
+    """For each input how many bytes the output must begin before it for the two to share memory.
+
+    -1 where they must not, or where it is too much to find out.
+
+    Args:
+        group: all that the function computes.
+        tile: of it: first all that it reads for its sums is read, then its results are written.
+    """
+    nowhere = [-1] * len(inputs)
+    axes = [axis for axis in group.reduction.axes if not axis.reduces]
+    reduced = [axis for axis in group.reduction.axes if axis.reduces]
+    loads = [load for load in loads_of(group.reduction.value) if not load.source.same_as(group.reduction.buffer)]
+    later = [load for follower in group.followers for load in loads_of(follower.value)]
+    many = math.prod(axis.extent for axis in group.reduction.axes) * len(loads)
+    if not axes or many > _MOST or len(group.results) != 1 or not group.results[0].same_as(output):
+        return nowhere
+    places = np.meshgrid(*(np.arange(axis.extent) for axis in (*axes, *reduced)), indexing="ij")
+    values = {hash(axis.variable): place for axis, place in zip((*axes, *reduced), places, strict=True)}
+    points = [place.reshape(math.prod(axis.extent for axis in axes), -1)[:, 0] for place in places[: len(axes)]]
+    order = _order(axes, tile, points)
+    written = np.zeros(len(order), np.int64)
+    for index, extent in zip(group.reduction.indices, group.reduction.shape, strict=True):
+        place = next((point for axis, point in zip(axes, points, strict=True) if index.same_as(axis.variable)), 0)
+        written = written * extent + place
+    ends = (written + 1) * item_bytes(element_type(output))
+    found = []
+    for value in inputs:
+        own = [load for load in loads if load.source.same_as(value)]
+        if not own or any(load.source.same_as(value) for load in later):
+            found.append(-1)
+            continue
+        try:
+            lowest = np.minimum.reduce([_lowest(load, values, places[0].shape, len(order)) for load in own])
+        except NotImplementedError:
+            found.append(-1)
+            continue
+        found.append(_distance(order, ends, lowest * item_bytes(element_type(value))))
+    return found
+
+
+def _order(axes: Sequence[Axis], tile: Tile, points: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    order = np.zeros_like(points[0])
+    for axis, size, point in zip(axes, tile.sizes, points, strict=True):
+        order = order * -(-axis.extent // size) + point // size
+    return order
+
+
+def _lowest(load: Any, values: dict[int, Any], shape: tuple[int, ...], count: int) -> npt.NDArray[np.int64]:
+    return np.asarray(np.broadcast_to(address(load, values), shape).reshape(count, -1).min(axis=1))
+
+
+def _distance(order: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], lowest: npt.NDArray[np.int64]) -> int:
+    sort = np.argsort(order, kind="stable")
+    begins = np.flatnonzero(np.diff(order[sort], prepend=-1))
+    behind = np.maximum.accumulate(np.maximum.reduceat(ends[sort], begins))
+    ahead = np.minimum.accumulate(np.minimum.reduceat(lowest[sort], begins)[::-1])[::-1]
+    return int(max([0, *(behind[:-1] - ahead[1:]).tolist()]))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from utvm.compiler.c.dsp_kernels import dsp_helper, is_dsp_helper
 from utvm.compiler.c.vector_tiles import is_vector_helper, vector_helper
-from utvm.compiler.literals import C_TYPES
+from utvm.compiler.c_files import C_TYPES, literal
 
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED_OF = {"int32": "uint32_t", "int64": "uint64_t"}
@@ -34,18 +34,25 @@ _BODIES = {
 }
 
 
-# A first operand that is no number stays: activations bound what they are given, by constants, which come second.
-_OF_REALS = {"max": "return a <= b ? b : a;", "min": "return a >= b ? b : a;"}
+# A first operand that is NaN stays: activations bound numbers by constants, which come second.
+_OF_REALS = {
+    "max": "return a <= b ? b : a;",
+    "min": "return a >= b ? b : a;",
+    "above": "return a > b ? a : b;",
+    "below": "return a < b ? a : b;",
+}
+_CAST = re.compile(r"(u?)int(8|16|32|64)_of_(float32|float64)")
 
 # By a divisor that an input gives: C leaves it undefined to divide by zero, and the lowest number by -1.
 _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floorremainder": "floormod"}
 
 
 def is_helper(name: str) -> bool:
-    """Return whether a C function is one of the helpers."""
+    """Whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
     return (
-        (operation in (*_BODIES, *_BY_ANY, "within") and dtype in C_TYPES)
+        (operation in (*_BODIES, *_OF_REALS, *_BY_ANY, "within") and dtype in C_TYPES)
+        or _CAST.fullmatch(name) is not None
         or name in _files()
         or is_vector_helper(name)
         or is_dsp_helper(name)
@@ -53,7 +60,7 @@ def is_helper(name: str) -> bool:
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
-    """Return the C texts of helpers and of those that they call, each after what it calls.
+    """The C texts of helpers and of those that they call, each after what it calls.
 
     Args:
         names: as ``floordiv_int8`` or ``requantize``.
@@ -88,6 +95,8 @@ def _files() -> dict[str, str]:
 
 
 def _typed_definition(name: str) -> str:
+    if cast := _CAST.fullmatch(name):
+        return _cast_definition(name, cast[1] == "u", int(cast[2]), cast[3])
     operation, dtype = name.split("_")
     c_type = C_TYPES[dtype]
     if operation == "within":
@@ -101,6 +110,23 @@ def _typed_definition(name: str) -> str:
     else:
         body = _BODIES[operation].format(t=c_type, u=_UNSIGNED_OF.get(dtype, c_type))
     return f"static inline {c_type} {name}({c_type} a, {c_type} b)\n{{\n    {body}\n}}\n"
+
+
+def _cast_definition(name: str, unsigned: bool, bits: int, source: str) -> str:
+    target, c_type = name.partition("_")[0], C_TYPES[source]
+    low = 0.0 if unsigned else -(2.0 ** (bits - 1))
+    bound, limit = literal(low, source), literal(2.0 ** (bits if unsigned else bits - 1), source)
+    prefix = target.upper()
+    rest = "0" if unsigned else f"a <= {bound} ? {prefix}_MIN : 0"
+    return f"""/* Rounds towards zero, to the nearest integer that there is; NaN gives 0. */
+static inline {C_TYPES[target]} {name}({c_type} a)
+{{
+    if (a > {bound}) {{
+        return a < {limit} ? ({C_TYPES[target]})a : {prefix}_MAX;
+    }}
+    return {rest};
+}}
+"""
 
 
 def _division_definition(name: str, operation: str, dtype: str) -> str:

@@ -79,7 +79,7 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     model = onnx.ModelProto()
     model.CopyFrom(proto)
     del model.graph.node[:]
-    model.graph.node.extend(_needed(graph.nodes, {value.name for value in proto.graph.output}))
+    model.graph.node.extend(_needed_nodes(graph.nodes, {value.name for value in proto.graph.output}))
     read = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(tensor for name, tensor in graph.added.items() if name in read)
     # What refused nodes would make is given, so that those behind them are looked at, too.
@@ -88,11 +88,10 @@ def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     return Rewritten(model, graph.types, tuple(graph.reasons))
 
 
-def _needed(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that results depend on, in their order."""
-    kept = []
+def _needed_nodes(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
+    chosen = []
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
+            chosen.append(node)
+    return chosen[::-1]

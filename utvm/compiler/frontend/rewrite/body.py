@@ -10,18 +10,16 @@ import onnx.defs
 def function_body(
     node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """Return what a node's operator is made of, its attributes filled in; None where ONNX does not say."""
+    """ONNX's definition of a node's operator, its attributes filled in; None where there is none."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
-        body.ParseFromString(
-            schema.get_function_with_opset_version(_written(schema.function_opset_versions, opset))
-        )
+        body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
     elif schema.has_context_dependent_function:
-        written = _written(schema.context_dependent_function_opset_versions, opset)
+        written = _write(schema.context_dependent_function_opset_versions, opset)
         # A body is written for the types of a node's inputs; those of inputs left out are empty.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
@@ -32,15 +30,15 @@ def function_body(
     for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.name:
             given[name] = attribute.default_value
-    for each in body.attribute_proto:
-        given.setdefault(each.name, each)
-    for each in body.node:
-        _fill_in(each, given)
+    for item in body.attribute_proto:
+        given.setdefault(item.name, item)
+    for item in body.node:
+        _fill_in(item, given)
     return body
 
 
-def _written(versions: Sequence[int], opset: int) -> int:
-    return max((each for each in versions if each <= opset), default=min(versions))
+def _write(versions: Sequence[int], opset: int) -> int:
+    return max((version for version in versions if version <= opset), default=min(versions))
 
 
 def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
@@ -59,7 +57,7 @@ def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> 
             for inner in attribute.g.node:
                 _fill_in(inner, given)
         kept.append(attribute)
-    kept = [_copy(each) for each in kept]
+    kept = [_copy(item) for item in kept]
     del node.attribute[:]
     node.attribute.extend(kept)
 
@@ -70,8 +68,8 @@ def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
     return copy
 
 
-def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """Return a node in which values are called otherwise, also where its subgraphs read them."""
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """A node in which values are called otherwise, also where its subgraphs read them."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(name, name) for name in node.input]
@@ -87,6 +85,6 @@ def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     own |= {name for node in graph.node for name in node.output}
     captured = {name: new for name, new in names.items() if name not in own}
     for node in graph.node:
-        node.CopyFrom(renamed(node, captured))
+        node.CopyFrom(rename(node, captured))
     for value in graph.output:
         value.name = captured.get(value.name, value.name)

@@ -29,8 +29,8 @@ def _loop(graph: RuleGraph, node: RuleNode) -> list[str]:
         given = [graph.constant(number, np.int64), condition, *carried]
         condition, *results = _round(graph, body, given)
         carried = results[: len(carried)]
-        for row, each in zip(rows, results[len(carried) :], strict=True):
-            row.append(_stacked_alone(graph, each, 0))
+        for row, result in zip(rows, results[len(carried) :], strict=True):
+            row.append(_stacked_alone(graph, result, 0))
         number += 1
     if rows and not number:
         raise Unsupported("a loop without a round gives tensors without elements")
@@ -59,8 +59,8 @@ def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
             given.append(graph.op("Squeeze", piece, graph.constant([axis], np.int64)))
         results = _round(graph, body, given)
         carried = results[: len(carried)]
-        for row, each, axis in zip(rows, results[len(carried) :], out_axes, strict=True):
-            row.append(_stacked_alone(graph, each, axis))
+        for row, result, axis in zip(rows, results[len(carried) :], out_axes, strict=True):
+            row.append(_stacked_alone(graph, result, axis))
     joined = [
         graph.op("Concat", *(row[::-1] if back else row), axis=axis)
         for row, axis, back in zip(rows, out_axes, out_backwards, strict=True)

@@ -84,7 +84,6 @@ def _is_infinite(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _clip(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Bound integers on one side: the importer needs both sides, or floats."""
     low, high = node.input(1), node.input(2)
     if node.opset < 11 or (low and high) or graph.dtype(node.inputs[0]).kind == "f":
         return None
@@ -123,13 +122,13 @@ def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
-        made = {
+        choices = {
             "ReduceL1": lambda: graph.op("Abs", value),
             "ReduceL2": lambda: graph.op("Abs", value),
             "ReduceLogSum": lambda: graph.op("Log", value),
             "ReduceSumSquare": lambda: graph.op("Mul", value, value),
         }
-        return [made.get(node.operator, lambda: graph.op("Identity", value))()]
+        return [choices.get(node.operator, lambda: graph.op("Identity", value))()]
     if node.operator == "ReduceLogSumExp" and graph.dtype(value).kind == "f":
         return [_log_of_sum(graph, node, axes or range(len(graph.shape(value))))]
     if node.operator in ("ReduceMax", "ReduceMin"):
@@ -140,7 +139,6 @@ def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _log_of_sum(graph: RuleGraph, node: RuleNode, axes: Sequence[int]) -> str:
-    """Take off the largest before the sum, unless that is an infinity, which would leave no number."""
     value, along = node.inputs[0], graph.constant(axes, np.int64)
     most = graph.op("ReduceMax", value, along, keepdims=1)
     most = graph.op("Where", graph.op("IsInf", most), graph.like(0, value), most)
@@ -150,7 +148,6 @@ def _log_of_sum(graph: RuleGraph, node: RuleNode, axes: Sequence[int]) -> str:
 
 
 def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Compute with integers what is written for real numbers; what is behind the point is cut off."""
     kind = graph.dtype(node.inputs[0])
     if kind.kind == "f":
         return None
@@ -206,8 +203,10 @@ def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return None
     wide = graph.cast(node.inputs[0], np.uint8)
     axes = [node.inputs[1]] if node.input(1) else []
-    kept = {key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")}
-    return [graph.cast(graph.op(node.operator, wide, *axes, **kept), np.bool_)]
+    settings = {
+        key: value for key, value in node.attributes.items() if key in ("keepdims", "noop_with_empty_axes")
+    }
+    return [graph.cast(graph.op(node.operator, wide, *axes, **settings), np.bool_)]
 
 
 def _bit_cast(graph: RuleGraph, node: RuleNode) -> list[str]:

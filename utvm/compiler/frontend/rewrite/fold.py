@@ -27,16 +27,16 @@ _INTEGERS = frozenset(
 
 
 class KnownValues(Protocol):
-    """What is known of a graph."""
+    """Known values of a graph."""
 
     types: dict[str, onnx.TypeProto]
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, None where it is not known."""
+        """The shape of a value, None where it is not known."""
 
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
-    """Return whether a node that the importer reads is computed while compiling all the same.
+    """Whether a node that the importer reads is computed while compiling all the same.
 
     Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.
     """
@@ -74,7 +74,7 @@ def computed(
         feeds[name] = tensor
     if any(math.prod(tensor.dims) > _MAX_ELEMENTS for tensor in feeds.values()) or _grows(node, types):
         return None
-    return _evaluated(node, opset, feeds)
+    return _evaluate(node, opset, feeds)
 
 
 def _grows(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
@@ -100,7 +100,7 @@ def _shape(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> list[on
     return [numpy_helper.from_array(np.array(part, np.int64))]
 
 
-def _evaluated(
+def _evaluate(
     node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]
 ) -> list[onnx.TensorProto] | None:
     from onnx.reference import ReferenceEvaluator  # Takes long to import, and is rarely needed.
@@ -118,7 +118,7 @@ def _evaluated(
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, arrays)
-        tensors = iter([numpy_helper.from_array(np.asarray(each)) for each in results])
+        tensors = iter([numpy_helper.from_array(np.asarray(result)) for result in results])
     except Exception:  # The evaluator raises whatever numpy does; what it cannot compute is not constant.
         return None
     return [next(tensors) if name else onnx.TensorProto() for name in node.output]

@@ -19,7 +19,7 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from utvm.compiler.frontend.rewrite.body import function_body, renamed
+from utvm.compiler.frontend.rewrite.body import function_body, rename
 from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
 from utvm.compiler.notes import note
 
@@ -57,11 +57,11 @@ class RuleNode:
     opset: int
 
     def input(self, number: int) -> str:
-        """Return the name of an input, empty for one left out."""
+        """The name of an input, empty for one left out."""
         return self.inputs[number] if number < len(self.inputs) else ""
 
     def wants(self, number: int) -> bool:
-        """Return whether somebody may read an output."""
+        """Whether somebody may read an output."""
         return number < len(self.outputs) and bool(self.outputs[number])
 
 
@@ -104,11 +104,11 @@ class RuleGraph:
     # What rules ask.
 
     def name(self, value: str) -> str:
-        """Return what a value is called now."""
+        """The present name of a value."""
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """Return the shape of a value."""
+        """The shape of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.HasField("shape"):
             raise Unsupported("a shape is not known while compiling")
@@ -118,7 +118,7 @@ class RuleGraph:
         return tuple(extent.dim_value for extent in extents)
 
     def dtype(self, value: str) -> np.dtype[Any]:
-        """Return the element type of a value."""
+        """The element type of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.elem_type:
             raise Unsupported("an element type is not known while compiling")
@@ -126,12 +126,12 @@ class RuleGraph:
         return dtype
 
     def value(self, value: str) -> Array | None:
-        """Return a value that is the same in each run, or None."""
+        """A value that is the same in each run, or None."""
         tensor = self._constant(self.name(value))
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def needed(self, value: str, what: str) -> Array:
-        """Return a value that must be the same in each run.
+        """A value that must be the same in each run.
 
         Args:
             what: what the value is, as in "its axes".
@@ -166,7 +166,7 @@ class RuleGraph:
     def kept(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
         """Add a node as it stands, past the rules: its own rule wants it so."""
         name = self._fresh(operator)
-        node = helper.make_node(operator, [self.name(each) for each in inputs], [name], **attributes)
+        node = helper.make_node(operator, [self.name(value) for value in inputs], [name], **attributes)
         self._infer(node, opset)
         self._append(node, opset)
         return name
@@ -174,7 +174,7 @@ class RuleGraph:
     def body_of(self, node: RuleNode) -> list[str]:
         """Take a node apart as ONNX defines its operator."""
         proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
-        return self._taken_apart(proto, node.opset)
+        return self._expand(proto, node.opset)
 
     def cast(self, value: str, dtype: npt.DTypeLike) -> str:
         """Add a conversion to another element type, unless it has it."""
@@ -192,7 +192,7 @@ class RuleGraph:
 
     def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Add a slice along one axis."""
-        bounds = (self.constant([each], np.int64) for each in (start, end, axis, step))
+        bounds = (self.constant([item], np.int64) for item in (start, end, axis, step))
         return self.op("Slice", value, *bounds)
 
     def multiplied(self, value: str, axis: int, weights: Array) -> str:
@@ -228,7 +228,7 @@ class RuleGraph:
             for output in node.output:
                 if output:
                     scope[output] = self._fresh(output)
-            self.add(renamed(node, scope), opset or self.opset)
+            self.add(rename(node, scope), opset or self.opset)
         return [self.name(scope.get(result, result)) for result in results]
 
     # The way of a node.
@@ -265,17 +265,16 @@ class RuleGraph:
         self.reasons.append(f"{place(node)}: {reason}")
         self.refused.extend(node.output)
 
-    def _note(self, node: onnx.NodeProto, made: Sequence[onnx.NodeProto]) -> None:
-        """Say of a node that is not computed as the model has it what is."""
-        kinds = list(dict.fromkeys(each.op_type for each in made))
-        if not made:
+    def _note(self, node: onnx.NodeProto, results: Sequence[onnx.NodeProto]) -> None:
+        kinds = list(dict.fromkeys(item.op_type for item in results))
+        if not results:
             note("folded", f"{place(node)}: nothing of it is left to compute")
         elif kinds != [node.op_type]:
             note("rewritten", f"{place(node)}: as {', '.join(kinds)}")
 
     def _take(self, node: onnx.NodeProto, opset: int) -> None:
         if node.domain not in STANDARD:
-            if self._ruled(node, opset, self.foreign_rules.get(node.domain, {})):
+            if self._apply_rule(node, opset, self.foreign_rules.get(node.domain, {})):
                 return
             if node.domain != MICROSOFT or node.op_type not in self.known:
                 raise Unsupported(NOT_SUPPORTED)
@@ -284,21 +283,22 @@ class RuleGraph:
         self._infer(node, opset)
         # What a rule adds is computed at once where that can be done; what the model says is mostly left as it is.
         deep = self._depth > 1
-        done = (deep or worth_folding(node, self)) and self._folded(node, opset)
-        if done or (deep and self._is_empty(node)) or self._ruled(node, opset, self.rules):
+        done = (deep or worth_folding(node, self)) and self._fold(node, opset)
+        if done or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
             return
         if node.op_type in self.known:
             self._append(node, opset)
-        elif not self._folded(node, opset):
+        elif not self._fold(node, opset):
             # ONNX's definitions make rows of one element of scalars.
-            made = zip(node.output, self._taken_apart(node, opset), strict=False)
-            self._replace(node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in made])
+            results = zip(node.output, self._expand(node, opset), strict=False)
+            self._replace(
+                node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in results]
+            )
 
     def _scalar_if(self, wanted: bool, value: str) -> str:
         return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
 
-    def _ruled(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
-        """Put what a rule makes of a node in its place, if there is a rule that does."""
+    def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
         results = rule(self, _seen(node, opset)) if rule else None
         if results is None:
@@ -315,7 +315,7 @@ class RuleGraph:
                     np.zeros(shapes[0] or (), self.dtype(node.output[0]))
                 )
             elif node.op_type == "Split":
-                self._sliced_apart(node)
+                self._slice_apart(node)
             else:
                 raise Unsupported("a part without elements is not supported")
             return True
@@ -324,21 +324,21 @@ class RuleGraph:
             node.input[:] = kept
         return False
 
-    def _sliced_apart(self, node: onnx.NodeProto) -> None:
+    def _slice_apart(self, node: onnx.NodeProto) -> None:
         rank = len(self.shape(node.input[0]))
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 0) % rank
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 0) % rank
         begin = 0
         for output in node.output:
             end = begin + self.shape(output)[axis]
             self._aliases[output] = self.sliced(node.input[0], axis, begin, end)
             begin = end
 
-    def _taken_apart(self, node: onnx.NodeProto, opset: int) -> list[str]:
+    def _expand(self, node: onnx.NodeProto, opset: int) -> list[str]:
         body = function_body(node, opset, self.types)
         if body is None:
             raise Unsupported(NOT_SUPPORTED)
         names = dict(zip(body.input, [*node.input, *[""] * len(body.input)], strict=False))
-        inner = next((each.version for each in body.opset_import if each.domain in STANDARD), opset)
+        inner = next((item.version for item in body.opset_import if item.domain in STANDARD), opset)
         return self.inline(body.node, names, body.output, opset=inner)
 
     def _replace(self, node: onnx.NodeProto, results: Sequence[str]) -> None:
@@ -360,7 +360,7 @@ class RuleGraph:
             self._made[output] = node
         self.nodes.append(node)
 
-    def _folded(self, node: onnx.NodeProto, opset: int) -> bool:
+    def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
         """Compute a node while compiling, if that can be done."""
         results = computed(node, opset, self._constant, self.types)
         if results is None:
@@ -372,7 +372,6 @@ class RuleGraph:
         return True
 
     def _constant(self, name: str) -> onnx.TensorProto | None:
-        """Return a constant, or what a kept node computes from constants alone."""
         if name in self.constants:
             return self.constants[name]
         node = None if name in self._varying else self._made.get(name)
@@ -387,7 +386,7 @@ class RuleGraph:
         return self.constants[name]
 
     def _opset_of(self, node: onnx.NodeProto) -> int:
-        return next((each.i for each in node.attribute if each.name == OPSET_ATTRIBUTE), self.opset)
+        return next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
 
     def _keep(self, tensor: onnx.TensorProto) -> str:
         name = tensor.name = self._fresh("constant")
@@ -410,18 +409,18 @@ class RuleGraph:
         imports = [helper.make_opsetid("", opset)]
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
-            found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
+            kinds_of = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
         except (
             Exception
         ):  # onnx raises several kinds, some of them only bound in C++; what is not known is asked for
             return
-        for name, kind in found.items():
+        for name, kind in kinds_of.items():
             # Branches and bodies need not say what they give.
             if kind.tensor_type.elem_type or kind.WhichOneof("value") not in (None, "tensor_type"):
                 self.types.setdefault(name, kind)
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """Return the shape of a value, None where it is not known."""
+        """The shape of a value, None where it is not known."""
         try:
             return self.shape(value)
         except Unsupported:
@@ -441,10 +440,10 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, list):
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         return value
 
-    return {each.name: plain(helper.get_attribute_value(each)) for each in node.attribute}
+    return {item.name: plain(helper.get_attribute_value(item)) for item in node.attribute}
 
 
 def place(node: onnx.NodeProto) -> str:

@@ -22,7 +22,7 @@ def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
     if kind.kind != "u":
         # Numbers from -depth to -1 count from the end; what is beyond is nowhere.
         hot = graph.op("Or", hot, graph.op("Equal", spread, graph.constant(numbers - count, kind)))
-    off, on = (graph.reshaped(graph.sliced(values, 0, each, each + 1), ()) for each in (0, 1))
+    off, on = (graph.reshaped(graph.sliced(values, 0, item, item + 1), ()) for item in (0, 1))
     return [graph.op("Where", hot, on, off)]
 
 
@@ -36,10 +36,10 @@ def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
     form = [1] * len(shape)
     form[time], form[batch] = shape[time], shape[batch]
     table = (places if batch < time else places.T).reshape(form)
-    return [_picked(graph, value, table, time)]
+    return [_pick(graph, value, table, time)]
 
 
-def _picked(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
+def _pick(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
     """Take elements along an axis by a constant table, spread over the other axes."""
     shape = list(graph.shape(value))
     shape[axis] = table.shape[axis]
@@ -71,8 +71,8 @@ def _space_to_depth(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
     """Add up the columns: each element of the image is a sum of a fixed set of theirs."""
-    image = [int(each) for each in graph.needed(node.inputs[1], "its image shape")]
-    block = [int(each) for each in graph.needed(node.inputs[2], "its block shape")]
+    image = [int(item) for item in graph.needed(node.inputs[1], "its image shape")]
+    block = [int(item) for item in graph.needed(node.inputs[2], "its block shape")]
     rank = len(image)
     strides = node.attributes.get("strides", [1] * rank)
     dilations = node.attributes.get("dilations", [1] * rank)
@@ -101,7 +101,7 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
             sources[cell].append(source)
     most = max(1, *map(len, sources))
     size = math.prod(block) * columns
-    table = np.array([each + [size] * (most - len(each)) for each in sources])
+    table = np.array([source + [size] * (most - len(source)) for source in sources])
     flat = graph.reshaped(node.inputs[0], (batch, channels, size))
     padding = graph.constant(np.zeros((batch, channels, 1)), graph.dtype(flat))
     whole = graph.op("Concat", flat, padding, axis=2)
@@ -131,9 +131,9 @@ def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | Non
         first = total // 2 if upper else total - total // 2
         begins.append(first)
         ends.append(total - first)
-    kept = {key: value for key, value in node.attributes.items() if key in ("dilations", "group", "strides")}
-    kept |= {"pads": [*begins, *ends], "output_padding": extras, "kernel_shape": list(weights[2:])}
-    return [graph.op("ConvTranspose", *node.inputs, opset=11, **kept)]
+    settings = {key: value for key, value in node.attributes.items() if key in ("dilations", "group", "strides")}
+    settings |= {"pads": [*begins, *ends], "output_padding": extras, "kernel_shape": list(weights[2:])}
+    return [graph.op("ConvTranspose", *node.inputs, opset=11, **settings)]
 
 
 def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -179,12 +179,11 @@ def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _slice(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the bounds as inputs: the importer looks for them there, even where they are attributes."""
     if node.opset >= 10:
         return None
     starts, ends = node.attributes["starts"], node.attributes["ends"]
     axes = node.attributes.get("axes", range(len(starts)))
-    bounds = (graph.constant(list(each), np.int64) for each in (starts, ends, axes))
+    bounds = (graph.constant(list(item), np.int64) for item in (starts, ends, axes))
     return [graph.op("Slice", node.inputs[0], *bounds)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scikit-learn's models are made of (domain ai.onnx.ml): trees, linear models, what prepares inputs.
+"""Operators of scikit-learn's models (domain ai.onnx.ml): trees, linear models, preparation of inputs.
 
 All trees are walked at once, one level a step: a tree's place is a number, and tables say what is asked there and
 where to go. A leaf leads to itself. What onnxruntime computes is what these give.
@@ -55,7 +55,7 @@ def _forest(node: RuleNode) -> _Forest:
         for name in ("treeids", "nodeids", "featureids", "values", "truenodeids", "falsenodeids")
     ]
     modes = list(node.attributes.get("nodes_modes", ()))
-    if not modes or any(len(each) != len(modes) for each in columns):
+    if not modes or any(len(column) != len(modes) for column in columns):
         raise Unsupported("its trees are not whole, or told in double precision")
     if any(node.attributes.get("nodes_missing_value_tracks_true", ())):
         raise Unsupported("a branch of its own for missing values is not supported")
@@ -75,9 +75,9 @@ def _forest(node: RuleNode) -> _Forest:
         feature, threshold = (columns[side][place] if branch else 0 for side in (2, 3))
         tables[:, number] = (feature, threshold, *onward)
     features, thresholds, when_true, when_false = tables
-    whole = [each.astype(np.int64) for each in (features, when_true, when_false)]
+    whole = [item.astype(np.int64) for item in (features, when_true, when_false)]
     leaves = sum(mode == _LEAF for mode in modes)
-    inner = {int(each) for side in whole[1:] for each in side[leaves:]}
+    inner = {int(item) for side in whole[1:] for item in side[leaves:]}
     roots = [numbers[key] for key in keys if numbers[key] not in inner]
     if len(roots) != len(set(columns[0])):
         raise Unsupported("its trees have no roots, or several")
@@ -100,7 +100,6 @@ def _depth(roots: Sequence[int], when_true: Array, when_false: Array, leaves: in
 
 
 def _rows(graph: RuleGraph, value: str) -> str:
-    """Return an input as rows of float32."""
     if len(graph.shape(value)) != 2:
         raise Unsupported("an input that is not rows of features is not supported")
     if graph.dtype(value) == np.float64:
@@ -109,10 +108,9 @@ def _rows(graph: RuleGraph, value: str) -> str:
 
 
 def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Array:
-    """Return what each leaf adds to each result."""
     weights = np.zeros((forest.leaves, count), np.float64)
     parts = [node.attributes.get(f"{kind}_{name}", ()) for name in ("treeids", "nodeids", "ids", "weights")]
-    if len({len(each) for each in parts}) != 1 or not len(parts[0]):
+    if len({len(part) for part in parts}) != 1 or not len(parts[0]):
         raise Unsupported("its leaves are not whole, or told in double precision")
     for tree, own, result, weight in zip(*parts, strict=True):
         number = forest.numbers.get((tree, own), forest.leaves)
@@ -122,22 +120,22 @@ def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Arr
     return weights.astype(np.float32)
 
 
-def _walked(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
+def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
     """Add up what the leaves give that each row comes to: rows by results."""
     rows = _rows(graph, node.inputs[0])
     count, width = graph.shape(rows)
     if int(forest.features.max()) >= width:
         raise Unsupported(f"it asks for feature {int(forest.features.max())} of {width}")
     small = np.int16 if len(forest.features) < 1 << 15 and width < 1 << 15 else np.int32
-    tables = [graph.constant(each, small) for each in (forest.features, forest.when_true, forest.when_false)]
+    tables = [graph.constant(item, small) for item in (forest.features, forest.when_true, forest.when_false)]
     thresholds = graph.constant(forest.thresholds)
     place = graph.constant(np.broadcast_to(forest.roots, (count, len(forest.roots))), np.int32)
     for _ in range(forest.depth):
-        asked = graph.cast(graph.op("Gather", tables[0], place), np.int32)
-        value = graph.op("GatherElements", rows, asked, axis=1)
-        taken = graph.op(forest.comparison, value, graph.op("Gather", thresholds, place))
+        modes_of = graph.cast(graph.op("Gather", tables[0], place), np.int32)
+        value = graph.op("GatherElements", rows, modes_of, axis=1)
+        matches = graph.op(forest.comparison, value, graph.op("Gather", thresholds, place))
         onward = [graph.op("Gather", table, place) for table in tables[1:]]
-        place = graph.cast(graph.op("Where", taken, *onward), np.int32)
+        place = graph.cast(graph.op("Where", matches, *onward), np.int32)
     leaves = graph.op("Gather", graph.constant(weights), place)
     total = graph.op("ReduceSum", leaves, graph.constant([1], np.int64), keepdims=0)
     if not len(base):
@@ -147,7 +145,7 @@ def _walked(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, b
     return graph.op("Add", total, graph.constant(base, np.float32))
 
 
-def _transformed(graph: RuleGraph, node: RuleNode, scores: str) -> str:
+def _transform(graph: RuleGraph, node: RuleNode, scores: str) -> str:
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "SOFTMAX":
         return graph.op("Softmax", scores, axis=1)
@@ -173,8 +171,8 @@ def _tree_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
     weights = _leaf_weights(node, forest, "target", count)
     if aggregate == "AVERAGE":
         weights = weights / np.float32(len(forest.roots))
-    total = _walked(graph, node, forest, weights, node.attributes.get("base_values", ()))
-    return [_transformed(graph, node, total)]
+    total = _walk(graph, node, forest, weights, node.attributes.get("base_values", ()))
+    return [_transform(graph, node, total)]
 
 
 def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -183,17 +181,17 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
     ids = sorted(set(node.attributes.get("class_ids", ())))
     weights = _leaf_weights(node, forest, "class", len(labels))
     if len(labels) == 2 and len(ids) == 1:
-        scores = _walked(graph, node, forest, weights[:, ids[0] : ids[0] + 1], base)
+        scores = _walk(graph, node, forest, weights[:, ids[0] : ids[0] + 1], base)
         return _two_classes(graph, node, scores, labels, bool(np.all(weights >= 0)))
     if len(labels) == len(base) == 2:
         # ONNX's own evaluator adds both; onnxruntime, the second, and negates it for the first.
         raise Unsupported("base values of both of two classes are not supported")
-    scores = _walked(graph, node, forest, weights, base)
-    return [_best(graph, scores, labels), _transformed(graph, node, scores)]
+    scores = _walk(graph, node, forest, weights, base)
+    return [_best(graph, scores, labels), _transform(graph, node, scores)]
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
-    """Return label and scores of two classes of which trees know one.
+    """Label and scores of two classes of which trees know one.
 
     Args:
         shares: whether no leaf takes anything away: the score is the second class's share then.
@@ -208,7 +206,7 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
         pair = graph.op("Concat", graph.op("Neg", score), score, axis=1)
         pair = graph.op("Sigmoid", pair) if transform == "LOGISTIC" else pair
     chosen = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
-    label = graph.op("Where", chosen, *(graph.constant([each], np.int64) for each in labels[::-1]))
+    label = graph.op("Where", chosen, *(graph.constant([label], np.int64) for label in labels[::-1]))
     return [graph.reshaped(label, (graph.shape(score)[0],)), pair]
 
 
@@ -220,7 +218,6 @@ def _best(graph: RuleGraph, scores: str, labels: Array) -> str:
 
 
 def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
-    """Return rows times coefficients, and the intercepts added."""
     rows = _rows(graph, node.inputs[0])
     width = graph.shape(rows)[1]
     coefficients = np.array(node.attributes["coefficients"], np.float32)
@@ -232,13 +229,13 @@ def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
 
 
 def _linear_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return [_transformed(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
+    return [_transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
 
 
 def _linear_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
     labels = _labels(node, "classlabels_ints")
     scores = _product(graph, node, len(labels))
-    return [_best(graph, scores, labels), _transformed(graph, node, scores)]
+    return [_best(graph, scores, labels), _transform(graph, node, scores)]
 
 
 def _scaler(graph: RuleGraph, node: RuleNode) -> list[str]:

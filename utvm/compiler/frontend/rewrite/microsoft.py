@@ -9,7 +9,7 @@ from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsu
 
 
 def _real(graph: RuleGraph, node: RuleNode, first: int, axis: int = 1) -> str:
-    given = filter(None, (node.input(first + each) for each in range(3)))
+    given = filter(None, (node.input(first + place) for place in range(3)))
     return graph.op("DequantizeLinear", *given, opset=13, axis=axis)
 
 

@@ -13,7 +13,7 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     first = node.attributes.get("axis", -1) % len(shape)
-    spread = any(graph.shape(each) != shape[first:] for each in node.inputs[1:] if each)
+    spread = any(graph.shape(value) != shape[first:] for value in node.inputs[1:] if value)
     if not (spread or node.wants(1) or node.wants(2)):
         return None
     axes = list(range(first, len(shape)))
@@ -70,9 +70,9 @@ def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     momentum = node.attributes.get("momentum", 0.9)
 
     def running(before: str, now: str) -> str:
-        kept = graph.op("Mul", before, graph.like(momentum, before))
+        settings = graph.op("Mul", before, graph.like(momentum, before))
         new = graph.cast(graph.reshaped(now, graph.shape(before)), graph.dtype(before))
-        return graph.op("Add", kept, graph.op("Mul", new, graph.like(1 - momentum, before)))
+        return graph.op("Add", settings, graph.op("Mul", new, graph.like(1 - momentum, before)))
 
     result = graph.op("Add", scaled, graph.reshaped(bias, channels))
     return [result, running(mean, seen), running(variance, spread)]
@@ -94,7 +94,7 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     if not node.wants(1):
-        return _padded(graph, node, shape[2:])
+        return _pad(graph, node, shape[2:])
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
     flat = graph.reshaped(value, (*shape[:2], cells))
@@ -124,39 +124,36 @@ def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
 
 
-def _padded(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
-    """Put numbers in the place of a padding's name: the importer knows it where strides divide an image."""
+def _pad(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
-    kept = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
+    settings = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
     pads = _pads(graph, node, shape)
-    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**kept, "pads": pads})]
+    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**settings, "pads": pads})]
 
 
 def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    return _padded(graph, node, graph.shape(node.inputs[0])[2:])
+    return _pad(graph, node, graph.shape(node.inputs[0])[2:])
 
 
 def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:
-    """Return how many elements are padded before each axis, and behind each."""
     rank = len(shape)
     automatic = node.attributes.get("auto_pad", "NOTSET")
     if not automatic.startswith("SAME"):
         return list(node.attributes.get("pads", [0] * 2 * rank))
     kernel, ones = node.attributes["kernel_shape"], [1] * rank
-    dilations, strides = (node.attributes.get(each, ones) for each in ("dilations", "strides"))
+    dilations, strides = (node.attributes.get(item, ones) for item in ("dilations", "strides"))
     total = [
         max((count - 1) * stride + (size - 1) * dilation + 1 - extent, 0)
         for count, stride, size, dilation, extent in zip(
             graph.shape(node.outputs[0])[2:], strides, kernel, dilations, shape, strict=True
         )
     ]
-    before = [each // 2 if automatic == "SAME_UPPER" else each - each // 2 for each in total]
-    return [*before, *(each - first for each, first in zip(total, before, strict=True))]
+    before = [item // 2 if automatic == "SAME_UPPER" else item - item // 2 for item in total]
+    return [*before, *(item - first for item, first in zip(total, before, strict=True))]
 
 
 def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Return for each window the numbers of its elements, -1 outside, and how many windows an axis has."""
     rank = len(shape)
     kernel = node.attributes["kernel_shape"]
     strides = node.attributes.get("strides", [1] * rank)

@@ -37,11 +37,9 @@ class _Direction:
     functions: list[_Function]
 
     def part(self, value: str, gate: int) -> str:
-        """Return the columns of one gate."""
         return self.graph.sliced(value, 1, gate * self.size, (gate + 1) * self.size)
 
     def product(self, state: str, gate: int) -> str:
-        """Multiply a state with the recurrent weights of a gate."""
         return self.graph.op("MatMul", state, self.part(self.recurrent, gate))
 
 
@@ -83,8 +81,8 @@ def _gru(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, s
     else:
         new = graph.op("Add", new, cell.product(graph.op("Mul", reset, hidden), 2))
         new = second(graph.op("Add", new, bias) if bias else new)
-    kept = graph.op("Mul", update, hidden)
-    return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), kept), memory
+    retained = graph.op("Mul", update, hidden)
+    return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), retained), memory
 
 
 def _rnn(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
@@ -125,23 +123,23 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
         rows.append(graph.op("Unsqueeze", row, graph.constant([1], np.int64)))
         states.append(graph.op("Unsqueeze", state, graph.constant([0], np.int64)))
         memories.append(graph.op("Unsqueeze", memory, graph.constant([0], np.int64)) if memory else "")
-    results = [_joined(graph, rows, 1), _joined(graph, states, 0)]
+    results = [_join(graph, rows, 1), _join(graph, states, 0)]
     if node.operator == "LSTM":
-        results.append(_joined(graph, memories, 0))
+        results.append(_join(graph, memories, 0))
     if batch_first:
         results[0] = graph.op("Transpose", results[0], perm=[2, 0, 1, 3])
-        results[1:] = [graph.op("Transpose", each, perm=[1, 0, 2]) for each in results[1:]]
+        results[1:] = [graph.op("Transpose", result, perm=[1, 0, 2]) for result in results[1:]]
     return results
 
 
-def _joined(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
+def _join(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
     return values[0] if len(values) == 1 else graph.op("Concat", *values, axis=axis)
 
 
 def _direction(
     graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
-    """Return the states of all steps, and what the last one leaves."""
+    """The states of all steps, and what the last one leaves."""
     kind = _KINDS[node.operator]
     length, batch, width = graph.shape(given)
     size = graph.shape(node.inputs[2])[2]
@@ -192,11 +190,11 @@ def _steps(
             new_memory = graph.op("Where", inside, new_memory, memory) if memory else ""
         hidden, memory = new_hidden, new_memory
         rows[place] = graph.op("Unsqueeze", row, graph.constant([0], np.int64))
-    return _joined(graph, rows, 0), hidden, memory
+    return _join(graph, rows, 0), hidden, memory
 
 
 def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:
-    """Return the activations of one direction."""
+    """The activations of one direction."""
     count = len(kind.defaults)
     names = node.attributes.get("activations") or list(kind.defaults) * 2
     names = names[number * count : (number + 1) * count] or list(kind.defaults)
@@ -207,7 +205,7 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
     bound = node.attributes.get("clip")
 
     def function(name: str) -> _Function:
-        known = {each.lower(): each for each in _ACTIVATIONS}.get(name.lower())
+        known = {item.lower(): item for item in _ACTIVATIONS}.get(name.lower())
         if known is None:
             raise Unsupported(f"the activation {name} is not supported")
         operator, keys = _ACTIVATIONS[known]

@@ -30,8 +30,8 @@ def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
         if (factors[chosen] != 1).any():
             part = graph.constant(np.where(chosen, factors, 1), np.float32)
-            kept = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
-            result = graph.op("Resize", result, "", part, **kept)
+            settings = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
+            result = graph.op("Resize", result, "", part, **settings)
     return [result if result != node.inputs[0] else graph.op("Identity", result)]
 
 
@@ -82,7 +82,6 @@ def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[
 
 
 def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[tuple[int, float]]:
-    """Return for each axis how many elements there will be, and the scale."""
     if not sizes.size:
         return [
             (math.floor(extent * float(scale)), float(scale))
@@ -97,7 +96,6 @@ def _plan(node: RuleNode, extents: list[int], scales: Any, sizes: Any) -> list[t
 
 
 def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan: list[tuple[int, float]]) -> bool:
-    """Return whether TVM's converter computes the same."""
     attributes = node.attributes
     transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
     exact = all(count == extent * scale for (count, scale), extent in zip(plan, shape, strict=False))
@@ -117,7 +115,6 @@ def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan
 
 
 def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
-    """Compute every element along an axis as a sum of others."""
     if weights.shape[0] == weights.shape[1] and (weights == np.eye(len(weights))).all():
         return value
     if ((weights == 1).sum(axis=1) + (weights == 0).sum(axis=1) == weights.shape[1]).all():
@@ -126,7 +123,7 @@ def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
 
 
 def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
-    """Return what each element (column) counts in each result (row); a row of zeros lies outside of the region."""
+    """The weight of each element (column) in each result (row); a row of zeros lies outside of the region."""
     attributes = node.attributes
     mode = attributes.get("mode", "nearest")
     result = np.zeros((count, extent))
@@ -142,19 +139,18 @@ def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tupl
         reach = (1 if mode == "linear" else 2) / shrunk
         around = np.arange(math.floor(place - reach) + 1, math.ceil(place + reach) + 1)
         curve = _linear if mode == "linear" else _cubic(attributes.get("cubic_coeff_a", -0.75))
-        shares = np.array([curve(abs(each - place) * shrunk) for each in around])
+        shares = np.array([curve(abs(item - place) * shrunk) for item in around])
         if attributes.get("exclude_outside", 0):
             shares = np.where((around >= 0) & (around < extent), shares, 0)
         shares = shares / shares.sum()
-        for each, share in zip(around.clip(0, extent - 1), shares, strict=True):
-            result[number, each] += share
+        for item, share in zip(around.clip(0, extent - 1), shares, strict=True):
+            result[number, item] += share
     return result
 
 
 def _place(
     transformation: str, number: int, extent: int, count: int, scale: float, region: tuple[float, float]
 ) -> float:
-    """Return where among the elements a result lies."""
     # What a scale gives before it is cut to a whole number counts here.
     whole = scale * extent
     begin, end = region

@@ -22,11 +22,11 @@ def _dft(graph: RuleGraph, node: RuleNode) -> list[str]:
         return [_real_inverse(graph, value, axis, length or 2 * (shape[axis] - 1))]
     length = length or shape[axis]
     # A signal of another length is cut, or goes on with zeros.
-    value = _fitted(graph, value, axis, length)
+    value = _fit(graph, value, axis, length)
     count = length // 2 + 1 if onesided else length
     angles = _angles(count, length, inverse)
     scale = 1 / length if inverse else 1.0
-    return [_transformed(graph, value, axis, np.cos(angles) * scale, np.sin(angles) * scale)]
+    return [_transform(graph, value, axis, np.cos(angles) * scale, np.sin(angles) * scale)]
 
 
 def _angles(rows: int, columns: int, inverse: bool) -> np.ndarray:
@@ -36,7 +36,7 @@ def _angles(rows: int, columns: int, inverse: bool) -> np.ndarray:
     return (2 if inverse else -2) * np.pi * turns / columns
 
 
-def _fitted(graph: RuleGraph, value: str, axis: int, length: int) -> str:
+def _fit(graph: RuleGraph, value: str, axis: int, length: int) -> str:
     shape = graph.shape(value)
     if length < shape[axis]:
         return graph.sliced(value, axis, 0, length)
@@ -47,7 +47,7 @@ def _fitted(graph: RuleGraph, value: str, axis: int, length: int) -> str:
     return value
 
 
-def _transformed(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
+def _transform(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
     """Multiply real numbers, or pairs of a real and an imaginary one, with cosine + i sine; return pairs."""
     last = len(graph.shape(value)) - 1
     real = graph.sliced(value, last, 0, 1)
@@ -60,11 +60,10 @@ def _transformed(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, si
 
 
 def _real_inverse(graph: RuleGraph, value: str, axis: int, length: int) -> str:
-    """Return the real signal of which a half of the spectrum is given; the other half mirrors it."""
-    value = _fitted(graph, value, axis, length // 2 + 1)
+    value = _fit(graph, value, axis, length // 2 + 1)
     count = length // 2 + 1
     angles = _angles(length, length, True)[:, :count]
-    twice = np.array([1 if each == 0 or 2 * each == length else 2 for each in range(count)]) / length
+    twice = np.array([1 if place == 0 or 2 * place == length else 2 for place in range(count)]) / length
     last = len(graph.shape(value)) - 1
     real = graph.multiplied(graph.sliced(value, last, 0, 1), axis, np.cos(angles) * twice)
     if graph.shape(value)[last] == 1:
@@ -91,7 +90,7 @@ def _stft(graph: RuleGraph, node: RuleNode) -> list[str]:
         cut = graph.op("Mul", cut, graph.reshaped(window, (1, 1, size, 1)))
     count = size // 2 + 1 if node.attributes.get("onesided", 1) else size
     angles = _angles(count, size, False)
-    return [_transformed(graph, cut, 2, np.cos(angles), np.sin(angles))]
+    return [_transform(graph, cut, 2, np.cos(angles), np.sin(angles))]
 
 
 RULES: dict[str, Rule] = {"DFT": _dft, "STFT": _stft}

@@ -63,7 +63,7 @@ class OnChip:
                 )
 
     def base(self, buffer: Any) -> Any:
-        """Return the first element of a buffer: a number, or an expression of a loop's counter."""
+        """The first element of a buffer: a number, or an expression of a loop's counter."""
         return self._base[self._root(buffer)]
 
     def share(self, one: Any, other: Any) -> bool:
@@ -77,8 +77,8 @@ class OnChip:
 
     def _collect(self, statement: Any, loops: tuple[Any, ...], turning: Any) -> None:
         if isinstance(statement, tirx.SeqStmt):
-            for each in statement.seq:
-                self._collect(each, loops, turning)
+            for item in statement.seq:
+                self._collect(item, loops, turning)
         elif isinstance(statement, tirx.AllocBuffer):
             self._allocate(statement.buffer, loops, turning)
         elif nest := read_nest(statement):
@@ -119,7 +119,6 @@ class OnChip:
 
 
 def _turn(loops: tuple[Any, ...]) -> Any:
-    """Return the number of a turn of the innermost loop, over all turns of those around it."""
     number: Any = 0
     for loop in loops:
         number = number * loop.extent + loop.loop_var

@@ -130,7 +130,6 @@ def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
 
 
 def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:
-    """Return the two dimensions that one transfer goes through, the others, and how far rows lie apart in DRAM."""
     one, left = Dim(1, (0, 0)), list(dims)
     x = left.pop() if left and left[-1].strides == (1, 1) else one
     if x.extent > _MOST:

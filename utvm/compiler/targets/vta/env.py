@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody who writes an operator for VTA needs to know of it, under the names that VTA's tutorials use."""
+"""Facts of a VTA for who writes an operator, under the names that VTA's tutorials use."""
 
 from dataclasses import dataclass
 
@@ -49,10 +49,10 @@ class Env:
         return self.configuration.bitstream
 
     def depth(self, scope: str) -> int:
-        """Return how many elements a memory on the chip has."""
+        """How many elements a memory on the chip has."""
         return self.configuration.memories[MEMORY_OF[scope]].depth
 
     def lanes(self, scope: str) -> int:
-        """Return how many numbers one of its elements has."""
+        """How many numbers one of its elements has."""
         inputs = self.BATCH * self.BLOCK_IN
         return {INP: inputs, WGT: self.BLOCK_OUT * self.BLOCK_IN, ACC: inputs}[scope]

@@ -52,7 +52,7 @@ def joined(array: Array) -> Array:
 
 
 def unpacked(array: Array, shape: Sequence[int]) -> Array:
-    """Return what :func:`data` would have made this of, of its own shape."""
+    """The inverse of :func:`data`, of its own shape."""
     order = (0, array.ndim - 2, 1, array.ndim - 1, *range(2, array.ndim - 2))
     turned = array.transpose(*order)
     extents = (turned.shape[0] * turned.shape[1], turned.shape[2] * turned.shape[3], *turned.shape[4:])

@@ -15,7 +15,7 @@ from utvm.compiler.targets.vta.uops import alu, gemm, is_gemm
 from utvm.errors import CompileError
 
 BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
-"""What a lowered function calls first and last, with the name of its configuration. Whoever runs it has them."""
+"""Functions that a lowered one calls first and last, with the name of its configuration."""
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:
@@ -39,7 +39,7 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
         module = transform(module)
     lowered = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
     framed = {
-        name: _waiting(function) if linked else _found_by_name(function, env) for name, function in lowered.items()
+        name: _waiting(function) if linked else _by_name(function, env) for name, function in lowered.items()
     }
     return tvm.IRModule(framed)
 
@@ -48,7 +48,7 @@ def _waiting(function: Any) -> Any:
     return function.with_body(tirx.stmt_seq(function.body, call("VTASynchronize")))
 
 
-def _found_by_name(function: Any, env: Env) -> Any:
+def _by_name(function: Any, env: Env) -> Any:
     before, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
     return function.with_body(tirx.stmt_seq(before, function.body, after))
 
@@ -71,13 +71,13 @@ class _Function:
         if self._loaded & self._stored:
             raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")
         return self._function.with_body(
-            tirx.stmt_seq(*(self._mapped(parameter) for parameter in self._function.params), body)
+            tirx.stmt_seq(*(self._map(parameter) for parameter in self._function.params), body)
         )
 
     def _note_view(self, declared: Any) -> None:
         self._views[declared.buffer] = declared.data
 
-    def _mapped(self, parameter: Any) -> Any:
+    def _map(self, parameter: Any) -> Any:
         size = int(tvm.DataType(str(parameter.dtype)).bits) // 8
         for extent in parameter.shape:
             size *= int(extent)
@@ -88,8 +88,8 @@ class _Function:
 
     def _statement(self, statement: Any) -> Any:
         if isinstance(statement, tirx.SeqStmt):
-            left = [each for each in statement.seq if not isinstance(each, tirx.AllocBuffer | tirx.DeclBuffer)]
-            return tirx.stmt_seq(*(self._statement(each) for each in left))
+            left = [item for item in statement.seq if not isinstance(item, tirx.AllocBuffer | tirx.DeclBuffer)]
+            return tirx.stmt_seq(*(self._statement(item) for item in left))
         if nest := read_nest(statement):
             return self._nest(nest)
         if isinstance(statement, tirx.For):
@@ -107,7 +107,7 @@ class _Function:
         if store.buffer.scope() not in MEMORY_OF:
             self._stored.add(store.buffer)
             return copy(self._env, self._chip, nest, self._pointer(store.buffer))
-        source = _loaded_from(store.value)
+        source = _load_source(store.value)
         if source is not None:
             self._loaded.add(source)
             return copy(self._env, self._chip, nest, self._pointer(source))
@@ -116,8 +116,7 @@ class _Function:
         return alu(self._env, self._chip, nest)
 
 
-def _loaded_from(value: Any) -> Any:
-    """Return the buffer in DRAM that a statement copies; None if it is no load."""
+def _load_source(value: Any) -> Any:
     if isinstance(value, tvm.ir.Call) and value.op.name.endswith("if_then_else"):
         value = value.args[1]
     if isinstance(value, tirx.Cast):

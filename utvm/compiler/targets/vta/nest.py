@@ -50,7 +50,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def read_nest(statement: Any) -> Nest | None:
-    """Return a statement as a nest; None if there is more in its loops than one store."""
+    """A statement as a nest; None if there is more in its loops than one store."""
     loops = []
     while True:
         if isinstance(statement, tirx.For):
@@ -65,7 +65,7 @@ def read_nest(statement: Any) -> Nest | None:
 
 
 def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
-    """Return what a turn of each loop adds to an index, and what it is when all counters are 0."""
+    """The stride of each loop in an index, and the index when all counters are 0."""
     parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
     parts = [ANALYZER.simplify(part) for part in parts]
     if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):
@@ -74,7 +74,7 @@ def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
 
 
 def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
-    """Return a nest's loops with what they add to each of several indices."""
+    """A nest's loops with what they add to each of several indices."""
     return [Dim(extent, steps) for (_, extent), steps in zip(nest.loops, zip(*strides, strict=True), strict=True)]
 
 
@@ -90,12 +90,12 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
             )
         inner = left.pop()
         rest = lanes // covered
-        taken = min(inner.extent, rest)
-        if inner.extent % taken or rest % taken:
+        shared = min(inner.extent, rest)
+        if inner.extent % shared or rest % shared:
             raise CompileError(f"VTA: a loop of {inner.extent} does not divide into elements of {lanes} numbers")
-        if inner.extent > taken:
-            left.append(Dim(inner.extent // taken, tuple(stride * taken for stride in inner.strides)))
-        covered *= taken
+        if inner.extent > shared:
+            left.append(Dim(inner.extent // shared, tuple(stride * shared for stride in inner.strides)))
+        covered *= shared
     if any(stride % lanes for dim in left for stride in dim.strides):
         raise CompileError(f"VTA: a loop steps by {left[-1].strides} numbers, where an element has {lanes}")
     return [replace(dim, strides=tuple(stride // lanes for stride in dim.strides)) for dim in left]
@@ -103,21 +103,21 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
 
 def merged(dims: Sequence[Dim]) -> list[Dim]:
     """Make one loop of two where the outer one goes on where the inner one ends."""
-    made: list[Dim] = []
+    merged_dims: list[Dim] = []
     for dim in reversed(dims):
         if dim.extent == 1 and not dim.padded:
             continue
-        if made and not dim.padded and not made[-1].padded:
-            inner = made[-1]
+        if merged_dims and not dim.padded and not merged_dims[-1].padded:
+            inner = merged_dims[-1]
             if all(outer == step * inner.extent for outer, step in zip(dim.strides, inner.strides, strict=True)):
-                made[-1] = Dim(dim.extent * inner.extent, inner.strides)
+                merged_dims[-1] = Dim(dim.extent * inner.extent, inner.strides)
                 continue
-        made.append(dim)
-    return made[::-1]
+        merged_dims.append(dim)
+    return merged_dims[::-1]
 
 
 def element(base: Any, lanes: int) -> Any:
-    """Return an index in elements."""
+    """An index in elements."""
     if not _is_zero(tirx.floormod(base, lanes)):
         raise CompileError(f"VTA: {base} does not begin at an element of {lanes} numbers")
     return ANALYZER.simplify(tirx.floordiv(base, lanes))
@@ -141,5 +141,5 @@ def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Return a statement that calls a function of the driver."""
+    """A statement that calls a function of the driver."""
     return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))

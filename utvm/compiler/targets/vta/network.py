@@ -12,9 +12,10 @@ import numpy as np
 from tvm import s_tir, te, tirx
 
 from utvm.compiler.accelerator import INCLUDE, Offer, Part, Refused
-from utvm.compiler.integer.kernel import constant, described
-from utvm.compiler.integer.operators.convolution import channels_of, narrowed
-from utvm.compiler.integer.records import Convolution, Operator
+from utvm.compiler.kernels.arithmetic import number
+from utvm.compiler.kernels.convolution import channels_of, narrow_sum
+from utvm.compiler.kernels.functions import describe
+from utvm.compiler.kernels.records import Convolution, Operator
 from utvm.compiler.targets.vta import layout
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower
@@ -25,7 +26,7 @@ from utvm.runtime.vta.configuration import Configuration
 
 
 def offers(configuration: Configuration) -> Callable[[Any], Offer]:
-    """Return what says what a VTA would do of an int8 operator, and raises ``Refused`` for what it cannot."""
+    """A function that offers a VTA's work for an int8 operator, and raises ``Refused`` where there is none."""
     env = Env(configuration)
 
     def offer(record: Any) -> Offer:
@@ -97,14 +98,14 @@ class _Divided:
             return tirx.if_then_else(inside, data[0, y, x, c], tirx.const(record.input_zero, "int8"))
 
         function = te.create_prim_func([data, te.compute(self._blocks, value, "output")])
-        return Operator(described(function, "blocks_for_vta", (None,)), (), (None,))
+        return Operator(describe(function, "blocks_for_vta", (None,)), (), (None,))
 
     def _product(self) -> Operator:
         record, env = self._record, self._env
         weights = layout.weights(env, record.weights.transpose(0, 3, 1, 2))
         lowered = lower(self._work.schedule(env).mod, env, linked=True)
         (function,) = lowered.functions.values()
-        function = described(function, "conv2d_int8_on_vta", (None,), record.macs)
+        function = describe(function, "conv2d_int8_on_vta", (None,), record.macs)
         return Operator(function.with_attr(INCLUDE, "vta.h"), (weights,), (None,), record.macs)
 
     def _rounding(self) -> Operator:
@@ -119,10 +120,10 @@ class _Divided:
         def result(n: Any, y: Any, x: Any, o: Any) -> Any:
             place = (0, te.indexdiv(o, block), y, x)
             low = [planes(*place, plane, 0, te.indexmod(o, block)) for plane in range(4)]
-            total = low[3].astype("int32") << constant(24)
+            total = low[3].astype("int32") << number(24)
             for plane in range(3):
-                total = total | low[plane].astype("uint8").astype("int32") << constant(8 * plane)
-            return narrowed(record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o])
+                total = total | low[plane].astype("uint8").astype("int32") << number(8 * plane)
+            return narrow_sum(record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o])
 
         output = te.compute((1, height, width, outputs), result, "output")
         inputs = [planes] if record.residual is None else [planes, other]
@@ -134,5 +135,5 @@ class _Divided:
         # Sums wrap around as the CPU's do, so what the zero point adds to them can be taken away after them.
         added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
         left = (record.bias.astype(np.int64) - added).astype(np.int32)
-        function = described(plan.mod["main"], "rounding_of_vta", overlap)
+        function = describe(plan.mod["main"], "rounding_of_vta", overlap)
         return Operator(function, (left, *channels_of(record)), overlap)

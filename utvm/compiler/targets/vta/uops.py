@@ -29,7 +29,7 @@ _BITS_16 = range(-(1 << 15), 1 << 15)
 
 
 def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
-    """Return the calls that make up an operation.
+    """The calls that make up an operation.
 
     Args:
         dims: its loops, with what they add to the indices dst, src and wgt.
@@ -86,12 +86,11 @@ def is_gemm(store: Any) -> bool:
 
 
 def _factors(store: Any) -> tuple[Any, Any]:
-    """Return what a GEMM multiplies: the inputs and the weights."""
     sum_, product = store.value.a, store.value.b
     if isinstance(sum_, tirx.Mul):
         sum_, product = product, sum_
     factors = [side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b)]
-    by_scope = {each.source.scope(): each for each in factors if isinstance(each, TensorLoad)}
+    by_scope = {factor.source.scope(): factor for factor in factors if isinstance(factor, TensorLoad)}
     own = isinstance(sum_, TensorLoad) and sum_.source.same_as(store.buffer)
     if not own or set(by_scope) != {INP, WGT} or store.buffer.scope() != ACC:
         raise CompileError(
@@ -116,12 +115,11 @@ def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
             raise CompileError(
                 f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
             )
-        return tirx.stmt_seq(_copied(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
+        return tirx.stmt_seq(_copy(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
     return _done(env, chip, nest, to, out)
 
 
-def _copied(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
-    """Copy accumulators: they are added to zeros."""
+def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
     dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in in_elements(dims_of(nest, *strides), env.lanes(ACC))]
     zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
     return tirx.stmt_seq(
@@ -158,37 +156,36 @@ def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
 
 
 def _number(value: int) -> int:
-    """Check a constant."""
     if value not in _BITS_16:
         raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
     return value
 
 
 def _read(store: Any) -> tuple[int, Any, Any]:
-    """Return the operation of a statement, the operand that it writes over, and the other one."""
+    """The operation of a statement, the operand that it writes over, and the other one."""
     value = store.value
     kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
     name = next((name for kind, name in kinds if isinstance(value, kind)), "")
     if not name:
-        raise _unknown(store)
+        raise _refuse(store)
     left, right = value.a, value.b
     if name == "SUB" and isinstance(right, tirx.IntImm):
         name, right = "ADD", tirx.const(-int(right), "int32")
     if name not in OPERATIONS:
-        raise _unknown(store)
+        raise _refuse(store)
     turned = name != "SHR" and isinstance(right, TensorLoad)
     if turned and (not isinstance(left, TensorLoad) or right.source.same_as(store.buffer)):
         left, right = right, left
     operands = (left, right) if isinstance(right, TensorLoad) else (left,)
-    for each in operands:
-        if not isinstance(each, TensorLoad) or each.source.scope() != ACC:
-            raise _unknown(store)
+    for operand in operands:
+        if not isinstance(operand, TensorLoad) or operand.source.scope() != ACC:
+            raise _refuse(store)
     if not isinstance(right, TensorLoad | tirx.IntImm):
-        raise _unknown(store)
+        raise _refuse(store)
     return OPERATIONS[name], left, right
 
 
-def _unknown(store: Any) -> CompileError:
+def _refuse(store: Any) -> CompileError:
     return CompileError(
         f"VTA: the ALU cannot do {store.buffer.name} = {store.value}",
         f"it does min, max, + and >> on int32 in {ACC}, with a number or another accumulator",

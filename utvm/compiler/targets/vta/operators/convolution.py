@@ -8,7 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Chosen,
     Needs,
@@ -68,13 +68,13 @@ class Conv2d:
         return count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         images, inner, outer = -(-self.shape[0] // batch), -(-self.shape[1] // block), -(-self.outputs // block)
         x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")
         w = te.placeholder((outer, inner, *self.kernel, block, block), "int8", "w")
         bias = te.placeholder((outer, batch, block), "int32", "bias")
-        padded = self._padded(x)
+        padded = self._pad(x)
         ko, ki = te.reduce_axis((0, inner), "ko"), te.reduce_axis((0, block), "ki")
         dy, dx = (te.reduce_axis((0, size), name) for size, name in zip(self.kernel, ("dy", "dx"), strict=True))
         step = self.stride
@@ -109,13 +109,13 @@ class Conv2d:
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:
-        """Return about how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
+        """About how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
         outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
         chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
         stored = sums * self.requantise.results * env.lanes(ACC)
         return chosen.cycles + sums * self.requantise.cycles, chosen.loaded + stored
 
-    def _padded(self, x: Any) -> Any:
+    def _pad(self, x: Any) -> Any:
         if not any(self.padding):
             return x
         above, below, left, right = self.padding

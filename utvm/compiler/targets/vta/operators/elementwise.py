@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ALU does with two tensors, element by element."""
+"""The ALU of VTA: two tensors element by element, and from sums to int8."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -7,7 +7,6 @@ from typing import Any, Literal
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise
 from utvm.compiler.targets.vta.operators.tiles import (
     Turns,
     best_tile,
@@ -18,6 +17,113 @@ from utvm.compiler.targets.vta.operators.tiles import (
     tiled_output,
 )
 from utvm.errors import CompileError
+
+_LARGEST_HALF = 15  # The shift whose half is the largest of 16 bits.
+
+
+@dataclass(frozen=True)
+class Requantise:
+    """A division by a power of two, and limits.
+
+    Attributes:
+        shift: 0 to 31 bits to the right.
+        rounding: whether half of what is divided by is added before.
+        low, high: the range of the results.
+    """
+
+    shift: int = 0
+    rounding: bool = False
+    low: int = -128
+    high: int = 127
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shift, int) or not 0 <= self.shift <= 31:
+            raise CompileError(f"VTA: a shift of {self.shift} is not possible", "0 to 31")
+        if not -128 <= self.low <= self.high <= 127:
+            raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}", "-128 to 127")
+
+    accumulators = results = 1
+    """How many accumulators a sum takes at once, and how many numbers it leaves as."""
+
+    @property
+    def cycles(self) -> int:
+        """About how many cycles a row of sums takes beside its products: a reset, and two an operation."""
+        return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
+
+    def declared(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare what is done with a tensor of int32.
+
+        Returns:
+            The int8 tensor in DRAM, and the names of the stages before it, which are on the chip.
+        """
+        steps: list[tuple[str, Any]] = []
+        # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
+        before = self.shift - 1 if self.rounding and self.shift > _LARGEST_HALF else 0
+        left = self.shift - before
+        if before:
+            steps.append(("bits", _shift(before)))
+        if self.rounding and self.shift:
+            steps.append(("half", lambda value: value + _number(1 << left - 1)))
+        if self.shift:
+            steps.append(("shift", _shift(left)))
+        steps.append(("low", lambda value: tirx.max(value, _number(self.low))))
+        steps.append(("high", lambda value: tirx.min(value, _number(self.high))))
+        for name, step in steps:
+            total = _stage(total, step, name)
+        out = te.compute(total.shape, lambda *i: total(*i).astype("int8"), name="out")
+        return out, [name for name, _ in steps]
+
+    def arrange(self, schedule: Any, tile_loops: int) -> None:
+        """Arrange the loops within a tile of the output: they are as they should be."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums themselves, exactly, for whoever rounds as VTA cannot: the output is their four bytes.
+
+    These are the third dimension from the end, the lowest byte first; ``layout.joined`` makes int32 of them.
+    """
+
+    accumulators = results = 4
+    """How many accumulators a sum takes at once: it is there shifted, too; and how many numbers it leaves as."""
+
+    cycles = 16
+    """About how many a row of sums takes beside its products: resets of all four, three copies, three shifts."""
+
+    def declared(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare the output; returns as :meth:`Requantise.declared`."""
+        names = ["byte_1", "byte_2", "byte_3"]
+        shifts = (_shift(8 * number) for number in (1, 2, 3))
+        planes = [total, *(_stage(total, shift, name) for shift, name in zip(shifts, names, strict=True))]
+        *outer, batch, block = total.shape
+
+        def byte(*at: Any) -> Any:
+            *place, plane, b, c = at
+            value = planes[3](*place, b, c)
+            for number in (2, 1, 0):
+                value = tirx.if_then_else(plane == number, planes[number](*place, b, c), value)
+            return value.astype("int8")
+
+        return te.compute((*outer, 4, batch, block), byte, name="out"), names
+
+    def arrange(self, schedule: Any, tile_loops: int) -> None:
+        """Have a tile stored a byte after the other."""
+        loops = schedule.get_loops(schedule.get_sblock("out"))[tile_loops:]
+        schedule.reorder(loops[-3], *loops[:-3])
+        schedule.unroll(loops[-3])
+
+
+def _shift(by: int) -> Any:
+    return lambda value: value >> _number(by)
+
+
+def _stage(of: Any, step: Any, name: str) -> Any:
+    return te.compute(of.shape, lambda *i: step(of(*i)), name=name)
+
+
+def _number(value: int) -> Any:
+    return tirx.const(value, "int32")
+
 
 _OPERATIONS = {"add": lambda a, b: a + b, "max": tirx.max, "min": tirx.min}
 _DTYPES = ("int8", "int32")
@@ -44,12 +150,12 @@ class Elementwise:
             )
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule."""
+        """The schedule."""
         count = -(-self.numbers // env.lanes(ACC))
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]
         stages = ["wide_a", "wide_b"] if self.dtype == "int8" else []
-        a, b = (_widened(each, name) for each, name in zip(given, stages, strict=True)) if stages else given
+        a, b = (_widen(item, name) for item, name in zip(given, stages, strict=True)) if stages else given
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declared(total)
@@ -70,5 +176,5 @@ class Elementwise:
         return schedule
 
 
-def _widened(of: Any, name: str) -> Any:
+def _widen(of: Any, name: str) -> Any:
     return te.compute(of.shape, lambda *i: of(*i).astype("int32"), name=name)

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import te
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.requantise import Requantise, Sums
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
 from utvm.compiler.targets.vta.operators.tiles import (
     Chosen,
     Needs,
@@ -48,7 +48,7 @@ class Matmul:
         check_sizes(self.rows, self.inputs, self.outputs)
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         rows, inner, outer = -(-self.rows // batch), -(-self.inputs // block), -(-self.outputs // block)
         x = te.placeholder((rows, inner, batch, block), "int8", "x")

@@ -56,7 +56,7 @@ class MaxPool:
         return count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """Return the schedule; raises DoesNotFitError where a VTA is too small for any tile."""
+        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         lanes = (env.BATCH, env.BLOCK_IN)
         images, channels = -(-self.shape[0] // env.BATCH), -(-self.shape[1] // env.BLOCK_IN)
         x = te.placeholder((images, channels, *self.shape[2:], *lanes), "int8", "x")
@@ -67,8 +67,8 @@ class MaxPool:
         loaded = (blocks, min(self._rows(height), self.shape[2]), self.shape[3], *lanes)
         made = (blocks, height, self.out_size[1], *lanes)
         wide, largest = (
-            tirx.decl_buffer(each, "int32", name, scope=ACC)
-            for each, name in ((loaded, "wide"), (made, "largest"))
+            tirx.decl_buffer(item, "int32", name, scope=ACC)
+            for item, name in ((loaded, "wide"), (made, "largest"))
         )
 
         def of_blocks(image: Any, group: Any) -> Any:
@@ -123,14 +123,13 @@ class _Tile:
     row: int
 
     def statements(self) -> Sequence[Any]:
-        """Return what is done: load, begin with the least that there is, compare, store."""
         blocks, rows, width, batch, lane = (int(extent) for extent in self.largest.shape)
         return [
             _nest((blocks, self._last - self._first, self.pool.shape[3], batch, lane), self._load),
             _nest(
                 (blocks, rows, width, batch, lane), lambda *at: tirx.BufferStore(self.largest, _number(_LEAST), at)
             ),
-            *self._compared(blocks, rows, width, (batch, lane)),
+            *self._compare(blocks, rows, width, (batch, lane)),
             _nest((blocks, rows, width, batch, lane), self._store),
         ]
 
@@ -152,7 +151,7 @@ class _Tile:
         value = self.largest[c, i, j, b, k].astype("int8")
         return tirx.BufferStore(self.target, value, [self.image, self.block + c, self.row + i, j, b, k])
 
-    def _compared(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
+    def _compare(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
         pool, made = self.pool, []
         above, _, left, _ = pool.padding
         for dy in range(pool.window[0]):
@@ -181,7 +180,6 @@ def _inside(offset: int, step: int, extent: int, first: int, last: int) -> range
 
 
 def _nest(extents: Sequence[int], make: Callable[..., Any]) -> Any:
-    """Put loops around a statement that is made of their counters."""
     counters = [tirx.Var(f"i{number}", "int32") for number in range(len(extents))]
     statement = make(*counters)
     for counter, extent in zip(reversed(counters), reversed(extents), strict=True):

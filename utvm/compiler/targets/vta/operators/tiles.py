@@ -25,7 +25,7 @@ _BYTES_A_CYCLE = 8
 
 @dataclass(frozen=True)
 class Turns:
-    """What is loaded and computed with a tile.
+    """Loads and computations of a tile.
 
     Attributes:
         count: how often.
@@ -38,7 +38,7 @@ class Turns:
     computed: int
 
     def estimate(self, overlapped: bool) -> int:
-        """Return about how many cycles all turns take, with what is waited for."""
+        """About how many cycles all turns take, with what is waited for."""
         load, compute = _LATENCY + self.loaded // _BYTES_A_CYCLE, _START + self.computed
         if overlapped:
             return self.count * max(load, compute) + min(load, compute)
@@ -61,7 +61,7 @@ def check_sizes(*sizes: int) -> None:
 
 
 def check_tile(tile: Tile, extents: Tile) -> Tile:
-    """Return a tile that somebody has chosen."""
+    """A tile that somebody has chosen."""
     check_sizes(*tile)
     if len(tile) != len(extents) or any(whole % part for part, whole in zip(tile, extents, strict=True)):
         raise CompileError(f"VTA: a tile of {tile} does not divide {extents}", "leave it out: the best is chosen")
@@ -71,7 +71,7 @@ def check_tile(tile: Tile, extents: Tile) -> Tile:
 def count_windows(
     shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """Return how many windows there are in an image, one below the other and one beside the other.
+    """How many windows there are in an image, one below the other and one beside the other.
 
     Args:
         shape: of the image, height and width last.
@@ -90,8 +90,8 @@ def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], l
 
 
 def divisors(number: int) -> list[int]:
-    """Return what divides a number, the largest first."""
-    return [each for each in range(number, 0, -1) if number % each == 0]
+    """Divisors of a number, the largest first."""
+    return [place for place in range(number, 0, -1) if number % place == 0]
 
 
 def best_tile(
@@ -102,7 +102,7 @@ def best_tile(
     overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Chosen:
-    """Return the tile that takes the least time, by an estimate; of several, the largest.
+    """The tile that takes the least time, by an estimate; of several, the largest.
 
     Args:
         needs: how many elements of each memory a tile takes.
@@ -110,19 +110,21 @@ def best_tile(
         uops: micro-ops of its largest operation.
     """
     room = env.configuration.memories["UOP"].depth
-    found = [
+    candidates = [
         (turns(tile).estimate(overlapped), -math.prod(tile), tile)
         for tile in itertools.product(*map(divisors, extents))
         if all(count <= env.depth(scope) for scope, count in needs(tile).items()) and 2 * uops(tile) <= room
     ]
-    if not found:
+    if not candidates:
         least = needs((1,) * len(extents))
-        said = ", ".join(f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items())
+        needs_text = ", ".join(
+            f"{count} of {MEMORY_OF[scope]}'s {env.depth(scope)}" for scope, count in least.items()
+        )
         raise DoesNotFitError(
-            f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {said} elements",
+            f"VTA {env.BITSTREAM}: the operator fits in no tiles; the smallest need {needs_text} elements",
             "take a VTA with larger buffers",
         )
-    cycles, _, tile = min(found)
+    cycles, _, tile = min(candidates)
     return Chosen(tile, cycles, turns(tile).count * turns(tile).loaded)
 
 
@@ -173,12 +175,12 @@ def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlap
 
 
 def named(function: Any, name: str) -> Any:
-    """Return a schedule of a function under a name."""
+    """A schedule of a function under a name."""
     return s_tir.Schedule(function.with_attr("global_symbol", name))
 
 
 def twice(needs: Needs, overlapped: bool) -> Needs:
-    """Return what is needed where inputs and weights are there twice."""
+    """The needs where inputs and weights are there twice."""
     return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
 
 

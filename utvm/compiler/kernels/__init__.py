@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of operators with kernels of our own, a file each: in int8, in int16, or in float.
+
+Every module of this folder that has a ``KERNEL`` is a row. The others are the table's vocabulary: what is known of
+tensors (``quantities``, ``nodes``, ``reader``), arithmetic, and how a function is finished. ``cores`` has the
+convolutions of particular cores.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from utvm.compiler.target import Target
+
+
+class Unfit(Exception):
+    """An operator stays in float.
+
+    Args:
+        reason: for the report.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operator, or a family of them.
+
+    Attributes:
+        makers: for each kind of :class:`utvm.compiler.kernels.records.Computation`, the function that makes an
+            :class:`utvm.compiler.kernels.records.Operator` of a record, for a target; for None, one that every
+            backend of TVM can run.
+        relax: Relax's operators, in floats, whose quantised results ``recognise`` may turn into integers (ONNX's
+            QDQ form).
+        recognise: given a :class:`utvm.compiler.kernels.reader.Reader`, the call of one of these, a
+            :class:`utvm.compiler.kernels.quantities.Goal` and a name, adds nodes and returns a
+            :class:`utvm.compiler.kernels.quantities.View`; None for another operator's call. Raises
+            :class:`Unfit` for what stays in float.
+        tflite: TensorFlow Lite's operators, custom ones too. Given a :class:`utvm.compiler.kernels.use.Use` and
+            the operands' Relax expressions, a function returns the result's expression; None to have TVM's
+            importer convert it. Raises :class:`Unfit` for what is computed in float.
+        real: TensorFlow Lite operators that TVM's importer lacks: the result's expression from the operands', all
+            of them in float.
+    """
+
+    makers: Mapping[type, Callable[[Any, Target | None], Any]] = field(default_factory=dict)
+    relax: tuple[str, ...] = ()
+    recognise: Callable[[Any, Any, Any, str], Any] | None = None
+    tflite: Mapping[str, Callable[[Any, list[Any]], Any]] = field(default_factory=dict)
+    real: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+def kernels() -> tuple[Kernel, ...]:
+    """All rows, in the order of their files' names. Imports TVM."""
+    modules = [
+        importlib.import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)
+    ]
+    rows = [getattr(module, "KERNEL", None) for module in modules]
+    return tuple(row for row in rows if isinstance(row, Kernel))

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants of int8 convolutions, as the kernels of several cores read them."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from utvm.compiler.kernels.fixed_point import requantize
+from utvm.compiler.kernels.records import Convolution, Int32, Rescale, Residual
+
+_SUM_LIMIT = 2**30
+"""Sums below it can be doubled in 32 bits."""
+_FOLDED_LIMIT = 2**28
+"""Sums below it can be multiplied by four in 31 bits."""
+
+
+def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
+    """The bias with the input's zero point folded in: sums are of raw values then."""
+    sums = record.weights.sum(axis=(1, 2, 3), dtype=np.int64)
+    return np.asarray(record.bias.astype(np.int64) - record.input_zero * sums)
+
+
+def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, Int32 | None]:
+    """The convolution that the kernels compute, and the table of ``scale_sum`` for its sums.
+
+    Output channels that have one value whatever the input is (trained away, or behind an activation that is never
+    left) have no weights and no bias any more: the table alone gives their value.
+
+    Args:
+        limit: below which every sum must be.
+
+    Returns:
+        The convolution, and int32 ``[channels][3]``: multiplier, offset, shift. None in place of the table where
+        it cannot be proved that every sum fits the helper: sums of the limit and more, shifts to the left, no
+        shift at all, or shifts that drop so much that the offset overflows.
+    """
+    channels = len(record.bias)
+    multipliers = np.broadcast_to(record.rescale.multipliers, (channels,)).astype(np.int64)
+    shifts = -np.broadcast_to(record.rescale.shifts, (channels,)).astype(np.int64)
+    fixed = [_only_value(record, channel, low, high) for channel, (low, high) in enumerate(_ranges(record))]
+    live = np.array([value is None for value in fixed])
+    settled = dataclasses.replace(
+        record,
+        weights=np.where(live[:, None, None, None], record.weights, 0).astype(np.int8),
+        bias=np.where(live, record.bias, 0).astype(np.int32),
+    )
+    largest = max(max(abs(low), abs(high)) for low, high in _ranges(settled))
+    live_shifts = np.where(live, shifts, 1)
+    table = None
+    if largest < limit:
+        table = _table(np.where(live, multipliers, 0), live_shifts, record.output_zero, largest)
+    if table is not None:
+        # A product of 0, plus the offset, shifted by one.
+        table[~live, 1] = [2 * value for value in fixed if value is not None]
+    return settled, table
+
+
+def _ranges(record: Convolution) -> list[tuple[int, int]]:
+    bias = folded_bias(record)
+    weights = record.weights.reshape(len(bias), -1).astype(np.int64)
+    upwards, downwards = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
+    lows, highs = bias - 128 * upwards + 127 * downwards, bias + 127 * upwards - 128 * downwards
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def _only_value(record: Convolution, channel: int, low: int, high: int) -> int | None:
+    if max(abs(low), abs(high)) >= 2**31:
+        return None
+    number = channel if len(record.rescale.multipliers) > 1 else 0
+    multiplier, shift = int(record.rescale.multipliers[number]), int(record.rescale.shifts[number])
+    first, last = (
+        min(max(requantize(value, multiplier, shift) + record.output_zero, record.low), record.high)
+        for value in (low, high)
+    )
+    return first if first == last else None
+
+
+def _table(
+    multipliers: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64], zero: int, largest: int
+) -> Int32 | None:
+    if shifts.min() < 1 or shifts.max() > 30:
+        return None
+    offsets = (np.int64(1) << (shifts - 1)) + (np.int64(zero) << shifts)
+    products = (largest * multipliers >> 31) + 2
+    if (products + np.abs(offsets)).max() >= 2**31:
+        return None
+    return np.stack([multipliers, offsets, shifts], axis=1).astype(np.int32)
+
+
+def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
+    """The convolution that the kernels compute, and the table of ``scale_folded`` for its sums.
+
+    Returns:
+        As :func:`settle` has the convolution, and int32 ``[channels][4]``: bias,
+        multiplier, offset, shift. None where it cannot be proved that every sum fits.
+    """
+    settled, table = settle(record, _FOLDED_LIMIT)
+    folded = None if table is None else _fold(table)
+    if folded is None:
+        return None
+    return settled, np.column_stack([folded_bias(settled), folded]).astype(np.int32)
+
+
+def _fold(table: Int32) -> npt.NDArray[np.int64] | None:
+    multipliers, offsets, shifts = table.astype(np.int64).T
+    offsets = 2 * offsets + 1
+    # A product of four times a sum below 2^28 is below 2^29.
+    if shifts.max() > 30 or np.abs(offsets).max() >= 2**31 - 2**29:
+        return None
+    return np.stack([multipliers, offsets, shifts + 1], axis=1)
+
+
+def residual_tables(residual: Residual) -> Int32 | None:
+    """The tables of the helper ``add_tables``, or None where it does not hold for them."""
+    plain = _residual_table(residual)
+    if plain is None:
+        return None
+    operands = ((residual.result_zero, residual.result), (residual.other_zero, residual.other))
+    tables = [_scale_values(zero, rescale) for zero, rescale in operands]
+    folded = _fold(plain[None, 8:11])
+    if folded is None or sum(max(map(abs, table)) for table in tables) >= _FOLDED_LIMIT:
+        return None
+    return np.array([*tables[0], *tables[1], *folded[0], residual.low, residual.high], np.int32)
+
+
+def _residual_table(residual: Residual) -> Int32 | None:
+    rows: list[int] = []
+    for zero, rescale in ((residual.result_zero, residual.result), (residual.other_zero, residual.other)):
+        shift = -int(rescale.shifts[0])
+        if not 0 <= shift <= 30:
+            return None
+        rows += [zero, int(rescale.multipliers[0]), (1 << shift) >> 1, shift]
+    output = residual.output
+    last = _table(
+        output.multipliers.astype(np.int64), -output.shifts.astype(np.int64), residual.output_zero, 2**29
+    )
+    if last is None:
+        return None
+    return np.array([*rows, *last[0].tolist(), residual.low, residual.high], np.int32)
+
+
+def _scale_values(zero: int, rescale: Rescale) -> list[int]:
+    multiplier, shift = int(rescale.multipliers[0]), int(rescale.shifts[0])
+    return [requantize((value - zero) << 20, multiplier, shift) for value in range(-128, 128)]
+
+
+def geometry(record: Convolution) -> Int32:
+    """The description of windows that the helpers ``copy_window`` and ``window_columns`` read."""
+    _, rows, columns, _ = record.weights.shape
+    return np.array(
+        [
+            *record.input_shape,
+            rows,
+            columns,
+            *record.strides,
+            *record.dilation,
+            *record.padding[:2],
+            record.output_shape[1],
+            record.input_zero,
+        ],
+        np.int32,
+    )

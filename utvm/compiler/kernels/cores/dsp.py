@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Int8 convolutions for cores with the DSP extension: SMLAD on windows that are expanded to int16.
+
+Four output pixels at a time: their windows become columns in a workspace, which a kernel multiplies by all
+channels' weights. A single pixel that sees the whole input (a dense layer) is expanded once, and four channels are
+computed at a time.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from utvm.compiler.kernels.cores.constants import folded_bias, geometry, residual_tables, settle
+from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps
+from utvm.compiler.kernels.overlaps import distance
+from utvm.compiler.kernels.records import Convolution, Int32, Operator
+
+_PIXELS = 4
+_WORTH = 96  # Pixels that make a byte of flash worth it: weights of 16 bits save an instruction in eight products.
+
+
+def make_with_dsp(record: Convolution) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold for its numbers.
+
+    Args:
+        record: not depthwise.
+    """
+    settled, table = settle(record)
+    if table is None:
+        return None
+    if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
+        return _dense(settled, table)
+    return _convolution(settled, table)
+
+
+def variant(record: Convolution) -> str:
+    """The end of a kernel's name: how sums are rounded and limited."""
+    return f"{int(record.low < record.output_zero)}_{7 if (record.low, record.high) == (0, 127) else 8}"
+
+
+def clamp(record: Convolution, output: Any, count: Any) -> None:
+    """Write the call that limits bytes, where the kernel's own limits are not the record's."""
+    if (record.low, record.high) not in ((0, 127), (-128, 127)):
+        call_helper("clamp_bytes", output, count, record.low, record.high)
+
+
+def _dense(record: Convolution, table: Int32) -> Operator:
+    channels, length = len(record.bias), record.weights[0].size
+    stream = _dense_stream(record.weights.reshape(channels, -1), folded_bias(record), table)
+    count = -(-length // 4) * 4
+    groups, rest = divmod(channels, 4)
+    helper = f"dsp_dense_{variant(record)}"
+
+    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+        to = output.access_ptr("w")
+        call_helper("expand_values", at["values"], at["data"], length)
+        if groups:
+            call_helper(helper, to, at["values"], at["stream"], groups, count)
+        if rest:
+            call_helper(helper, at["last"], at["values"], at.to("stream", groups * (count + 16)), 1, count)
+            call_helper("spread_bytes", tirx.address_of(output[4 * groups]), 1, at["last"], 1, rest)
+        clamp(record, to, channels)
+
+    own = {"values": (count // 2, "int32")} | ({"last": (4, "int8")} if rest else {})
+    overlap = (distance(record, 1),)
+    return operator_of_steps(record, "conv2d_int8", overlap, {"stream": stream}, own, 1, all_channels)
+
+
+def _convolution(record: Convolution, table: Int32) -> Operator | None:
+    height, width, channels = record.output_shape
+    depth, pixels = record.input_shape[2], height * width
+    tables = None if record.residual is None else residual_tables(record.residual)
+    if record.residual is not None and tables is None:
+        return None
+    weights = record.weights.reshape(channels, -1)
+    wide = pixels >= _WORTH
+    stream = _tile_stream(weights, folded_bias(record), table, wide)
+    pairs = -(-weights.shape[1] // 4) * 2
+    group = len(stream) // -(-channels // 2)
+    helper = f"dsp_tile_{16 if wide else 8}_{variant(record)}"
+    constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
+    own = {"columns": (4 * pairs, "int32")}
+    if channels % 2:
+        own["last"] = (2 * _PIXELS, "int8")
+    if not _reads_pixels(record):
+        constants["geometry"] = geometry(record)
+        if depth % 4:
+            own["window"] = (2 * pairs, "int8")
+    if tables is not None:
+        constants["tables"] = tables
+        own["result"] = (_PIXELS * channels, "int8")
+
+    def tile(number: Any, output: Any, at: Pointers) -> None:
+        first = number * _PIXELS
+        to = tirx.address_of(output[first * channels])
+        count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
+        _columns(record, first, count, at)
+        target = at.get("result", to)
+        if channels > 1:
+            even = channels // 2 * 2
+            call_helper(helper, target, at["columns"], at["stream"], even, pairs, count, channels)
+        if channels % 2:
+            stream_of_last = at.to("stream", channels // 2 * group)
+            call_helper(helper, at["last"], at["columns"], stream_of_last, 2, pairs, count, 2)
+            place = tirx.address_of(output[(first + 1) * channels - 1])
+            place = place if tables is None else at.to("result", channels - 1)
+            call_helper("spread_bytes", place, channels, at["last"], 2, count)
+        clamp(record, target, count * channels)
+        if tables is not None:
+            other = at.to("other", first * channels)
+            call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+
+    overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+
+
+def _reads_pixels(record: Convolution) -> bool:
+    is_pixel = record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding)
+    return is_pixel and record.input_shape[2] % 4 == 0
+
+
+def _columns(record: Convolution, first: Any, count: Any, at: Pointers) -> None:
+    """Write the call that expands the windows of a tile."""
+    _, rows, columns, depth = record.weights.shape
+    if _reads_pixels(record):
+        call_helper("pixel_columns", at["columns"], at.to("data", first * depth), depth, count)
+        return
+    width = record.output_shape[1]
+    read = [at["columns"], at["data"], at["geometry"], tirx.floordiv(first, width), tirx.floormod(first, width)]
+    if depth % 4 == 0:
+        call_helper("window_columns", *read, count)
+    elif record.dilation == (1, 1):
+        call_helper(f"gathered_columns_{rows}_{columns * depth}", *read, count, at["window"])
+    else:
+        call_helper("copied_columns", *read, count, at["window"], -(-rows * columns * depth // 4) * 4)
+
+
+def _packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
+    """Pack weights ``[channels][k]`` into words ``[channels / 2][pairs]`` of two channels and a pair of k.
+
+    Channels are filled up to a multiple of two, k to one of four, with zeros. From the lowest byte upwards a
+    word is (o, k), (o + 1, k), (o, k'), (o + 1, k'): SXTB16 makes a channel's pair of it. Of four values in a row,
+    the pairs are the first and third, and the second and fourth, since SXTB16 takes activations apart so.
+    """
+    channels, length = weights.shape
+    padded = np.zeros((-(-channels // 2) * 2, -(-length // 4) * 4), np.int64)
+    padded[:channels, :length] = weights
+    pairs = padded.reshape(len(padded) // 2, 2, -1, 2, 2)  # pair of channels, channel, four, k', pair
+    parts = pairs.transpose(0, 2, 4, 3, 1) & 255  # pair of channels, four, pair, k', channel
+    words = parts[..., 0, 0] | parts[..., 0, 1] << 8 | parts[..., 1, 0] << 16 | parts[..., 1, 1] << 24
+    return np.asarray(words.reshape(len(padded) // 2, -1).astype(np.uint32).view(np.int32))
+
+
+def _tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32, wide: bool) -> Int32:
+    """The stream of the helper ``dsp_tile``.
+
+    Args:
+        weights: ``[channels][k]``.
+        bias: with the input's zero point.
+        table: of :func:`settle`.
+        wide: whether weights are words' halves.
+    """
+    words = _packed_weights(weights)
+    if wide:
+        # Bytes of a word: both channels' first weights, both channels' second ones.
+        parts = 2 * words.view(np.int8).reshape(*words.shape, 2, 2).astype(np.int64)
+        words = halves(parts[..., 0, :], parts[..., 1, :]).reshape(len(words), -1)
+    biases, scales = _in_groups(bias * (2 if wide else 1), table, 2)
+    return np.hstack([biases, words, scales]).ravel()
+
+
+def _dense_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
+    channels, length = weights.shape
+    padded = np.zeros((-(-channels // 4) * 4, length), np.int8)
+    padded[:channels] = weights
+    words = _packed_weights(padded)
+    # Of each four values, two words of the first two channels, then two of the others.
+    words = words.reshape(len(padded) // 4, 2, -1, 2).transpose(0, 2, 1, 3).reshape(len(padded) // 4, -1)
+    biases, scales = _in_groups(bias, table, 4)
+    return np.hstack([biases, words, scales]).ravel()
+
+
+def halves(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> Int32:
+    return np.asarray((low & 0xFFFF | high.astype(np.int64) << 16).astype(np.uint32).view(np.int32))
+
+
+def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[Int32, Int32]:
+    groups = -(-len(bias) // size)
+    biases, scales = np.zeros(groups * size, np.int32), np.zeros((groups * size, 3), np.int32)
+    biases[: len(bias)], scales[: len(bias)] = bias, table
+    scales[len(bias) :, 2] = 1
+    return biases.reshape(groups, -1), scales.reshape(groups, -1)

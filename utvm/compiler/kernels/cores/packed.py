@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Int8 convolutions for any core: two pixels in a word, so that one multiplication is two.
+
+One helper of C makes a part of the output: ``convolve_tile`` four pixels, ``depthwise_line`` a row. Each is
+printed once for all layers, and reads a layer's geometry as it runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from utvm.compiler.kernels.cores.constants import geometry, residual_tables, settle_folded
+from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
+from utvm.compiler.kernels.overlaps import channelwise, distance
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator
+
+_PIXELS = 4
+_NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
+_UNROLLED = 8  # A channel's weights are a multiple of it.
+_REACH = 255  # Products of weights whose magnitudes add up to it, and any values, add up to 16 bits.
+
+
+def make_packed(record: Convolution) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold for its numbers."""
+    settled = settle_folded(record)
+    if settled is None:
+        return None
+    if record.depthwise:
+        return _depthwise(*settled)
+    return _dense(*settled) if _is_dense(record) else _convolution(*settled)
+
+
+def _is_dense(record: Convolution) -> bool:
+    return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
+
+
+def _dense(record: Convolution, table: Int32) -> Operator:
+    constants: dict[str, npt.NDArray[Any]] = {"weights": record.weights.ravel(), "scales": table.ravel()}
+    length, channels = record.weights[0].size, len(record.weights)
+
+    def all_channels(_: Any, output: Any, at: Pointers) -> None:
+        read = [at["data"], length, at["weights"], at["scales"]]
+        call_helper("dense_channels", output.access_ptr("w"), *read, channels, record.low, record.high)
+
+    overlap = (distance(record, 1, reads_again=True),)
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, {}, 1, all_channels)
+
+
+def _convolution(record: Convolution, table: Int32) -> Operator | None:
+    rows, columns, depth = record.input_shape
+    if record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding):
+        # Each window is a pixel: in one row, no tile has pixels of two.
+        record = replace(record, input_shape=(1, rows * columns, depth))
+    height, width, channels = record.output_shape
+    weights = _padded_weights(record.weights.reshape(channels, -1))
+    together = _groups(weights)
+    tables = None if record.residual is None else residual_tables(record.residual)
+    if together is None or (record.residual is not None and tables is None):
+        return None
+    table[:, 3] += together << 8
+    constants: dict[str, npt.NDArray[Any]] = {"weights": weights.ravel(), "scales": table.ravel()}
+    constants["geometry"] = geometry(record)
+    if tables is not None:
+        constants["tables"] = tables
+    pixels, length = height * width, weights.shape[1]
+    own = {"columns": (2 * length, "int32")}
+    if tables is not None:
+        own["result"] = (_PIXELS * channels, "int8")
+
+    def tile(number: Any, output: Any, at: Pointers) -> None:
+        first = number * _PIXELS
+        to = tirx.address_of(output[first * channels])
+        count = tirx.min(pixels - first, tirx.IntImm("int32", _PIXELS)) if pixels % _PIXELS else _PIXELS
+        read = [at["data"], at["geometry"], at["columns"]]
+        place = [tirx.floordiv(first, width), tirx.floormod(first, width), count]
+        limits = [record.low, record.high, record.output_zero]
+        target = at.get("result", to)
+        call_helper("convolve_tile", target, *read, *place, at["weights"], at["scales"], channels, *limits)
+        if tables is not None:
+            other = at.to("other", first * channels)
+            call_helper("add_tables", to, at["result"], other, at["tables"], count * channels)
+
+    overlap: tuple[int | None, ...] = (distance(record, _PIXELS), 0)[: 1 if tables is None else 2]
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, -(-pixels // _PIXELS), tile)
+
+
+def _depthwise(record: Convolution, table: Int32) -> Operator | None:
+    if record.residual is not None:
+        return None
+    _, width, _ = record.output_shape
+    weights = record.weights[..., 0].transpose(0, 2, 1)
+    constants: dict[str, npt.NDArray[Any]] = {
+        "weights": np.ascontiguousarray(weights).ravel(),
+        "scales": table.ravel(),
+    }
+    constants["geometry"] = geometry(record)
+    # One that does not shrink its input has no gain from it that is worth the time.
+    narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
+    return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
+
+
+def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
+    """Make a depthwise operator that computes so many pixels of a row together, channel by channel."""
+    height, width, channels = record.output_shape
+    _, rows, columns, _ = record.weights.shape
+    # Up to a step behind the last window is pointed to.
+    seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
+    own = {"plane": (seen * rows, "int8")}
+
+    def line(number: Any, output: Any, at: Pointers) -> None:
+        first = number * pixels
+        to = tirx.address_of(output[first * channels])
+        place = [tirx.floordiv(first, width), tirx.floormod(first, width), pixels]
+        read = [at["data"], at["geometry"], at["plane"], *place, at["weights"], at["scales"]]
+        copies = channels // record.input_shape[2]
+        call_helper("depthwise_line", to, *read, copies, record.low, record.high, record.output_zero)
+
+    overlap = (channelwise(record, pixels),)
+    return operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, line
+    )
+
+
+def _padded_weights(weights: Int8) -> Int8:
+    channels, length = weights.shape
+    padded = np.zeros((channels, -(-length // _UNROLLED) * _UNROLLED), np.int8)
+    padded[:, :length] = weights
+    return padded
+
+
+def _groups(weights: Int8) -> Int32 | None:
+    """For each channel of how many products a sum fits 16 bits: 1, 2 or 3 for two, four or eight.
+
+    None where in some channel not even two do.
+    """
+    magnitudes = np.abs(weights.astype(np.int32))
+    chosen = np.zeros(len(weights), np.int32)
+    for group in (1, 2, 3):
+        fits = magnitudes.reshape(len(weights), -1, 1 << group).sum(axis=2).max(axis=1) <= _REACH
+        chosen[fits] = group
+    return chosen if chosen.all() else None

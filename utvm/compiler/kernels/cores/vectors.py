@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Int8 convolutions for cores with MVE or NEON: products of vectors of bytes, eight sums at a time.
+
+A helper of C makes a row of the output: of windows that are pixels as they lie there, of others from a strip of
+the rows that they see, or else from copies of two windows. It hands them to a kernel made for their length.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from utvm.compiler.kernels.cores.constants import folded_bias, geometry, residual_tables, settle
+from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
+from utvm.compiler.kernels.overlaps import distance
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual
+
+_VECTOR = 16  # Bytes.
+_HALF = 2**30
+_MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a long window.
+_MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer ones are written out as copied windows, in rounds.
+_COPY = 40  # Instructions for a run of a window that is copied, to decide by.
+_NARROW = (24, 12, 8, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
+_LITTLE = 512  # Bytes of scratch that are not worth narrower parts.
+_MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
+
+
+def make_with_mve(record: Convolution) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold for its numbers."""
+    return _make(record, True)
+
+
+def make_with_neon(record: Convolution) -> Operator | None:
+    """As :func:`make_with_mve`; one pixel alone is computed twice."""
+    return _make(record, False)
+
+
+def _make(record: Convolution, alone: bool) -> Operator | None:
+    settled = _settle_vectors(record)
+    if settled is None or len(record.bias) > _MOST_APART:
+        return None
+    return _depthwise(*settled) if record.depthwise else _convolution(*settled, alone)
+
+
+def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | None:
+    tables = None if record.residual is None else _sum_tables(record.residual)
+    if record.residual is not None and tables is None:
+        return None
+    kind, record = _way(record)
+    height, width, channels = record.output_shape
+    pixels = 1 if alone and height * width == 1 and kind == "pixels" else 2
+    weights, unrolled, rounds = _runs(record, kind)
+    stream = _tiles(weights, scales, pixels)
+    run = unrolled * _VECTOR
+    seen = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
+    line = max(-(-seen // _VECTOR) * _VECTOR, run)
+    more = [channels, record.output_zero, record.low, record.high, _mask(channels, pixels), len(stream)]
+    constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
+    constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
+    # A pixel is copied only where what is read of it is more than it has.
+    pixel = run * rounds if record.weights[0].size < run * rounds else 1
+    scratch = {"row": rounds * line + _VECTOR, "pixels": pixel, "windows": 2 * run * rounds}[kind]
+    own = {"scratch": (scratch, "int8")}
+    if tables is not None:
+        constants["tables"] = tables
+        own["result"] = (width * channels, "int8")
+    rounded = int(record.low < record.output_zero)
+    helper = f"vector_{kind}_{unrolled}_{rounds}_{pixels}_{rounded}"
+
+    def row(number: Any, output: Any, at: Pointers) -> None:
+        to = tirx.address_of(output[number * (width * channels)])
+        read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
+        call_helper(helper, at.get("result", to), *read, number)
+        if tables is not None:
+            other = at.to("other", number * (width * channels))
+            call_helper("vector_add", to, at["result"], other, at["tables"], width * channels)
+
+    near = {
+        "row": lambda: distance(record, width),
+        "pixels": lambda: distance(record, 2, reads_again=True),
+        "windows": lambda: distance(record, width, reads_again=True),
+    }
+    overlap: tuple[int | None, ...] = (near[kind](), 0)[: 1 if tables is None else 2]
+    return operator_of_steps(record, "conv2d_int8", overlap, constants, own, height, row)
+
+
+def _way(record: Convolution) -> tuple[str, Convolution]:
+    """From what windows are read (row, pixels or windows), and the convolution as it is computed so."""
+    height, width, channels = record.input_shape
+    outputs, rows, columns, _ = record.weights.shape
+    if not any(record.padding) and (rows, columns) == (height, width):
+        # One pixel of all values.
+        return "pixels", replace(
+            record,
+            input_shape=(1, 1, height * width * channels),
+            weights=record.weights.reshape(outputs, 1, 1, -1),
+            strides=(1, 1),
+        )
+    if not any(record.padding) and (rows, columns) == (1, 1):
+        if record.strides == (1, 1) and record.residual is None:
+            record = replace(record, input_shape=(1, height * width, channels))
+        return "pixels", record
+    run, whole = columns * channels, record.weights[0].size
+    in_rows, in_windows = (-(-item // _VECTOR) for item in (run, whole))
+    copied = 2 * (rows * _COPY + whole)
+    products = 14 * -(-outputs // 4)
+    is_near = columns == 1 or record.dilation[1] == 1
+    if is_near and run <= _MOST_RUN and products * rows * in_rows <= products * in_windows + copied:
+        return "row", record
+    return "windows", record
+
+
+def _runs(record: Convolution, kind: str) -> tuple[Int8, int, int]:
+    channels, rows, _, _ = record.weights.shape
+    parts = rows if kind == "row" else 1
+    weights = record.weights.reshape(channels, parts, -1)
+    length = weights.shape[2]
+    rounds = 1 if kind == "row" else -(-length // (_MOST_UNROLLED * _VECTOR))
+    unrolled = -(-length // (rounds * _VECTOR))
+    padded = np.zeros((channels, parts, rounds * unrolled * _VECTOR), np.int8)
+    padded[..., :length] = weights
+    return padded.reshape(channels, -1), unrolled, parts * rounds
+
+
+def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
+    _, width, channels = record.output_shape
+    _, rows, columns, _ = record.weights.shape
+    near = columns == 1 or record.dilation[1] == 1
+    if record.residual is not None or rows > 4 or columns > 4 or not near:
+        return None
+    inputs = record.input_shape[2]
+    more = [channels, record.output_zero, record.low, record.high]
+    constants: dict[str, npt.NDArray[Any]] = {
+        "stream": _channel_stream(record.weights, scales, channels // inputs),
+        "geometry": np.append(geometry(record), more).astype(np.int32),
+    }
+    # From three columns on, few windows share what is put side by side.
+    narrow = [item for item in _NARROW if item < width and width % item == 0 and record.strides[1] < 3]
+    wider = (width, *narrow)
+    widths = [item for before, item in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
+    return with_forms([_strip(record, constants, pixels) for pixels in (width, *widths)])
+
+
+def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
+    seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
+    return seen, 5 * seen * record.input_shape[2] + 64
+
+
+def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
+    """Make a depthwise operator that computes so many pixels of a row at a time."""
+    height, width, channels = record.output_shape
+    seen, scratch = _scratch(record, pixels)
+    own = {"scratch": (scratch, "int8")}
+
+    def part(number: Any, output: Any, at: Pointers) -> None:
+        first = number * pixels
+        to = tirx.address_of(output[first * channels])
+        read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
+        place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
+        call_helper("vector_depthwise", to, *read, *place, pixels, seen)
+
+    overlap = (distance(record, pixels),)
+    return operator_of_steps(
+        record, "depthwise_conv2d_int8", overlap, constants, own, height * width // pixels, part
+    )
+
+
+def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
+    """The convolution that the kernels compute, and int32 ``[channels][3]``: bias, multiplier, shift.
+
+    The bias has the input's zero point in it. Shifts are not positive: to the right. None where it cannot be
+    proved that every sum fits.
+    """
+    settled, table = settle(record)
+    if table is None:
+        return None
+    multipliers, offsets, shifts = table.astype(np.int64).T
+    # Of a channel that has one value, twice its distance from the zero point is halved.
+    fixed = multipliers == 0
+    bias = np.where(fixed, 2 * ((offsets >> shifts) - record.output_zero), folded_bias(settled))
+    scales = np.stack([bias, np.where(fixed, _HALF, multipliers), np.where(fixed, 0, -shifts)], axis=1)
+    return settled, scales.astype(np.int32)
+
+
+def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
+    """The stream of the helper ``vector_tiles``.
+
+    Args:
+        weights: ``[channels][bytes of a window]``, a multiple of a vector.
+        scales: of :func:`_settle_vectors`.
+        pixels: 2 for tiles of four channels, 1 for tiles of eight.
+    """
+    held = 8 // pixels
+    order = np.arange(4) if pixels == 2 else np.array([0, 2, 4, 6, 1, 3, 5, 7])
+    channels, length = weights.shape
+    count = -(-channels // held) * held
+    padded = np.zeros((count, length), np.int8)
+    padded[:channels] = weights
+    table = np.zeros((count, 3), np.int32)
+    table[:channels] = scales
+    parts: list[npt.NDArray[np.int32]] = []
+    for first in range(0, count, held):
+        chosen = first + order
+        chunks = padded[chosen].reshape(held, -1, _VECTOR).transpose(1, 0, 2)
+        parts += [table[chosen, 0], np.ascontiguousarray(chunks).view(np.int32).ravel()]
+        parts += [table[item, column] for item in chosen.reshape(-1, 4) for column in (1, 2)]
+    return np.concatenate(parts)
+
+
+def _mask(channels: int, pixels: int) -> int:
+    held = 8 // pixels
+    return (1 << 2 * pixels * ((channels - 1) % held + 1)) - 1
+
+
+def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
+    """The stream of the helper ``vector_channels``.
+
+    Args:
+        weights: ``[channels][rows][columns][1]``, at most four of each.
+        scales: of :func:`_settle_vectors`.
+        copies: channels of the output of each of the input.
+    """
+    channels, rows, columns, _ = weights.shape
+    square = np.zeros((channels, 4, 4), np.int8)
+    square[:, :columns, :rows] = weights[..., 0].transpose(0, 2, 1)
+    last = np.arange(channels) % copies == copies - 1
+    stream = np.column_stack([square.reshape(channels, _VECTOR).view(np.int32), scales, 4 * last])
+    return stream.astype(np.int32).ravel()
+
+
+def _sum_tables(residual: Residual) -> Int32 | None:
+    tables = residual_tables(residual)
+    if tables is None:
+        return None
+    scale = [residual.output.multipliers[0], residual.output.shifts[0], residual.output_zero]
+    return np.array([*tables[:512], *scale, residual.low, residual.high], np.int32)

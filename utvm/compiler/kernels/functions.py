@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the TIRx function of an operator is scheduled and described, and how one enters a Relax module."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, s_tir, te
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as building
+
+from utvm.compiler.kernels.arithmetic import broadcast, expand_helpers
+from utvm.compiler.kernels.records import Operator
+from utvm.compiler.read.tflite_records import TfliteTensor
+from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
+
+Shape = tuple[int, ...]
+
+_OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
+_ACCUMULATOR = "accumulator"
+
+OPERATOR = "utvm.operator"
+"""Attribute of a function: what reports call what it computes."""
+
+OVERLAP = "utvm.overlap"
+"""Attribute of a function: see :mod:`utvm.compiler.memory.overlap`."""
+
+KERNEL = "utvm.kernel"
+"""Attribute of a function: the name of the one that was chosen of several that compute the same."""
+
+THRIFTY = "utvm.thrifty"
+"""Attribute of a function: one of the same parameters that needs less memory, where there is one."""
+
+LAYER = "utvm.layer"
+"""Attribute of a function that has a choice of kernels: what tuning calls its layer."""
+
+
+def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
+    """A function with the attributes that planning and the report read.
+
+    Args:
+        operator: its name in the report.
+        overlap: as :attr:`utvm.compiler.kernels.records.Operator.overlap`.
+    """
+    return function.with_attr(
+        {
+            "op_pattern": _OPAQUE,
+            OPERATOR: operator,
+            "utvm.macs": macs,
+            OVERLAP: [-1 if distance is None else distance for distance in overlap],
+        }
+    )
+
+
+def with_one_loop(function: Any) -> Any:
+    """Schedule an element-wise function whose operands all have the output's shape: one loop over all elements."""
+    plan = s_tir.Schedule(function)
+    (block,) = plan.get_child_blocks(plan.get_sblock("root"))
+    loops = plan.get_loops(block)
+    if len(loops) > 1:
+        plan.fuse(*loops)
+    return plan.mod["main"]
+
+
+def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
+    """Schedule a function of a reduction and what is made of its result: both in the output's innermost loop.
+
+    Args:
+        function: has the blocks ``accumulator``, which reduces, and ``output``.
+        unrolled: how many steps of the reduction may be unrolled.
+    """
+    plan = s_tir.Schedule(function)
+    accumulator, output = plan.get_sblock("accumulator"), plan.get_sblock("output")
+    plan.compute_at(accumulator, plan.get_loops(output)[-1])
+    plan.set_scope(accumulator, 0, "local")
+    spatial = len(plan.get_loops(output))
+    steps = plan.get_loops(accumulator)[spatial:]
+    budget = unrolled
+    for loop in reversed(steps):
+        extent = int(plan.get(loop).extent)
+        if extent > budget:
+            break
+        plan.unroll(loop)
+        budget //= extent
+    if steps:
+        plan.decompose_reduction(accumulator, steps[0])
+    return plan.mod["main"]
+
+
+def binary(
+    operator: str, shapes: tuple[Shape, Shape], compute: Callable[[Any, Any], Any], dtype: str = "int8"
+) -> Operator:
+    """Make an operator that computes each number from one of each operand, which are broadcast.
+
+    Args:
+        operator: its name in the report, but for the element type.
+        shapes: of the operands.
+        compute: the result, of element type dtype, of two int32 expressions.
+        dtype: of operands and result.
+    """
+    inputs = [te.placeholder(shape, dtype, name) for shape, name in zip(shapes, ("a", "b"), strict=True)]
+    shape = tuple(np.broadcast_shapes(*shapes))
+
+    def element(*at: Any) -> Any:
+        return compute(*(broadcast(tensor, at).astype("int32") for tensor in inputs))
+
+    output = te.compute(shape, element, "output")
+    function = te.create_prim_func([*inputs, output])
+    overlap = tuple(0 if own == shape else None for own in shapes)
+    if overlap == (0, 0):
+        function = with_one_loop(function)
+    return Operator(describe(function, f"{operator}_{dtype}", overlap), (), overlap)
+
+
+def add_function(
+    builder: Any,
+    operator: str,
+    operands: Sequence[Any],
+    compute: Callable[..., Any],
+    *,
+    in_place: bool = False,
+    macs: int = 0,
+) -> Any:
+    """Add a function to a module and call it.
+
+    The function is one block, or a reduction called ``accumulator`` and what is made of it, called ``output``. It
+    reads its operands at no place that depends on their elements.
+
+    Args:
+        operator: its name in the report.
+        operands: Relax expressions or arrays, which become constants.
+        compute: given a placeholder for each, returns the result's ``te`` tensor.
+        in_place: each element is made of those at its place, and of nothing else of a tensor of its shape.
+        macs: multiply-accumulates.
+    """
+    expressions, tensors = _placeholders(operands)
+    output = compute(*tensors)
+    function = te.create_prim_func([*tensors, output])
+    overlap: list[int | None] = [None] * len(tensors)
+    if any(stage.op.name == _ACCUMULATOR for stage in output.op.input_tensors):
+        function = with_sum_in_place(function)
+    else:
+        function = _with_local_stages(expand_helpers(function))
+        if in_place:
+            overlap = [0 if _alike(tensor, output) else None for tensor in tensors]
+        if in_place and None not in overlap:
+            function = with_one_loop(function)
+    return call_function(builder, describe(function, operator, overlap, macs), operator, expressions)
+
+
+def add_checked_function(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:
+    """As :func:`add_function`, for a function that reads where its operands say: each index is checked first."""
+    expressions, tensors = _placeholders(operands)
+    function = te.create_prim_func([*tensors, compute(*tensors)])
+    return call_function(builder, function.with_attr("op_pattern", 8), operator, expressions)
+
+
+def add_loops(
+    builder: Any,
+    operator: str,
+    operands: Sequence[Any],
+    results: Sequence[TfliteTensor],
+    scratch: Mapping[str, tuple[tuple[int, ...], str]],
+    body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
+    macs: int,
+) -> Any:
+    """As :func:`add_function`, for loops that are written out, with several results: their tuple.
+
+    Args:
+        scratch: name to shape and element type of what the function needs while it runs.
+        body: given the flat buffers of operands, results and scratch, builds the statements.
+    """
+    expressions, tensors = _placeholders(operands)
+    kinds = [*((result.shape, result.dtype) for result in results), *scratch.values()]
+
+    def statements(given: Any, written: Any) -> Any:
+        with IRBuilder() as built:
+            buffers = [building.buffer_proxy(buffer) for buffer in written]
+            own = dict(zip(scratch, buffers[len(results) :], strict=True))
+            with building.serial(0, 1):
+                body([building.buffer_proxy(buffer) for buffer in given], buffers[: len(results)], own)
+            return built.get()
+
+    outputs = te.extern(
+        [shape for shape, _ in kinds], tensors, statements, dtype=[dtype for _, dtype in kinds], name="output"
+    )
+    function = expand_helpers(te.create_prim_func([*tensors, *outputs[: len(results)]]))
+    function = describe(function, operator, [None] * len(tensors), macs)
+    return call_function(builder, function, operator, expressions, len(results))
+
+
+def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
+    """Add a function and call it: the result's variable, or that of a tuple of several."""
+    # The module names it.
+    function = function.without_attr("global_symbol")
+    variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")
+    kinds = [
+        relax.TensorType(shape_of(output.ty), element_type(output))
+        for output in list(function.params)[len(expressions) :]
+    ]
+    return builder.emit(relax.call_tir(variable, list(expressions), kinds if results > 1 else kinds[0]))
+
+
+def _placeholders(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    expressions = [
+        relax.const(operand, str(operand.dtype)) if isinstance(operand, np.ndarray) else operand
+        for operand in operands
+    ]
+    tensors = [
+        te.placeholder(shape_of(operand.ty), dtype_of(operand.ty), f"operand{count}")
+        for count, operand in enumerate(expressions)
+    ]
+    return expressions, tensors
+
+
+def _with_local_stages(function: Any) -> Any:
+    """Compute the stages of each number in variables of their own, beside it."""
+    plan = s_tir.Schedule(function)
+    output = plan.get_sblock("output")
+    loops = plan.get_loops(output)
+    stages = [
+        block for block in plan.get_child_blocks(plan.get_sblock("root")) if plan.get(block).name_hint != "output"
+    ]
+    for stage in reversed(stages if loops else []):
+        plan.compute_at(stage, loops[-1])
+        plan.set_scope(stage, 0, "local")
+    return plan.mod["main"]
+
+
+def _alike(operand: Any, output: Any) -> bool:
+    sizes = {np.dtype(str(tensor.dtype)).itemsize for tensor in (operand, output)}
+    shapes = {tuple(int(extent) for extent in tensor.shape) for tensor in (operand, output)}
+    return len(sizes) == len(shapes) == 1

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one int8 number, as tables of 256 results."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+import tvm
+from tvm import te
+
+from utvm.compiler.kernels import Kernel, Unfit, fixed_point
+from utvm.compiler.kernels.curves import curve
+from utvm.compiler.kernels.elementwise import absolute, relu, relu6
+from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
+from utvm.compiler.kernels.quantities import Quantity, Real, View
+from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.records import Computation, Int8, Operator
+from utvm.compiler.kernels.use import Use, known_quantity
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import shape_of
+
+Floats = npt.NDArray[np.float32]
+
+_LOGISTIC = Quantity(1 / 256, -128)
+_TANH = Quantity(1 / 128, 0)
+_FRACTION_BITS = 27  # Of the numbers that logistic and tanh take.
+_ROOT_BITS = 20  # That a root keeps while it is brought to its scale.
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_UNARY: dict[str, Callable[[Floats], Any]] = {
+    "relax.nn.relu": lambda x: np.maximum(x, 0),
+    "relax.nn.silu": lambda x: x / (1 + np.exp(-x)),
+    "relax.nn.gelu": lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+    "relax.sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relax.tanh": np.tanh,
+    "relax.erf": _erf,
+    "relax.exp": np.exp,
+    "relax.log": np.log,
+    "relax.sqrt": np.sqrt,
+    "relax.rsqrt": lambda x: 1 / np.sqrt(x),
+    "relax.square": np.square,
+    "relax.abs": np.abs,
+    "relax.negative": np.negative,
+    "relax.floor": np.floor,
+    "relax.ceil": np.ceil,
+    "relax.sin": np.sin,
+    "relax.cos": np.cos,
+}
+_ONE, _HALF, _THREE, _SIX = (np.float32(value) for value in (1, 0.5, 3, 6))
+_TFLITE: dict[str, Callable[[Floats], Any]] = {
+    "ABS": np.abs,
+    "CEIL": np.ceil,
+    "COS": np.cos,
+    "ELU": lambda x: -np.maximum(_ONE - np.exp(x), 0) + np.maximum(x, 0),
+    "EXP": np.exp,
+    "FLOOR": np.floor,
+    "GELU": lambda x: x * (_HALF + _erf(x * np.float32(0.5**0.5)).astype(np.float32) * _HALF),
+    "HARD_SWISH": lambda x: x * np.clip(x + _THREE, 0, 6) / _SIX,
+    "LOG": np.log,
+    "LOGISTIC": lambda x: _ONE / (_ONE + np.exp(-x)),
+    "NEG": np.negative,
+    "ROUND": np.rint,
+    "SIGN": np.sign,
+    "SIN": np.sin,
+    "SQRT": np.sqrt,
+    "TANH": np.tanh,
+}
+_LIMITS = {"RELU": (0.0, math.inf), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0)}
+_BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.maximum": np.maximum,
+    "relax.minimum": np.minimum,
+    "relax.power": np.power,
+}
+
+
+@dataclass(frozen=True)
+class Lookup(Computation):
+    """A function of one int8 number, as a table.
+
+    Attributes:
+        shape: of input and output.
+        table: 256 results, that of -128 first.
+        name: in the report.
+    """
+
+    shape: Shape
+    table: Int8
+    name: str
+
+
+def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
+    """Add the node of a tabulated function."""
+    shape = view.base.shape
+    return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
+
+
+def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> View:
+    """The integers of a dequantised tensor with another scale and zero point."""
+    if real.quantity == target:
+        return real.view
+    return look_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)
+
+
+def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
+    """Add the node of any function of one number; None if an expression is no such function."""
+    found_leaves = _leaves(reader, expression)
+    if len(found_leaves) != 1:
+        return None
+    (leaf,) = found_leaves
+    real = reader.real(leaf)
+    if real is None or shape_of(expression.ty) != real.view.shape:
+        return None
+    table, operator = _table(reader, expression, leaf, real.quantity, target)
+    return None if table is None else look_up(reader, real.view, table, operator, name)
+
+
+def _table(
+    reader: Reader, expression: Any, leaf: Any, source: Quantity, target: Quantity
+) -> tuple[Int8 | None, str]:
+    call = reader.call(expression)
+    operator = operator_name(call)
+    table = None
+    if operator == "relax.sigmoid" and call.args[0].same_as(leaf):
+        table = logistic(source, target)
+    elif operator == "relax.tanh" and call.args[0].same_as(leaf):
+        table = tanh(source, target)
+    elif operator == "relax.nn.leakyrelu" and call.args[0].same_as(leaf):
+        table = leaky_relu(source, target, float(call.attrs.alpha))
+    elif (x := _hard_swish_operand(reader, expression)) is not None and x.same_as(leaf):
+        table, operator = hard_swish(source, target), "relax.hard_swish"
+    if table is None:
+        table = _of_reals(lambda x: _evaluate(reader, expression, x), source, target, exact=True)
+    return table, operator.rpartition(".")[2]
+
+
+def _tflite(use: Use, operands: list[Any]) -> Any:
+    name = use.operator.name
+    exact = {"ABS": absolute, "RELU6": relu6}.get(name)
+    if exact and (result := exact(use, operands)) is not None:
+        return result
+    if not use.is_all("int8", "uint8"):
+        wide = {"LOGISTIC": curve, "TANH": curve, "RELU": relu, "LEAKY_RELU": relu}.get(name)
+        return wide and wide(use, operands)
+    table = _tflite_table(use)
+    if table is None:
+        raise Unfit("it is no number for some of its inputs")
+
+    def build(reader: Reader, arguments: Sequence[Any], tensor: str) -> View:
+        return look_up(reader, use.real(reader, arguments).view, table, name.lower(), tensor)
+
+    return use.layer(build, operands, use.input(0).shape)
+
+
+def _tflite_table(use: Use) -> Int8 | None:
+    name, source, target = use.operator.name, known_quantity(use.input(0)), use.goal().quantity
+    if name in _LIMITS:
+        low, high = (
+            127 if math.isinf(bound) else fixed_point.quantized_limit(bound, target.scale, target.zero)
+            for bound in _LIMITS[name]
+        )
+        return requantisation(source, target, low, high)
+    if name == "LEAKY_RELU":
+        return leaky_relu(source, target, use.options(tflite.LeakyReluOptions).Alpha())
+    if name == "RSQRT":
+        return inverse_root(source, target)
+    exact = {"LOGISTIC": logistic, "TANH": tanh, "HARD_SWISH": hard_swish}.get(name)
+    table = None if exact is None else exact(source, target)
+    return _of_reals(_TFLITE[name], source, target, exact=False) if table is None else table
+
+
+def requantisation(source: Quantity, target: Quantity, low: int = -128, high: int = 127) -> Int8:
+    """The table that brings numbers to another scale and zero point, as TensorFlow Lite's QUANTIZE does."""
+    multiplier, shift = fixed_point.quantize_multiplier(source.scale / target.scale)
+
+    def function(number: int) -> int:
+        value = fixed_point.requantize(number - source.zero, multiplier, shift) + target.zero
+        return max(low, min(high, value))
+
+    return fixed_point.table_of(function)
+
+
+def logistic(source: Quantity, target: Quantity) -> Int8 | None:
+    """The table of TensorFlow Lite's LOGISTIC, or None where it has none: its output has a fixed scale."""
+    if target != _LOGISTIC:
+        return None
+    return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.logistic(value), 23) - 128)
+
+
+def tanh(source: Quantity, target: Quantity) -> Int8 | None:
+    """The table of TensorFlow Lite's TANH, or None where it has none: its output has a fixed scale."""
+    if target != _TANH:
+        return None
+    return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.tanh(value), 24))
+
+
+def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
+    """The table of TensorFlow Lite's LEAKY_RELU; None for a slope that is no number."""
+    if not math.isfinite(alpha):
+        return None
+    above = fixed_point.quantize_multiplier(source.scale / target.scale)
+    below = fixed_point.quantize_multiplier(source.scale * float(np.float32(alpha)) / target.scale)
+
+    def function(number: int) -> int:
+        value = number - source.zero
+        return target.zero + fixed_point.requantize(value, *(above if value >= 0 else below))
+
+    return fixed_point.table_of(function)
+
+
+def inverse_root(source: Quantity, target: Quantity) -> Int8:
+    """The table of TensorFlow Lite's RSQRT, whose numbers are not negative."""
+    scaling, shift = fixed_point.quantize_multiplier(1 / math.sqrt(source.scale) / target.scale)
+
+    def function(number: int) -> int:
+        if number <= source.zero:
+            return 127
+        fraction, power = fixed_point.inverse_root(number - source.zero)
+        fine = fixed_point.requantize(1, fraction, power + _ROOT_BITS)
+        return target.zero + fixed_point.requantize(fine, scaling, shift - _ROOT_BITS)
+
+    return fixed_point.table_of(function)
+
+
+def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
+    """The table of TensorFlow Lite's HARD_SWISH, which computes in 16 bits; None for scales it refuses."""
+    fine = np.float32(1 / 128) * np.float32(source.scale)
+    output, output_shift = _multiplier_of_16_bits(float(fine / np.float32(target.scale)))
+    slope, slope_shift = _multiplier_of_16_bits(float(fine / (np.float32(3) / np.float32(32768))))
+    if output_shift > 0:
+        return None
+
+    def function(number: int) -> int:
+        value = (number - source.zero) * 128
+        gate = value
+        if slope_shift > 0:
+            gate = _int16(gate << (slope_shift - 1))
+        gate = fixed_point.multiply_high(gate, slope, 16)
+        gate = _int16(gate << 1) if slope_shift > 0 else fixed_point.divide_by_power(gate, -slope_shift)
+        gate = (gate + 2**15) >> 1
+        product = gate * fixed_point.multiply_high(value, output, 16)
+        whole = abs(product) >> 15  # Towards zero.
+        return fixed_point.divide_by_power(whole if product >= 0 else -whole, -output_shift) + target.zero
+
+    return fixed_point.table_of(function)
+
+
+def _of_reals(
+    function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
+) -> Int8 | None:
+    """The table of a function that is computed in float.
+
+    Args:
+        exact: whether results are divided by the scale and halves go to even, as in ONNX; otherwise they are
+            multiplied by its inverse and halves go away from zero, as in TensorFlow Lite.
+
+    Returns:
+        None if the function is not known here, or a result is not a number.
+    """
+    numbers = np.arange(-128, 128, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))
+    if reals is None or np.isnan(reals).any():
+        return None
+    if exact:
+        whole = np.rint((reals / np.float32(target.scale)).astype(np.float32))
+    else:
+        steps = (reals * (np.float32(1) / np.float32(target.scale))).astype(np.float32)
+        whole = np.trunc(steps + np.copysign(np.float32(0.5), steps))
+    return np.asarray(np.clip(whole + target.zero, -128, 127), np.int8)
+
+
+def _leaves(reader: Reader, expression: Any) -> list[Any]:
+    """The dequantised tensors in an expression of known functions; empty for other expressions."""
+    found_leaves: dict[int, Any] = {}
+
+    def visit(item: Any) -> bool:
+        if reader.real(item) is not None:
+            found_leaves[hash(item)] = item
+            return True
+        if isinstance(item, tvm.ir.GenericConst):
+            return bool(item.value.numpy().size == 1)
+        call = reader.call(item)
+        name = operator_name(call)
+        if name in _UNARY or name in ("relax.clip", "relax.nn.leakyrelu"):
+            return visit(call.args[0])
+        return name in _BINARY and all(visit(argument) for argument in call.args)
+
+    return list(found_leaves.values()) if visit(expression) else []
+
+
+def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:
+    """The tensor x, if an expression is ``x * clip(x + 3, 0, 6) / 6``."""
+    division = _call_of(reader, expression, "relax.divide")
+    product = _call_of(reader, division.args[0], "relax.multiply") if division is not None else None
+    if division is None or product is None or _number(division.args[1]) != 6:
+        return None
+    limited = _call_of(reader, product.args[1], "relax.clip")
+    shifted = _call_of(reader, limited.args[0], "relax.add") if limited is not None else None
+    if limited is None or shifted is None or [float(item.value) for item in limited.args[1:]] != [0, 6]:
+        return None
+    x = product.args[0]
+    return x if shifted.args[0].same_as(x) and _number(shifted.args[1]) == 3 else None
+
+
+def _call_of(reader: Reader, expression: Any, name: str) -> Any | None:
+    call = reader.call(expression)
+    return call if operator_name(call) == name else None
+
+
+def _number(expression: Any) -> float | None:
+    if isinstance(expression, tvm.ir.GenericConst) and expression.value.numpy().size == 1:
+        return float(expression.value.numpy().ravel()[0])
+    return None
+
+
+def _evaluate(reader: Reader, expression: Any, x: Floats) -> Floats | None:
+    if reader.real(expression) is not None:
+        return x
+    if isinstance(expression, tvm.ir.GenericConst):
+        return np.full(1, expression.value.numpy().ravel()[0], np.float32)
+    call = reader.call(expression)
+    name = call.op.name
+    values = [_evaluate(reader, item, x) for item in (call.args if name in _BINARY else call.args[:1])]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    if name == "relax.clip":
+        low, high = (np.float32(float(item.value)) for item in call.args[1:])
+        return np.clip(known[0], low, high)
+    if name == "relax.nn.leakyrelu":
+        return np.where(known[0] > 0, known[0], known[0] * np.float32(call.attrs.alpha))
+    result = _BINARY[name](*known) if name in _BINARY else _UNARY[name](known[0])
+    return np.asarray(result).astype(np.float32)
+
+
+def _saturating(source: Quantity, function: Callable[[int], int]) -> Int8:
+    real = source.scale * 2**_FRACTION_BITS
+    multiplier, shift = fixed_point.quantize_multiplier(real)
+    # Of a shift that is too large to be done: all numbers are out of range then, zero too.
+    radius = fixed_point.input_radius(31 - _FRACTION_BITS, math.frexp(real)[1])
+
+    def of_number(number: int) -> int:
+        value = number - source.zero
+        if abs(value) >= radius:
+            return -128 if value <= -radius else 127
+        return function(fixed_point.requantize(value, multiplier, shift))
+
+    return fixed_point.table_of(of_number)
+
+
+def _multiplier_of_16_bits(real: float) -> tuple[int, int]:
+    multiplier, shift = fixed_point.quantize_multiplier(real)
+    return min((multiplier + 2**15) >> 16, 2**15 - 1), shift
+
+
+def _int16(value: int) -> int:
+    return max(-(2**15), min(2**15 - 1, value))
+
+
+def _make(record: Lookup, _: Target | None) -> Operator:
+    data = te.placeholder(record.shape, "int8", "data")
+    table = te.placeholder((256,), "int8", "table")
+    output = te.compute(record.shape, lambda *at: table[data[at].astype("int32") + 128], "output")
+    function = with_one_loop(te.create_prim_func([data, table, output]))
+    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,), (0,))
+
+
+KERNEL = Kernel({Lookup: _make}, tflite=dict.fromkeys((*_TFLITE, *_LIMITS, "LEAKY_RELU", "RSQRT"), _tflite))

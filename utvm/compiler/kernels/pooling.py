@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poolings of images: TensorFlow Lite's MAX_POOL_2D and AVERAGE_POOL_2D in int8, int16 and uint8."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tflite
+from tvm import te, tirx
+
+from utvm.compiler.kernels import Kernel, Unfit
+from utvm.compiler.kernels.arithmetic import clamp_value, number
+from utvm.compiler.kernels.functions import describe, with_sum_in_place
+from utvm.compiler.kernels.lookup import requantize_view
+from utvm.compiler.kernels.overlaps import overlap_of
+from utvm.compiler.kernels.quantities import Goal, Real, Value, View
+from utvm.compiler.kernels.reader import Reader
+from utvm.compiler.kernels.records import Computation, Operator
+from utvm.compiler.kernels.use import Use, limits, padding_before
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import shape_of
+
+_UNROLLED = 16  # Elements of a window whose loads are written out one by one.
+
+
+@dataclass(frozen=True)
+class Pool(Computation):
+    """The average or the largest of the numbers in a window that lie inside the image.
+
+    Attributes:
+        input_shape: images, height, width, channels.
+        window: rows, columns.
+        strides: vertical, horizontal.
+        padding: top, left, bottom, right.
+        average: the average, halves away from zero; otherwise the largest.
+        low, high: clamp of the output.
+        dtype: of input and output.
+    """
+
+    input_shape: tuple[int, int, int, int]
+    window: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    average: bool
+    low: int = -128
+    high: int = 127
+    dtype: str = "int8"
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        """Images, height, width, channels."""
+        images, height, width, channels = self.input_shape
+        top, left, bottom, right = self.padding
+        return (
+            images,
+            (height + top + bottom - self.window[0]) // self.strides[0] + 1,
+            (width + left + right - self.window[1]) // self.strides[1] + 1,
+            channels,
+        )
+
+
+def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
+    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it.
+
+    Args:
+        view: the image.
+        shape: of the result, as the model has it.
+    """
+    attributes = call.attrs
+    layout = str(attributes.layout)
+    if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
+        raise Unfit(f"the data layout {layout} is not supported in integers")
+    data = reader.arrange(view, [layout.index(letter) for letter in "NHWC"])
+    average = str(call.op.name) == "relax.nn.avg_pool2d"
+    padding = [int(value) for value in attributes.padding]
+    if average and any(padding) and bool(attributes.count_include_pad):
+        raise Unfit("an average that counts what is padded is not supported in integers")
+    top, left, bottom, right = padding
+    rows, columns = (int(value) for value in attributes.pool_size)
+    down, across = (int(value) for value in attributes.strides)
+    record = Pool(_image(data.shape), (rows, columns), (down, across), (top, left, bottom, right), average)
+    order = tuple("NHWC".index(letter) for letter in layout)
+    output_shape = record.output_shape
+    if (
+        data.shape[0] != 1
+        or any(int(step) != 1 for step in attributes.dilation)
+        or shape != tuple(output_shape[axis] for axis in order)
+    ):
+        raise Unfit("pooling of several images, with gaps, or beyond the image is not supported in integers")
+    return View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
+
+
+def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+    call = reader.call(core)
+    real = reader.real(call.args[0])
+    if real is None or goal.is_limited:
+        return None
+    if str(call.op.name) == "relax.nn.avg_pool2d" and real.quantity.scale > 1.01 * goal.quantity.scale:
+        # It is rounded to a step of its numbers, which would be several of the result's.
+        raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
+    view = pool(reader, call, real.view, shape_of(core.ty), name)
+    return requantize_view(reader, Real(view, real.quantity), goal.quantity, name)
+
+
+def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    images, height, width, channels = shape
+    return images, height, width, channels
+
+
+def _tflite(use: Use, operands: list[Any]) -> Any:
+    average = use.operator.name == "AVERAGE_POOL_2D"
+    # TVM's tiles find the largest of 16 bits in fewer instructions.
+    if not use.is_all("int8", "uint8", *(["int16"] if average else [])):
+        return None
+    data, result, options = use.input(0), use.result, use.options(tflite.Pool2DOptions)
+    window, strides = (options.FilterHeight(), options.FilterWidth()), (options.StrideH(), options.StrideW())
+    top, bottom, left, right = (
+        width
+        for axis in (0, 1)
+        for width in padding_before(
+            options.Padding(), data.shape[1 + axis], window[axis], strides[axis], 1, result.shape[1 + axis]
+        )
+    )
+    bounds = limits(options.FusedActivationFunction(), result)
+    record = Pool(
+        _image(data.shape), window, strides, (top, left, bottom, right), average, *bounds, dtype=result.dtype
+    )
+
+    def build(reader: Reader, arguments: Sequence[Any], name: str) -> View | Value:
+        value = reader.value(arguments[0])
+        return reader.add(record, [value], name, record.output_shape, result.dtype)
+
+    return use.layer(build, operands, record.output_shape)
+
+
+def _make(record: Pool, _: Target | None) -> Operator:
+    height, width = record.input_shape[1:3]
+    data = te.placeholder(record.input_shape, record.dtype, "data")
+    row, column = te.reduce_axis((0, record.window[0]), "row"), te.reduce_axis((0, record.window[1]), "column")
+    top, left, bottom, right = record.padding
+    padded = any(record.padding)
+
+    def place(y: Any, x: Any) -> tuple[Any, Any]:
+        return y * record.strides[0] + row - top, x * record.strides[1] + column - left
+
+    def largest(n: Any, y: Any, x: Any, c: Any) -> Any:
+        line, at = place(y, x)
+        if padded:
+            # Outside the image the nearest number inside is read, which belongs to the same window.
+            line = _nearest(line, height, top, bottom)
+            at = _nearest(at, width, left, right)
+        return te.max(data[n, line, at, c].astype("int32"), axis=[row, column])
+
+    def total(n: Any, y: Any, x: Any, c: Any) -> Any:
+        line, at = place(y, x)
+        value = data[n, line, at, c].astype("int32")
+        if padded:
+            inside = tirx.all(line >= 0, line < height, at >= 0, at < width)
+            value = tirx.if_then_else(inside, value, number(0))
+        return te.sum(value, axis=[row, column])
+
+    shape = record.output_shape
+    accumulator = te.compute(shape, total if record.average else largest, "accumulator")
+
+    def result(n: Any, y: Any, x: Any, c: Any) -> Any:
+        value = accumulator[n, y, x, c].astype("int32")
+        if record.average:
+            count = _count(record, y, x)
+            half = tirx.truncdiv(count, number(2))
+            value = tirx.truncdiv(tirx.Select(value > 0, value + half, value - half), count)
+        info = np.iinfo(record.dtype)
+        if (record.low, record.high) == (info.min, info.max):
+            return value.astype(record.dtype)
+        return clamp_value(value, record.low, record.high, record.dtype)
+
+    output = te.compute(shape, result, "output")
+    function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
+    name = f"{'avg' if record.average else 'max'}_pool2d_{record.dtype}"
+    # Before a pixel's first number is written, all numbers before it are written; the numbers that are still to be
+    # read begin with the first one of this window or a later one.
+    overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
+    return Operator(describe(function, name, overlap), (), overlap)
+
+
+def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
+    if after:
+        index = tirx.min(index, number(extent - 1))
+    return tirx.max(index, number(0)) if before else index
+
+
+def _reads(record: Pool) -> list[int]:
+    """The lowest offset that each output number is made of, in the order of writing."""
+    images, height, width, channels = record.input_shape
+    _, output_height, output_width, _ = record.output_shape
+    top, left, _, _ = record.padding
+    rows = [max(y * record.strides[0] - top, 0) for y in range(output_height)]
+    columns = [max(x * record.strides[1] - left, 0) for x in range(output_width)]
+    return [
+        ((n * height + row) * width + column) * channels + c
+        for n in range(images)
+        for row in rows
+        for column in columns
+        for c in range(channels)
+    ]
+
+
+def _count(record: Pool, y: Any, x: Any) -> Any:
+    """How many numbers of a window lie inside the image."""
+    sides = []
+    for index, extent, size, stride, before, after in (
+        (y, record.input_shape[1], record.window[0], record.strides[0], record.padding[0], record.padding[2]),
+        (x, record.input_shape[2], record.window[1], record.strides[1], record.padding[1], record.padding[3]),
+    ):
+        if not before and not after:
+            sides.append(number(size))
+            continue
+        first = index * stride - before
+        sides.append(tirx.min(first + size, number(extent)) - tirx.max(first, number(0)))
+    return sides[0] * sides[1]
+
+
+KERNEL = Kernel(
+    {Pool: _make},
+    ("relax.nn.avg_pool2d",),
+    _recognise,
+    dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _tflite),
+)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integers of another scale, type or sign, and of real numbers: TensorFlow Lite's QUANTIZE."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from utvm.compiler.kernels import Kernel
+from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
+from utvm.compiler.kernels.records import Computation, Operator
+from utvm.compiler.target import Target
+
+
+@dataclass(frozen=True)
+class Rounding(Computation):
+    """float32 to int8, uint8 or int16, where a model's floats end.
+
+    Attributes:
+        shape: of input and output.
+        scale, zero: of the output.
+        target: element type.
+        rounding: C function that rounds: ``roundf`` takes halves away from zero, ``rintf`` to even.
+    """
+
+    shape: Shape
+    scale: float
+    zero: int
+    target: str
+    rounding: str
+
+
+def _round_element(real: Any, record: Rounding) -> Any:
+    limits = np.iinfo(record.target)
+    steps = tirx.call_pure_extern("float32", record.rounding, real / tirx.FloatImm("float32", record.scale))
+    low, high = (tirx.FloatImm("float32", float(limit - record.zero)) for limit in (limits.min, limits.max))
+    limited = tirx.max(tirx.min(steps, high), low)
+    return (limited.astype("int32") + record.zero).astype(record.target)
+
+
+def _round(record: Rounding, _: Target | None) -> Operator:
+    data = te.placeholder(record.shape, "float32", "data")
+
+    def compute(*at: Any) -> Any:
+        return _round_element(data[at], record)
+
+    output = te.compute(record.shape, compute, "output")
+    function = with_one_loop(te.create_prim_func([data, output]))
+    return Operator(describe(function, f"quantize_{record.target}", [0]), (), (0,))
+
+
+@dataclass(frozen=True)
+class Shift(Computation):
+    """uint8 to int8 or back: the same numbers, moved by 128.
+
+    Attributes:
+        shape: of input and output.
+        source, target: element types.
+    """
+
+    shape: Shape
+    source: str
+    target: str
+
+
+def _shift(record: Shift, _: Target | None) -> Operator:
+    data = te.placeholder(record.shape, record.source, "data")
+    offset = 128 if record.target == "uint8" else -128
+    output = te.compute(
+        record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
+    )
+    function = with_one_loop(te.create_prim_func([data, output]))
+    return Operator(describe(function, f"shift_{record.target}", [0]), (), (0,))
+
+
+KERNEL = Kernel({Rounding: _round, Shift: _shift})

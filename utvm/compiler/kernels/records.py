@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computations of integers as plain records, of which kernels make functions.
+
+Zero points, scales and clamps are those of TensorFlow Lite's quantisation: real = scale * (value - zero).
+Tensors are NHWC. Weights are symmetric (zero point 0).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_DIMENSIONS = "x"
+
+Int8 = npt.NDArray[np.int8]
+Int32 = npt.NDArray[np.int32]
+
+
+class Computation:
+    """The computation of an operator; each kernel has its own."""
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """A product with fixed-point numbers: ``value * multiplier / 2**31 * 2**shift``, rounded as TFLite does.
+
+    Attributes:
+        multipliers: int32, not negative, one per output channel, or one for all.
+        shifts: int32, as many; positive to the left.
+    """
+
+    multipliers: Int32
+    shifts: Int32
+
+
+@dataclass(frozen=True)
+class Residual:
+    """An int8 addition that follows a convolution in the same function: TFLite's ADD of the result and a tensor.
+
+    Both operands are ``(value - zero) << 20``, rescaled each, added, rescaled, moved by the output's zero point
+    and clamped. The convolution's own result is the operand described by ``result_*``.
+
+    Attributes:
+        result_zero, other_zero: zero points of the two operands.
+        result, other, output: rescalings with one multiplier each.
+        output_zero: zero point of the sum.
+        low, high: clamp of the sum.
+    """
+
+    result_zero: int
+    other_zero: int
+    result: Rescale
+    other: Rescale
+    output: Rescale
+    output_zero: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Convolution(Computation):
+    """An int8 convolution, depthwise convolution, or dense layer (1x1 on a 1x1 image), TFLite's semantics.
+
+    Attributes:
+        input_shape: height, width, channels.
+        weights: int8. OHWI; for a depthwise convolution, channels outermost, too: (channels * multiplier, height,
+            width, 1).
+        bias: int32, one per output channel.
+        strides, dilation: vertical, horizontal.
+        padding: top, left, bottom, right; what is padded is the input's zero point.
+        depthwise: output channel o reads input channel o // (outputs // inputs) only.
+        input_zero, output_zero: zero points.
+        rescale: from the accumulator to the output.
+        low, high: clamp of the output.
+        residual: an addition fused behind, whose other operand is a second input of the output's shape.
+    """
+
+    input_shape: tuple[int, int, int]
+    weights: Int8
+    bias: Int32
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    depthwise: bool
+    input_zero: int
+    output_zero: int
+    rescale: Rescale
+    low: int
+    high: int
+    residual: Residual | None = None
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """Height, width, channels."""
+        height, width, _ = self.input_shape
+        channels, rows, columns, _ = self.weights.shape
+        top, left, bottom, right = self.padding
+        return (
+            (height + top + bottom - (rows - 1) * self.dilation[0] - 1) // self.strides[0] + 1,
+            (width + left + right - (columns - 1) * self.dilation[1] - 1) // self.strides[1] + 1,
+            int(channels),
+        )
+
+    @property
+    def layer(self) -> str:
+        """Tuning's name of all convolutions of this geometry."""
+        kernel, strides, dilation = self.weights.shape[1:3], self.strides, self.dilation
+        parts = [self.input_shape, self.output_shape, kernel, strides, dilation, self.padding]
+        spelled = [_DIMENSIONS.join(map(str, part)) for part in parts]
+        name = "depthwise_conv2d_int8" if self.depthwise else "conv2d_int8"
+        words = zip(("", "to ", "kernel ", "strides ", "dilation ", "padding "), spelled, strict=True)
+        return f"{name} {' '.join(word + part for word, part in words)}{' add' if self.residual else ''}"
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, padding counted."""
+        height, width, _ = self.output_shape
+        return height * width * int(self.weights.size)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A TIRx function for one int8 operator, and what goes with it.
+
+    Attributes:
+        function: ``tirx.PrimFunc`` in schedulable form, scheduled already where a schedule of its own exists. Its
+            parameters: the input tensors, the constants, the output.
+        constants: arranged as the function wants them.
+        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
+            or None if they must not. 0: element by element, in place.
+            :data:`utvm.compiler.library.HERE`: at the same place.
+        macs: multiply-accumulates.
+    """
+
+    function: Any
+    constants: tuple[npt.NDArray[Any], ...]
+    overlap: tuple[int | None, ...]
+    macs: int = 0
+
+
+@dataclass(frozen=True)
+class Ready(Computation):
+    """A computation whose function exists already."""
+
+    operator: Operator

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One use of an operator in a TensorFlow Lite model, as kernels read it."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+from tvm import relax
+
+from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View, quantity_of, tensor_type
+from utvm.compiler.kernels.reader import Reader
+from utvm.compiler.read.tflite_records import TfliteOperator, TfliteTensor
+from utvm.errors import CompileError
+
+_ACTIVATIONS = {
+    tflite.ActivationFunctionType.NONE: (-math.inf, math.inf),
+    tflite.ActivationFunctionType.RELU: (0.0, math.inf),
+    tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0),
+    tflite.ActivationFunctionType.RELU6: (0.0, 6.0),
+}
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """An operator of integers in a Relax module, called as a packed function until its nodes are built.
+
+    Attributes:
+        build: given a reader, the call's arguments and the result's name, adds nodes and returns the result: a
+            :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the very tensor.
+        weights: its constant factors, which a library stores.
+    """
+
+    build: Callable[[Reader, Sequence[Any], str], View | Value]
+    weights: Any = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of an operator in a model.
+
+    Attributes:
+        operator: the file's record.
+        inputs: of the operands; None for one that is left out.
+        outputs: of the results.
+        content: the file.
+        value: the operand's elements, where it is a constant; None where it is not.
+        builder: of the Relax module.
+        layers: of the whole module, by the names of packed functions.
+    """
+
+    operator: TfliteOperator
+    inputs: tuple[TfliteTensor | None, ...]
+    outputs: tuple[TfliteTensor, ...]
+    content: bytes
+    value: Callable[[int], Any]
+    builder: Any
+    layers: dict[str, IntegerLayer] = field(default_factory=dict)
+
+    @property
+    def result(self) -> TfliteTensor:
+        """The first result."""
+        return self.outputs[0]
+
+    def input(self, number: int) -> TfliteTensor:
+        """The record of an operand."""
+        tensor = self.inputs[number] if number < len(self.inputs) else None
+        if tensor is None:
+            raise CompileError(f"its operand {number} is missing")
+        return tensor
+
+    def has(self, number: int) -> bool:
+        """Whether the file names such an operand."""
+        return number < len(self.inputs) and self.inputs[number] is not None
+
+    def dtype(self, number: int = 0) -> str:
+        """Element type of an operand."""
+        return self.input(number).dtype
+
+    def constant(self, number: int) -> Any:
+        """Elements of an operand that must be constant."""
+        array = self.value(number)
+        if array is None:
+            raise CompileError(f"its operand {number} must be constant")
+        return array
+
+    def options(self, table: Any) -> Any:
+        """The options, as the schema's table; its defaults where the file has none."""
+        options = table()
+        if self.operator.options is None:
+            empty = flatbuffers.Builder(16)
+            empty.StartObject(0)
+            empty.Finish(empty.EndObject())
+            root = bytes(empty.Output())
+            options.Init(root, int.from_bytes(root[:4], "little"))
+        else:
+            options.Init(self.content, self.operator.options.place)
+        return options
+
+    def is_all(self, *dtypes: str, operands: int = 1) -> bool:
+        """Whether the result and the first operands are quantised, each as a whole, in one of these types."""
+        tensors = [self.result, *(self.input(number) for number in range(operands))]
+        return self.result.dtype in dtypes and all(
+            tensor.dtype == self.result.dtype and quantity(tensor) is not None for tensor in tensors
+        )
+
+    def real(self, reader: Reader, arguments: Sequence[Any], number: int = 0) -> Real:
+        """An argument of a layer, as integers and what they stand for."""
+        return Real(reader.view(arguments[number]), known_quantity(self.input(number)))
+
+    def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
+        """Quantity and limits of the result."""
+        return goal(self.result, activation)
+
+    def layer(
+        self,
+        build: Callable[[Reader, Sequence[Any], str], View | Value],
+        operands: Sequence[Any],
+        shape: Sequence[int],
+        weights: Any = None,
+    ) -> Any:
+        """Call a layer of one result.
+
+        Args:
+            shape: of the result, as the operands have it made.
+        """
+        if math.prod(shape) != self.result.size:
+            raise CompileError(
+                f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"
+            )
+        return call_layer(self.layers, IntegerLayer(build, weights), operands, self.result)
+
+
+def call_layer(
+    layers: dict[str, IntegerLayer], layer: IntegerLayer, operands: Sequence[Any], result: TfliteTensor
+) -> Any:
+    """Enter a layer, and return the Relax call of it."""
+    name = f"utvm.layer_{len(layers)}"
+    layers[name] = layer
+    return relax.op.call_dps_packed(name, relax.Tuple(list(operands)), tensor_type(result.shape, result.dtype))
+
+
+def quantity(tensor: TfliteTensor) -> Quantity | None:
+    """A tensor's quantity (of uint8, moved to int8), if it is quantised as a whole."""
+    known = tensor.quantisation
+    return None if known is None else quantity_of(known.scales, known.zero_points, tensor.dtype)
+
+
+def known_quantity(tensor: TfliteTensor) -> Quantity:
+    """As :func:`quantity`, of a tensor that must have one."""
+    known = quantity(tensor)
+    if known is None:
+        raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
+    return known
+
+
+def goal(tensor: TfliteTensor, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
+    """Quantity and limits of a result."""
+    moved = 128 if tensor.dtype == "uint8" else 0
+    low, high = (limit - moved for limit in limits(activation, tensor))
+    return Goal(known_quantity(tensor), low, high)
+
+
+def scale_of(tensor: TfliteTensor) -> np.float32:
+    """The one scale of a tensor."""
+    known = tensor.quantisation
+    if known is None or known.scales.size != 1 or not known.scales[0] > 0:
+        raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
+    scale: np.float32 = np.float32(known.scales[0])
+    return scale
+
+
+def zero_of(tensor: TfliteTensor) -> int:
+    """The zero point of a tensor."""
+    return 0 if tensor.quantisation is None else int(tensor.quantisation.zero_points[0])
+
+
+def activation_bounds(activation: int) -> tuple[float, float]:
+    """The real numbers that an activation lets through."""
+    if activation not in _ACTIVATIONS:
+        raise CompileError(f"its activation, number {activation}, is not supported")
+    return _ACTIVATIONS[activation]
+
+
+def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
+    """The integers that an activation lets through, rounded as TensorFlow Lite does."""
+    info = np.iinfo(tensor.dtype)
+    low, high = (
+        limit if math.isinf(bound) else int(np.clip(_steps(bound, tensor), info.min, info.max))
+        for bound, limit in zip(activation_bounds(activation), (info.min, info.max), strict=True)
+    )
+    return low, high
+
+
+def _steps(real: float, tensor: TfliteTensor) -> int:
+    steps = float(np.float32(real) / scale_of(tensor))
+    return zero_of(tensor) + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+
+def padding_before(
+    kind: int, extent: int, window: int, stride: int, dilation: int, result: int
+) -> tuple[int, int]:
+    """Numbers that are padded before and behind a dimension."""
+    if kind == tflite.Padding.VALID:
+        return 0, 0
+    both = max((result - 1) * stride + (window - 1) * dilation + 1 - extent, 0)
+    return both // 2, both - both // 2
+
+
+def check_states(use: Use, places: tuple[int, ...]) -> None:
+    """Refuse states that are no variables."""
+    if len(use.outputs) != 1 + len(places):
+        raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised models in integers: layers of TensorFlow Lite, and ONNX's QDQ form, as nodes of integer operators."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import tvm
+
+from utvm.compiler.accelerator import Assistant
+from utvm.compiler.kernels.quantities import Native, Node, Value, needed
+from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.use import IntegerLayer
+from utvm.compiler.library import Decision, Leftover
+from utvm.compiler.quantised.nodes import divide, fuse, to_module
+from utvm.compiler.quantised.recognise import Recogniser
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import dtype_of
+
+_BORDERS = ("relax.quantize", "relax.dequantize")
+
+
+@dataclass(frozen=True)
+class Integerized:
+    """A module after the pass, the operators that stay in float, and the choices for an accelerator."""
+
+    module: Any
+    leftovers: tuple[Leftover, ...]
+    decisions: tuple[Decision, ...] = ()
+
+
+def integerize(
+    module: Any,
+    target: Target | None,
+    assistant: Assistant | None = None,
+    layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
+) -> Integerized:
+    """Turn quantised operators into integer ones.
+
+    An operator between dequantised tensors and a quantisation becomes one in integers, bit for bit that of
+    TensorFlow Lite Micro's reference kernels. A module without int8 tensors is returned as it is.
+
+    Args:
+        module: a Relax module, not legalized yet.
+        target: what kernels are chosen for; None for TVM's own backends.
+        assistant: an accelerator that takes a part of them.
+        layers: of a TensorFlow Lite model, by the packed functions that the module calls in their place.
+    """
+    main = module["main"]
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    if not layers and not any(
+        operator_name(binding.value) in _BORDERS or dtype_of(binding.var.ty) == "int8" for binding in bindings
+    ):
+        return Integerized(module, ())
+    reader = Reader(main)
+    recogniser = Recogniser(reader, layers)
+    for binding in bindings:
+        recogniser.bind(binding.var, binding.value)
+    result = _values_of(reader, main.body.body)
+    nodes = needed(reader.nodes, _flat(result))
+    nodes = fuse(nodes, _flat(result))
+    leftovers = _leftovers(nodes, reader)
+    nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
+    functions = {
+        variable: function for variable, function in module.functions.items() if not function.same_as(main)
+    }
+    changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
+    return Integerized(changed, leftovers, decisions)
+
+
+def _values_of(reader: Reader, expression: Any) -> Any:
+    if isinstance(expression, tvm.ir.Tuple):
+        return tuple(_values_of(reader, field) for field in expression.fields)
+    return reader.value(expression)
+
+
+def _flat(result: Any) -> list[Value]:
+    return [value for item in result for value in _flat(item)] if isinstance(result, tuple) else [result]
+
+
+def _leftovers(nodes: Sequence[Node], reader: Reader) -> tuple[Leftover, ...]:
+    """Operators that compute floats of dequantised numbers."""
+    touched: set[int] = set()
+    leftovers: list[Leftover] = []
+    for node in nodes:
+        if not isinstance(node.work, Native):
+            continue
+        operator = node.work.operator
+        if operator == "relax.dequantize":
+            touched.add(id(node.output))
+        elif any(id(value) in touched for value in node.inputs) and dtype_of(node.output.type) == "float32":
+            touched.add(id(node.output))
+            if not operator:
+                continue
+            reason = reader.reasons.get(id(node.output), "its result is not quantised")
+            leftovers.append(Leftover(operator.removeprefix("relax."), reader.name_of(node.output), reason))
+    return tuple(leftovers)

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integer nodes: fused, divided with an accelerator, and written as Relax. No bit of a result changes."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from utvm.compiler.accelerator import Assistant, Offer, Refused
+from utvm.compiler.kernels import kernels
+from utvm.compiler.kernels.addition import Addition
+from utvm.compiler.kernels.cores import estimated_cycles
+from utvm.compiler.kernels.quantities import Native, Node, Value, needed, tensor_type
+from utvm.compiler.kernels.records import Computation, Convolution, Operator, Ready, Residual
+from utvm.compiler.library import Decision
+from utvm.compiler.notes import note
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
+
+
+def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    """Let convolutions do what is done before and after them.
+
+    - Zeros that are padded before a convolution become its padding.
+    - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
+
+    Args:
+        results: what must still be computed.
+    """
+    return _fuse_additions(needed(_fuse_paddings(nodes), results), results)
+
+
+def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
+    makers = {id(node.output): node for node in nodes}
+    fused: list[Node] = []
+    for node in nodes:
+        work = node.work
+        before = makers.get(id(node.inputs[0])) if node.inputs else None
+        if isinstance(work, Convolution) and before is not None and len(node.inputs[0].shape) == 4:
+            widths = _pad_widths(before, work.input_zero)
+            if widths is not None:
+                top, left, bottom, right = widths
+                _, height, width, channels = before.inputs[0].shape
+                padding = (
+                    work.padding[0] + top,
+                    work.padding[1] + left,
+                    work.padding[2] + bottom,
+                    work.padding[3] + right,
+                )
+                work = replace(work, input_shape=(height, width, channels), padding=padding)
+                note("fused", f"the padding {before.output.name} into the convolution {node.output.name}")
+                fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
+                continue
+        fused.append(node)
+    return fused
+
+
+def _pad_widths(node: Node, zero: int) -> tuple[int, int, int, int] | None:
+    if not isinstance(node.work, Native) or node.work.operator != "relax.nn.pad":
+        return None
+    attributes = node.work.call.attrs
+    widths = [int(width) for width in attributes.pad_width]
+    if (
+        str(attributes.pad_mode) != "constant"
+        or float(attributes.pad_value) != zero
+        or any(widths[:2] + widths[6:])
+    ):
+        return None
+    _, _, top, bottom, left, right, _, _ = widths
+    return top, left, bottom, right
+
+
+def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+    uses = Counter(id(value) for node in nodes for value in node.inputs)
+    uses.update(id(value) for value in results)
+    makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}
+    fused = list(nodes)
+    gone: set[int] = set()
+    for number, node in enumerate(nodes):
+        work = node.work
+        if (
+            not isinstance(work, Addition)
+            or work.subtract
+            or work.dtype != "int8"
+            or work.shapes[0] != work.shapes[1]
+        ):
+            continue
+        candidates = []
+        for side, value in enumerate(node.inputs):
+            maker = makers.get(id(value))
+            if maker is not None and isinstance(maker[1].work, Convolution) and uses[id(value)] == 1:
+                candidates.append((maker[0], side, maker[1]))
+        if not candidates:
+            continue
+        # The convolution that comes last: the other operand is there by then.
+        place, side, convolution = max(candidates, key=lambda item: item[0])
+        record = convolution.work
+        other = node.inputs[1 - side]
+        if not isinstance(record, Convolution) or record.residual is not None or len(other.shape) != 4:
+            continue
+        if id(other) in makers and makers[id(other)][0] > place:
+            continue
+        residual = Residual(
+            work.zeros[side],
+            work.zeros[1 - side],
+            work.factors[side],
+            work.factors[1 - side],
+            work.output,
+            work.output_zero,
+            work.low,
+            work.high,
+        )
+        note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
+        fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
+        makers[id(node.output)] = (place, fused[place])
+        gone.add(number)
+    return [node for number, node in enumerate(fused) if number not in gone]
+
+
+_CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and not to report as measured.
+
+
+def divide(
+    nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
+) -> tuple[list[Node], tuple[Decision, ...]]:
+    """Give an accelerator what it is to do.
+
+    Args:
+        target: the CPU that the rest is for.
+        name_of: what the model calls a tensor.
+
+    Returns:
+        All nodes, and what was decided of each convolution and dense layer.
+    """
+    divided: list[Node] = []
+    decisions = []
+    for node in nodes:
+        if not isinstance(node.work, Convolution):
+            divided.append(node)
+            continue
+        cpu, name = estimated_cycles(node.work, target), name_of(node.output)
+        try:
+            offer = assistant.offer(node.work)
+        except Refused as refused:
+            decisions.append(Decision(name, "CPU", refused.reason, cpu))
+            divided.append(node)
+            continue
+        there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
+        given = assistant.everything or there < cpu
+        estimated = f"it is estimated to be faster {'there' if given else 'on the CPU'}"
+        reason = "all that can be is asked for" if assistant.everything else estimated
+        where = assistant.identity if given else "CPU"
+        decisions.append(Decision(name, where, reason, cpu, there, offer.moved_bytes))
+        divided += _in_parts(node, offer, name) if given else [node]
+    return divided, tuple(decisions)
+
+
+def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:
+    tensors = list(node.inputs)
+    parts = offer.parts()
+    maker = []
+    for number, part in enumerate(parts):
+        output = node.output
+        if number < len(parts) - 1:
+            kind = part.operator.function.params[-1]
+            shape = [int(extent) for extent in kind.ty.shape]
+            output = Value(f"{name} ({number + 1})", tensor_type(shape, element_type(kind)))
+        maker.append(Node(Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
+        tensors.append(output)
+    return maker
+
+
+def to_module(
+    parameters: Sequence[Any],
+    values: Sequence[Value],
+    nodes: Sequence[Node],
+    result: Any,
+    target: Target | None,
+    functions: Mapping[Any, Any],
+    name_of: Callable[[Value], str],
+) -> Any:
+    """A Relax module that computes the nodes.
+
+    Args:
+        parameters: the variables of ``main``.
+        values: those of the parameters, in the same order.
+        result: a value, or a tuple of results.
+        target: what kernels are chosen for; None for TVM's own backends.
+        functions: the functions that the nodes' own calls call, by variable.
+        name_of: the name of a value.
+    """
+    builder = relax.BlockBuilder()
+    writer = _Writer(builder, target, name_of)
+    for value, parameter in zip(values, parameters, strict=True):
+        writer.expressions[id(value)] = parameter
+    with builder.function("main", list(parameters)):
+        with builder.dataflow():
+            for node in nodes:
+                writer.write(node)
+            output = builder.emit_output(writer.nest(result))
+        builder.emit_func_output(output)
+    module = builder.get()
+    for variable, function in functions.items():
+        module.update_func(variable, function)
+    return module
+
+
+class _Writer:
+    """Writes nodes as Relax.
+
+    Attributes:
+        expressions: of the values so far.
+    """
+
+    def __init__(self, builder: Any, target: Target | None, name_of: Callable[[Value], str]) -> None:
+        self._builder = builder
+        self._name = name_of
+        self._target = target
+        self._makers = {record: make for kernel in kernels() for record, make in kernel.makers.items()}
+        self.expressions: dict[int, Any] = {}
+        self._unshaped: dict[int, Any] = {}
+
+    def write(self, node: Node) -> None:
+        inputs = [self._expression(value) for value in node.inputs]
+        if isinstance(node.work, Native):
+            written = self._builder.emit(node.work.build(inputs), self._name(node.output))
+            # One of a constant has no inputs.
+            if node.work.operator == "relax.reshape" and inputs:
+                self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
+        else:
+            written = self._call(self._operator(node.work), inputs, node.output)
+        self.expressions[id(node.output)] = written
+
+    def _operator(self, record: Computation) -> Operator:
+        if isinstance(record, Ready):
+            return record.operator
+        operator: Operator = self._makers[type(record)](record, self._target)
+        return operator
+
+    def nest(self, item: Any) -> Any:
+        if isinstance(item, tuple):
+            return tvm.ir.Tuple([self.nest(field) for field in item])
+        return self._expression(item)
+
+    def _expression(self, value: Value) -> Any:
+        if value.constant is not None:
+            return relax.const(value.constant, str(value.constant.dtype))
+        return self.expressions[id(value)]
+
+    def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
+        parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
+        name = str(operator.function.attrs["utvm.operator"])
+        function = operator.function.without_attr("global_symbol")  # The module names it.
+        variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
+        arguments = [
+            self._reshape(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
+        ]
+        constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
+        output = operator.function.params[-1].ty
+        kind = tensor_type(shape_of(output), dtype_of(output))
+        call = self._builder.emit(relax.call_tir(variable, [*arguments, *constants], kind), self._name(result))
+        return self._reshape(call, result.shape)
+
+    def _reshape(self, item: Any, shape: tuple[int, ...]) -> Any:
+        """A tensor in another shape; of a chain of shapes, only the last one."""
+        if shape_of(item.ty) == shape:
+            return item
+        origin = self._unshaped.get(hash(item), item)
+        if shape_of(origin.ty) == shape:
+            return origin
+        written = self._builder.emit(relax.op.reshape(origin, shape))
+        self._unshaped[hash(written)] = origin
+        return written
