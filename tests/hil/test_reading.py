@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from utvm.errors import ConfigError
 from utvm.hil import schemas
-from utvm.hil.results import test_id
+from utvm.hil.results import case_id
 from utvm.hil.schemas import MAX_BYTES, read_report
 from utvm.paths import ROOT
 
@@ -114,7 +114,7 @@ def test_a_test_has_one_name_in_all_versions() -> None:
     ],
 )
 def test_a_test_is_called_the_same_wherever_pytest_was_started(node: str, name: str) -> None:
-    assert test_id(node) == name
+    assert case_id(node) == name
 
 
 def test_counts_of_a_virtual_board_are_never_cycles() -> None:

@@ -77,7 +77,7 @@ class CaseResult:
     @property
     def id(self) -> str:
         """Test id, the same in all reports."""
-        return test_id(self.node)
+        return case_id(self.node)
 
     @property
     def suite(self) -> str:
@@ -256,7 +256,7 @@ class RunReport:
         return dict(encodable_tree(content))
 
 
-def test_id(node: str) -> str:
+def case_id(node: str) -> str:
     """Id of a test in all reports: ``SUITE::TEST[PARAMETERS]``.
 
     The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which

@@ -16,7 +16,7 @@ import jsonschema
 from utvm.base.storage.files import write_whole
 from utvm.errors import ConfigError
 from utvm.hil.figures import FIGURES
-from utvm.hil.results import SCHEMA_VERSION, board_entry, first_line, test_id
+from utvm.hil.results import SCHEMA_VERSION, board_entry, case_id, first_line
 from utvm.paths import DATA
 
 REPORT = DATA / "docs" / "report.schema.json"
@@ -151,7 +151,7 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
                 **place,
             },
         },
-        "tests": [_not_run({**test, "node": test["id"], "id": test_id(test["id"])}) for test in content["tests"]],
+        "tests": [_not_run({**test, "node": test["id"], "id": case_id(test["id"])}) for test in content["tests"]],
         "models": [_counted({"id": None, "image_sha256": None, **model}) for model in content["models"]],
         "statistics": [
             {
