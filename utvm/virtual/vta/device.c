@@ -206,8 +206,8 @@ static uint32_t first_left(uint32_t count) {
     return first;
 }
 
-/* Checks that FINISH is the last instruction and the only FINISH, and that it waits for the stores: the hardware reports
- * the end of a run at FINISH. */
+/* Checks that FINISH is the last instruction and the only FINISH, and that it waits for the stores: the hardware
+ * reports the end of a run at FINISH. */
 static int check_end(const vta_instruction *instructions, uint32_t count, vta_fault *fault) {
     for (uint32_t i = 0; i < count; i++) {
         if ((vta_get(&instructions[i], VTA_FIELD_OPCODE) == VTA_OPCODE_FINISH) != (i == count - 1u)) {

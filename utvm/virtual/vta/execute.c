@@ -8,8 +8,9 @@
 
 #define VECTOR (VTA_BATCH * VTA_BLOCK)
 
-/* The model of time. A stage has a DMA port of its own; a transfer waits for memory once, then moves a fixed number of
- * bytes per cycle. GEMM does a block a cycle; the ALU reads and writes accumulators through one port, a row in two cycles. */
+/* The model of time. A stage has a DMA port of its own; a transfer waits for memory once, then moves a fixed number
+ * of bytes per cycle. GEMM does a block per cycle; the ALU accesses accumulators through one port, a row in two
+ * cycles. */
 #define DMA_LATENCY 16u
 #define DMA_BYTES_A_CYCLE 8u
 #define PIPELINE 4u
