@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from utvm.environment import checkout
-from utvm.environment.checkout import look
-from utvm.environment.locations.here import told_where
+from utvm.environment.checkout import read_checkout
+from utvm.environment.location import location_variables
 
 
 def _git(folder: Path, *words: str) -> str:
@@ -31,7 +31,7 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_checkout_as_it_was_committed(repository: Path) -> None:
     (repository / "build").write_text("what is ignored makes nothing dirty")
-    found = look(repository)
+    found = read_checkout(repository)
     assert (found.commit, found.dirty) == (_git(repository, "rev-parse", "HEAD"), False)
     assert found.hostname == Path("/proc/sys/kernel/hostname").read_text().strip()
 
@@ -39,13 +39,13 @@ def test_a_checkout_as_it_was_committed(repository: Path) -> None:
 @pytest.mark.parametrize("name", ["one", "new"])
 def test_a_file_that_differs_or_is_new_makes_it_dirty(repository: Path, name: str) -> None:
     (repository / name).write_text("2")
-    assert look(repository).dirty is True
+    assert read_checkout(repository).dirty is True
 
 
 def test_a_program_that_its_settings_name_is_not_run(repository: Path, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     _git(repository, "config", "core.fsmonitor", f"touch {marker}; false")
-    assert look(repository).dirty is False
+    assert read_checkout(repository).dirty is False
     assert not marker.exists()
     _git(repository, "status")
     assert marker.exists()
@@ -56,24 +56,24 @@ def test_a_work_tree_beside_it_has_its_own_commit(repository: Path, tmp_path: Pa
     _git(repository, "worktree", "add", "--quiet", str(other))
     (other / "one").write_text("2")
     _git(other, "commit", "--quiet", "--all", "--message=second")
-    assert look(other).commit == _git(other, "rev-parse", "HEAD") != look(repository).commit
+    assert read_checkout(other).commit == _git(other, "rev-parse", "HEAD") != read_checkout(repository).commit
 
 
 def test_a_copy_in_somebody_elses_repository_is_no_checkout_of_ours(repository: Path) -> None:
     copy = repository / "vendor"
     copy.mkdir()
-    assert (look(copy).commit, look(copy).dirty) == (None, None)
+    assert (read_checkout(copy).commit, read_checkout(copy).dirty) == (None, None)
 
 
 def test_without_git_nothing_is_made_up(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert (look(repository).commit, look(repository).dirty) == (None, None)
+    assert (read_checkout(repository).commit, read_checkout(repository).dirty) == (None, None)
 
 
 def test_a_command_in_another_place_is_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = told_where("docker", {})
-    here = look()
+    told = location_variables("docker", {})
+    here = read_checkout()
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert checkout.look(repository) == here
+    assert checkout.read_checkout(repository) == here

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.environment.locations.here import look
+from utvm.environment.location import current_location
 from utvm.environment.locked import environment_digest, load_locked
 
 _LOCKED = load_locked()
@@ -41,7 +41,7 @@ def _install(folder: Path, versions: Mapping[str, str]) -> None:
 
 
 def test_a_container_that_has_what_the_locks_say_is_frozen(place: Path) -> None:
-    assert look().environment == environment_digest()
+    assert current_location().environment == environment_digest()
 
 
 @pytest.mark.parametrize("difference", ["another version", "one more", "one less"])
@@ -55,4 +55,4 @@ def test_a_container_whose_python_packages_differ_is_not(place: Path, difference
         changed.rmdir()
         if difference == "another version":
             _install(place, {name: f"{version}.post1"})
-    assert look().environment == ""
+    assert current_location().environment == ""

@@ -275,7 +275,7 @@ def header(seed: int, every: int, places: Sequence[str], boards: Sequence[str], 
     return {
         "seed": seed,
         "every": every,
-        "commit": checkout.look().commit,
+        "commit": checkout.read_checkout().commit,
         "places": list(places),
         "boards": list(boards),
         "busy": busy,

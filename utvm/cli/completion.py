@@ -10,7 +10,7 @@ from invoke.parser.context import ParserContext
 from utvm import boards
 from utvm.base.text.quoting import fish
 from utvm.base.text.templates import templates_of
-from utvm.environment.locations.here import Kind
+from utvm.environment.location import Kind
 from utvm.errors import ConfigError
 
 SHELLS = ("bash", "zsh", "fish")

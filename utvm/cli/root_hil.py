@@ -15,8 +15,8 @@ from utvm.cli.opening import asked_of
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import DriverOptions, choose
-from utvm.environment.locations.here import checked, kind_here
-from utvm.environment.locations.remote_command import Place, RemoteCommand, Wanted
+from utvm.environment.location import current_kind, parse_kind
+from utvm.environment.remote import BoardRequest, Location, RemoteCommand
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
@@ -37,7 +37,7 @@ def run_suites(
     suites: SuiteChoice,
     reports: ReportChoice,
     place: PlaceChoice,
-    other: Place | None = None,
+    other: Location | None = None,
 ) -> ExitCode:
     """Run suites on a board.
 
@@ -54,16 +54,16 @@ def run_suites(
         if other is None and (place.farm or place.place or place.tags):
             raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
         asked = asked_of(where)
-        wanted = Wanted(board, asked.wish, asked.serial, wait=asked.wait)
+        wanted = BoardRequest(board, asked.wish, asked.serial, wait=asked.wait)
         wanted = _on_usb(wanted, place.usb, other) if place.usb else _chosen(wanted, asked, other)
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
         where = dataclasses.replace(where, serial=wanted.serial)
         root = report_root(reports)
         before = set(root.glob("*/report.json"))
-        if other.own_boards:
+        if other.chooses_board:
             where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
-        code = other.run(_errand(where, wanted, suites, reports))
+        code = other.run(_remote_command(where, wanted, suites, reports))
         if why := remember_new(root, before):
             OUT.print(f"warning: {why}")
     try:
@@ -90,34 +90,34 @@ def _of_the_project(
     )
 
 
-def _chosen(wanted: Wanted, asked: DriverOptions, place: Place | None) -> Wanted:
+def _chosen(wanted: BoardRequest, asked: DriverOptions, place: Location | None) -> BoardRequest:
     """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
-    if place is not None and place.own_boards:
+    if place is not None and place.chooses_board:
         return wanted
     try:
         found = choose(wanted.board, asked)
     except NotPluggedIn:
-        if place is None or not place.own_usb or not wanted.serial:
+        if place is None or not place.has_usb or not wanted.serial:
             raise
         return wanted  # it may be on the place's own USB
     return dataclasses.replace(wanted, probe=found.probe, serial=found.serial if found.probe else wanted.serial)
 
 
-def _on_usb(wanted: Wanted, usb: str, place: Place | None) -> Wanted:
+def _on_usb(wanted: BoardRequest, usb: str, place: Location | None) -> BoardRequest:
     """Return what is wanted with a virtual probe on a place's USB, told by its serial number."""
     known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
         raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
-    if place is None or not place.own_usb:
+    if place is None or not place.has_usb:
         raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
-    if not wanted.board.virtual.model or wanted.wish == "physical":
+    if not wanted.board.virtual.model or wanted.kind == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
     return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
 
 
-def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
+def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Location | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
-    here, place = kind_here(), choice.in_
+    here, place = current_kind(), choice.in_
     if place in ("", here):
         return None
     if here != "host":
@@ -125,14 +125,16 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
             f"this is a place of its own, {here}: from here there is no way to {place}", "leave --in out"
         )
     need_checkout(f"--in {place}")
-    kind = checked(place, "--in says where to run")
+    kind = parse_kind(place, "--in says where to run")
     # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
     from utvm.cli.locations import elsewhere
 
     return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
 
 
-def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
+def _remote_command(
+    where: BoardSelection, wanted: BoardRequest, suites: SuiteChoice, reports: ReportChoice
+) -> RemoteCommand:
     root = report_root(reports)
     chosen = select(suites.names)
     if chosen.own:
@@ -145,9 +147,9 @@ def _errand(where: BoardSelection, wanted: Wanted, suites: SuiteChoice, reports:
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        wanted=wanted,
-        fills=(root, logs_beside(root)),
-        start=chosen.root if chosen.own else None,
+        request=wanted,
+        output_folders=(root, logs_beside(root)),
+        cwd=chosen.root if chosen.own else None,
     )
 
 
@@ -170,7 +172,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     chosen = nightly.select(turns, _words(only))
     known = None
     if advisories:
-        from utvm.environment.advisories.audit import report_on
+        from utvm.environment.audit import report_on
 
         known = report_on(Path(advisories))
     carried = jobs or nightly.jobs_carried()

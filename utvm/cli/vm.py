@@ -30,10 +30,10 @@ _MB = 1_000_000
 @task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Make the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment.box.box import BOX, CATALOGUE, box_name
+    from utvm.environment.box import BOX, CATALOGUE, box_name
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box
-    from utvm.environment.signing import check_key, sign
+    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)
@@ -65,13 +65,11 @@ def box(_: Context, image: ImageChoice) -> None:
 )
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
     """Put box, image, bill of materials, wheel and notes, signed, into a folder that any web server serves."""
-    from utvm.environment.build import tags
+    from utvm.environment.image import tags
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
-    from utvm.environment.package import build_package, changes, write_notes
-    from utvm.environment.release import write_release
-    from utvm.environment.signing import check_key, sign
-    from utvm.environment.temporary_roots import draft
+    from utvm.environment.release import build_package, changes, check_key, sign, write_notes, write_release
+    from utvm.environment.temporary_roots import temporary_root
 
     check_json(image)
     check_key(image.sign)
@@ -80,7 +78,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_locked()
     archive = Path(image.archive) if image.archive else None
-    with working("vm.release", "fetching") as step, draft(ROOT / "build") as package:
+    with working("vm.release", "fetching") as step, temporary_root(ROOT / "build") as package:
         built = make_image(locked, step, archive, image.mirror, image.no_cache)
         box = make_box(locked, step, archive, image.mirror, image.no_cache)
         step("the release")

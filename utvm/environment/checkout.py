@@ -33,7 +33,7 @@ class Checkout:
     hostname: str
 
 
-def look(root: Path | None = None) -> Checkout:
+def read_checkout(root: Path | None = None) -> Checkout:
     """Look at the sources: those of the current project, else our own."""
     root = root or project() or ROOT
     said = os.environ.get(_TOLD)
@@ -56,6 +56,6 @@ def look(root: Path | None = None) -> Checkout:
     return Checkout(commit, bool(changed.strip()), platform.node())
 
 
-def told() -> dict[str, str]:
+def checkout_variable() -> dict[str, str]:
     """Return the variable that tells a command in another place."""
-    return {_TOLD: json.dumps(asdict(look()))}
+    return {_TOLD: json.dumps(asdict(read_checkout()))}

@@ -6,17 +6,24 @@ The layout is a folder of blobs named by their SHA-256 (OCI image specification,
 compressors differ from one version to the next, and with them the image's digest would.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from utvm.base.storage.cache import file_digest
 from utvm.environment.layer import Layer
+from utvm.environment.layers import VENV, Layers
+from utvm.environment.locked import Locked
+from utvm.environment.store import Progress
+from utvm.environment.temporary_roots import temporary_root
 
 NAME = "utvm"
 """What the image is called in an engine."""
@@ -158,3 +165,55 @@ def _write(path: Path, content: object) -> None:
 
 def _json(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image that was made, and the seconds that each step took."""
+
+    image: Image
+    folder: Path
+    seconds: Mapping[str, float]
+
+
+def build(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltImage:
+    """Make the image of its layers, and write it beside its bill of materials and checksums.
+
+    Args:
+        output: the folder to write; an earlier image in it is replaced by the whole new one.
+    """
+    say = progress or (lambda _: None)
+    below = layers.debian()
+    above = layers.python(below)
+    say("the image")
+    begin = time.monotonic()
+    with temporary_root(output.parent) as folder:
+        whole = folder / "image"
+        whole.mkdir()
+        image = write_image(
+            [("Debian packages, from debian.lock", below), ("Python packages, from pylock.toml", above)],
+            whole / "oci",
+            created=locked.debian.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            labels=locked.labels,
+            place=VENV,
+            tags=tags(locked),
+        )
+        (whole / "sbom.cdx.json").write_text(layers.bill(below), encoding="utf-8")
+        write_sums(whole)
+        if output.exists():
+            output.rename(folder / "earlier")
+        whole.rename(output)
+    seconds = {**layers.seconds, "image": time.monotonic() - begin}
+    return BuiltImage(dataclasses.replace(image, layout=output / "oci"), output, seconds)
+
+
+def tags(locked: Locked) -> tuple[str, ...]:
+    """Return what the image is called in an engine: after its environment, and as the latest one."""
+    return (f"{NAME}:{locked.digest[:12]}", f"{NAME}:latest")
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksums of all files, as ``sha256sum --check`` reads them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{file_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")

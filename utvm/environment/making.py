@@ -9,9 +9,9 @@ import docker
 
 from utvm.base.storage.lock import hold
 from utvm.environment import engine
-from utvm.environment.box.box import BuiltBox, build_box
-from utvm.environment.build import Built, build, tags
+from utvm.environment.box import BuiltBox, build_box
 from utvm.environment.debian import DebianPackage
+from utvm.environment.image import BuiltImage, build, tags
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.python_lock import Wheel
@@ -30,7 +30,7 @@ _MB = 1_000_000
 
 def make_image(
     locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
-) -> Built:
+) -> BuiltImage:
     """Make the container image and write it to its folder in the checkout.
 
     Args:
@@ -52,14 +52,14 @@ def make_box(
     return build_box(locked, Layers(locked, store, anew=anew, progress=say), BOX, say)
 
 
-def image_in(client: docker.DockerClient, say: Progress) -> str:
+def ensure_image(client: docker.DockerClient, say: Progress) -> str:
     """Return what the engine calls the image of the checkout's locks; it is made if the engine has none."""
     locked = load_locked()
     name = tags(locked)[0]
-    if not engine.knows(client, name):
+    if not engine.has_tag(client, name):
         with _alone(f"making the image {name}", say):
             # Somebody else may have made it while we waited.
-            if not engine.knows(client, name):
+            if not engine.has_tag(client, name):
                 _announce("container image", locked.packages, _IMAGE_MINUTES, say)
                 made = make_image(locked, say)
                 say("handing it to the engine")

@@ -6,13 +6,21 @@ an OCI layout; ``sbom.cdx.json`` is the bill of materials. utvm's wheel and sour
 ``NOTES.md`` has the digests of all. ``SHA256SUMS`` has the checksum of every file.
 """
 
-from collections.abc import Sequence
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm.environment.build import write_sums
-from utvm.environment.image import link
-from utvm.environment.temporary_roots import draft
-from utvm.errors import ConfigError
+import utvm
+from utvm.base.process.interpreter import python_command
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import file_digest
+from utvm.environment.checkout import read_checkout
+from utvm.environment.image import link, write_sums
+from utvm.environment.temporary_roots import temporary_root
+from utvm.errors import ConfigError, ProvisionError
+from utvm.paths import ROOT
 
 _SUMS = "SHA256SUMS"
 
@@ -29,7 +37,7 @@ def write_release(sources: Sequence[Path], output: Path) -> Path:
     if output.exists() and any(output.iterdir()) and not (output / _SUMS).is_file():
         raise ConfigError(f"{output} holds something that is no release", "name a folder that is new or empty")
     output = output.resolve()
-    with draft(output.parent) as folder:
+    with temporary_root(output.parent) as folder:
         whole = folder / "release"
         whole.mkdir()
         for source in sources:
@@ -43,3 +51,87 @@ def write_release(sources: Sequence[Path], output: Path) -> Path:
             output.rename(folder / "earlier")
         whole.rename(output)
     return output
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that could not be used, before there is any work; an empty one is none."""
+    if not key:
+        return
+    try:
+        with Path(key).open("rb") as file:
+            begin = file.read(200)
+    except OSError as error:
+        raise ConfigError(f"--sign {key}: cannot be read: {error.strerror}", "minisign -G makes a key") from error
+    if b"secret key" not in begin.partition(b"\n")[0]:
+        raise ConfigError(f"--sign {key}: is no secret key of minisign", "give the file that minisign -G -s made")
+    if shutil.which("minisign") is None:
+        raise ProvisionError("minisign is not installed", "sudo apt-get install minisign")
+
+
+def sign(folder: Path, key: str, comment: str) -> Path:
+    """Sign a folder's list of checksums, and return where the signature is.
+
+    A key with a password asks for it on the terminal.
+
+    Args:
+        comment: what the signature vouches for beside the list.
+    """
+    sums = folder / _SUMS
+    signature = sums.with_name(f"{_SUMS}.minisig")
+    done = subprocess.run(
+        ["minisign", "-S", "-q", "-s", key, "-m", sums, "-x", signature, "-t", comment], check=False
+    )
+    if done.returncode != 0:
+        raise ProvisionError(f"{sums} is not signed: minisign ended with exit code {done.returncode}")
+    return signature
+
+
+NOTES = "NOTES.md"
+_LINK_TO_A_PAGE = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")
+_USE = """
+In this folder, with the public key of whoever signed it:
+
+```sh
+minisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS
+pipx install ./{wheel}        # the command utvm
+./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
+```
+
+The container image lies in `oci/`, as an OCI layout; its digest is that of its manifest.
+"""
+
+
+def changes(changelog: str, version: str = utvm.__version__) -> str:
+    """Return what the changelog says of a version."""
+    for section in changelog.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        if title.startswith(f"{version}, "):
+            # Beside a release there are no pages that its links could lead to.
+            text = _LINK_TO_A_PAGE.sub(r"\1", text.strip())
+            return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text}\n"
+    raise ConfigError(
+        f"CHANGELOG.md has no section '## {version}, DATE'",
+        "cut the version: in CHANGELOG.md, and in utvm/__init__.py",
+    )
+
+
+def build_package(folder: Path) -> dict[str, str]:
+    """Build wheel and source archive of this checkout into a folder; return their digests by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run_tool(python_command("hatchling", "build", "-d", str(folder)), cwd=ROOT, error=ProvisionError)
+    return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
+
+
+def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
+    """Write the notes of a release.
+
+    Args:
+        digests: of its parts, by what they are.
+        changed: as :func:`changes` returns it.
+    """
+    sources = read_checkout(ROOT)
+    of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
+    use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
+    rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
+    text = f"# utvm {utvm.__version__}\n\n{of}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
+    (folder / NOTES).write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ from utvm.errors import ProvisionError
 
 
 @contextlib.contextmanager
-def draft(parent: Path) -> Iterator[Path]:
+def temporary_root(parent: Path) -> Iterator[Path]:
     """Make an empty folder as :func:`utvm.base.storage.temporary.temporary_folder` does."""
     try:
         with temporary.temporary_folder(parent, _remove) as folder:

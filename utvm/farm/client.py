@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,10 +21,9 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import peer_uid
 from utvm.base.process.run import last_lines
 from utvm.base.storage.safe_files import open_regular
-from utvm.environment.own_python import own_python
+from utvm.environment.python_lock import locked_venv
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ConfigError, ProvisionError
-from utvm.farm.lease import Lease
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
@@ -33,12 +32,12 @@ _ANSWER = 90.0
 _ACCEPTING = 5.0  # Seconds in which a coordinator accepts a connection.
 
 
-def labgrid(say: Callable[[str], None]) -> Path:
+def labgrid_python(say: Callable[[str], None]) -> Path:
     """Return the Python of labgrid's environment, which is made if need be."""
-    return own_python(LOCK, "labgrid", say) / "bin" / "python"
+    return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
 
 
-def coordinator_of(address: str) -> str:
+def coordinator_address(address: str) -> str:
     """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this user's own."""
     text = address or os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
     host, _, port = text.rpartition(":")
@@ -70,11 +69,11 @@ def proxyless() -> dict[str, str]:
     return {variable: ",".join(filter(None, (given, "127.0.0.1", "::1", "localhost")))}
 
 
-class _EndedError(ProvisionError):
+class HelperEnded(ProvisionError):
     """The helper is no more."""
 
 
-_ERRORS = {"usage": ConfigError, "ended": _EndedError}
+_ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 
 
 class FarmClient:
@@ -105,7 +104,7 @@ class FarmClient:
     def begin(self) -> None:
         """Start the helper: its first answer is that it is ready."""
         helper = str(Path(__file__).with_name("helper.py"))
-        command = python_command(helper, self._address, interpreter=(str(labgrid(self._say)),))
+        command = python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
         with open(self._log, "ab", opener=open_regular) as log:
@@ -127,7 +126,7 @@ class FarmClient:
     ) -> None:
         self.end()
 
-    def ask(self, do: str, **what: Any) -> Any:
+    def call(self, do: str, **what: Any) -> Any:
         """Ask for something and return the answer.
 
         Args:
@@ -187,93 +186,3 @@ class FarmClient:
         self._helper.wait()
         self._reader.join()
         self._helper.stdout.close()
-
-
-class Leasing:
-    """A board of a farm, for the length of a ``with`` block: waited for, and then had.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        filters: the tags that the board must have.
-        wait: seconds to wait in line; None for as long as it takes.
-        log: where labgrid's own words go.
-        say: is told how long the line is, and who has the boards.
-        but: boards that are not wanted.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        filters: Mapping[str, str],
-        wait: float | None,
-        log: Path,
-        say: Callable[[str], None],
-        but: Collection[str] = (),
-    ) -> None:
-        self._farm = FarmClient(address, log, say)
-        self._say = say
-        self._request = {"filters": dict(filters), "wait": wait, "but": sorted(but)}
-        self.lease: Lease | None = None
-        self._lost = ""
-        self._anew = False
-
-    def __enter__(self) -> "Leasing":
-        self._begin()
-        return self
-
-    def _begin(self) -> None:
-        self._lost = ""
-        self._farm.on_loss = self._lose
-        self._farm.begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._farm.on_loss = lambda why: None
-            if self.lease:
-                # Where the farm does not answer any more, the lease ends by its deadline.
-                with contextlib.suppress(ProvisionError):
-                    self._farm.ask("release", outcome=self.lease.outcome)
-        finally:
-            self._farm.end()
-
-    def had(self) -> Lease:
-        """Wait until there is one."""
-        while self.lease is None:
-            self._hear()
-        return self.lease
-
-    def poll(self) -> Lease | None:
-        """Return it once it is there, without waiting; raises as :meth:`had`."""
-        while self.lease is None and self._farm.answered:
-            self._hear()
-        return self.lease
-
-    def _hear(self) -> None:
-        try:
-            answer = self._farm.answer(None)
-        except _EndedError:
-            if self._anew:
-                raise
-            # Whoever kills it while it stands in line has taken nobody's board: another one does, once.
-            self._anew = True
-            self._farm.end()
-            self._begin()
-            return
-        if "ready" in answer:
-            self._farm.send("lease", **self._request)
-        elif "place" in answer:
-            self.lease = Lease(**answer)
-            if self._lost:
-                self.lease.lose(self._lost)
-        elif "away" in answer:
-            self._say(f"waiting for a host: {answer['away']}")
-        elif answer["busy"]:
-            held = ", ".join(f"{place} by {holder}" for place, holder in answer["busy"].items())
-            self._say(f"waiting for a board, place {answer['position']} in line; held: {held}")
-
-    def _lose(self, why: str) -> None:
-        self._lost = why
-        if self.lease:
-            self.lease.lose(why)

@@ -18,9 +18,8 @@ from utvm.base.process.service import Service
 from utvm.base.storage.cache_entries import cache_root
 from utvm.base.storage.temporary import private_folder
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, labgrid, proxyless
-from utvm.farm.door import Door
-from utvm.farm.forward import Forward
+from utvm.farm.client import FarmClient, labgrid_python, proxyless
+from utvm.farm.tunnel import CoordinatorProxy, SshTunnel
 from utvm.paths import ROOT
 
 _LOOK = 0.5
@@ -76,7 +75,7 @@ def coordinator(
         anyone: whether other users are answered. Whoever is may take every board: labgrid has no access control.
     """
     state.mkdir(parents=True, exist_ok=True)
-    python = labgrid(say)
+    python = labgrid_python(say)
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(listen(port, anyone=anyone))
@@ -92,12 +91,12 @@ def coordinator(
         )
         service = Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError)
         stack.enter_context(service)
-        stack.enter_context(Door(listener, socket_path))
+        stack.enter_context(CoordinatorProxy(listener, socket_path))
         yield service
 
 
 @contextlib.contextmanager
-def way_to(first: str, port: int) -> Iterator[str]:
+def coordinator_tunnel(first: str, port: int) -> Iterator[str]:
     """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
 
     Args:
@@ -109,7 +108,7 @@ def way_to(first: str, port: int) -> Iterator[str]:
     """
     login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", first]
     run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {first} must work without a password")
-    with Forward(login, port) as forward:
+    with SshTunnel(login, port) as forward:
         yield f"127.0.0.1:{forward.port}"
 
 
@@ -133,7 +132,7 @@ def export(
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
     command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
     options = ("--coordinator", address, "--name", host.name, str(config))
-    command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid(say)),))
+    command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid_python(say)),))
     known = False
     while True:
         try:
@@ -165,7 +164,7 @@ def _make_places(
             tags |= {"utvm_bad_after": str(host.bad_after), "utvm_well_after": str(host.well_after)}
             # The host's name, too: a match of */PLACE/* would take another host's.
             match = f"{host.name}/{offer.place}/*"
-            farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.serial})
+            farm.call("offer", place=offer.place, match=match, tags={**tags, "serial": offer.serial})
 
 
 def _resources(host: Host, offer: OfferedBoard) -> dict[str, dict[str, object]]:

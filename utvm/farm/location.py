@@ -17,12 +17,11 @@ from typing import IO
 
 from utvm.base.log.folders import log_folder
 from utvm.base.process.run import run_tool
-from utvm.environment.locations.here import told_where
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted, called
-from utvm.environment.remote import LOST, owned, rsync, run_owned
+from utvm.environment.location import location_variables
+from utvm.environment.remote import LOST, BoardRequest, RemoteCommand, owned, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
-from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.lease import Lease, handed
+from utvm.farm.client import coordinator_address
+from utvm.farm.lease import Lease, LeaseHolder, inherited_lease
 from utvm.paths import ROOT, work
 from utvm.selection import FarmChoice
 
@@ -40,43 +39,43 @@ then export UTVM_VENV="$own/.venv"; fi
 
 
 class InFarm:
-    """The computer of a leased board, as a :class:`utvm.environment.locations.remote_command.Place`.
+    """The computer of a leased board, as a :class:`utvm.environment.remote.Place`.
 
     Args:
         say: is told what is being done, and nothing when that is done and the command begins.
         choice: which farm, and which of its boards.
     """
 
-    own_usb = True
-    own_boards = True
+    has_usb = True
+    chooses_board = True
 
     def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
-        self._address = coordinator_of(choice.farm)
+        self._address = coordinator_address(choice.farm)
         self._choice = choice
-        wish_of(None, choice)
+        required_tags(None, choice)
 
-    def run(self, errand: RemoteCommand) -> int:
+    def run(self, command: RemoteCommand) -> int:
         """Lease a board, run a command at its computer, and bring home what it wrote."""
-        if lease := handed():
-            code = self.at_its_host(errand, lease)
+        if lease := inherited_lease():
+            code = self.at_its_host(command, lease)
             if code == LOST:
                 raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
             return code
-        code, earlier = self._leased(errand, ())
+        code, earlier = self._leased(command, ())
         while earlier:
             self._say(f"{earlier[-1]['place']}: {earlier[-1]['why']}; once more, on another board")
-            code, earlier = self._leased(errand, earlier)
+            code, earlier = self._leased(command, earlier)
         return code
 
     def _leased(
-        self, errand: RemoteCommand, earlier: Sequence[Mapping[str, str]]
+        self, command: RemoteCommand, earlier: Sequence[Mapping[str, str]]
     ) -> tuple[int, Sequence[Mapping[str, str]]]:
         """Run a command on a board; return its exit code, and where another board is to be tried, why."""
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wish, wait = wish_of(errand.wanted, self._choice), errand.wanted.wait or None
+        wish, wait = required_tags(command.request, self._choice), command.request.wait or None
         but = [each["place"] for each in earlier]
-        with Leasing(self._address, wish, wait, log, self._say, but) as leasing:
+        with LeaseHolder(self._address, wish, wait, log, self._say, but) as leasing:
             lease = leasing.had()
             lease.earlier = earlier
             host = lease.host
@@ -84,7 +83,7 @@ class InFarm:
             self._say("")
             why = "the run ended without a verdict"
             try:
-                code = self.at_its_host(errand, lease)
+                code = self.at_its_host(command, lease)
                 if code == LOST:
                     why = f"the connection to {host} broke"
                 elif code == _HELD:
@@ -105,7 +104,7 @@ class InFarm:
         return code, ()
 
     def at_its_host(
-        self, errand: RemoteCommand, lease: Lease, ways: Sequence[str] = (), log: IO[bytes] | None = None
+        self, command: RemoteCommand, lease: Lease, ways: Sequence[str] = (), log: IO[bytes] | None = None
     ) -> int:
         """Run a command where the board is, and return its exit code; ``LOST`` where the connection broke.
 
@@ -118,10 +117,10 @@ class InFarm:
         options += [f"--wait={_HANDOVER}"]
         login = login_to(lease)
         if not login:
-            told = told_where("farm", {}) | lease.variables()
+            told = location_variables("farm", {}) | lease.variables()
             words = [
                 *_set(told),
-                *errand.command({path: str(path) for path in errand.folders}, str(ROOT)),
+                *command.argv({path: str(path) for path in command.paths}, str(ROOT)),
                 *options,
             ]
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
@@ -130,32 +129,34 @@ class InFarm:
         whose = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / whose
         checkout, own = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
-        places = called(errand, own, checkout)
+        places = remote_paths(command, own, checkout)
         over, target = login[:-1], login[-1]
         _send_checkout(over, target, base)
-        for path in set(errand.folders) - set(errand.fills):
+        for path in set(command.paths) - set(command.output_folders):
             if path.is_file():
                 rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
             elif path.is_dir() and ROOT not in path.parents:
                 rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
-        told = told_where("farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()})
+        told = location_variables(
+            "farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()}
+        )
         told |= lease.variables()
         # Where the connection breaks as it ends, what it ended with is asked for.
         ended = f"{own}/exit-code"
-        words = _alone(lease, ended, [*_set(told), *errand.command(places, checkout), *options])
+        words = _alone(lease, ended, [*_set(told), *command.argv(places, checkout), *options])
         # It may end before it has written anything.
-        made = [places[folder] for folder in errand.fills]
-        made += [str(PurePosixPath(places[file]).parent) for file in errand.writes]
+        made = [places[folder] for folder in command.output_folders]
+        made += [str(PurePosixPath(places[file]).parent) for file in command.output_files]
         first = f"mkdir -p {shlex.join([checkout, *made])}\n{_PACKAGES}"
         first += f"mkdir -p {shlex.quote(str(own))}\n"
         words = [lease.board["checkout"], *words]
         try:
-            command = [*over, *ways, target, shlex.join(owned(checkout, words, first))]
-            return _ended(command, [*login, shlex.join(["cat", ended])], lease, log)
+            ssh = [*over, *ways, target, shlex.join(owned(checkout, words, first))]
+            return _ended(ssh, [*login, shlex.join(["cat", ended])], lease, log)
         finally:
-            for folder in errand.fills:
+            for folder in command.output_folders:
                 _brought_home(over, f"{target}:{places[folder]}/", folder)
-            for file in errand.writes:
+            for file in command.output_files:
                 rsync(over, "--ignore-missing-args", f"{target}:{places[file]}", str(file))
             run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
 
@@ -239,11 +240,11 @@ def login_to(lease: Lease) -> list[str]:
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def wish_of(wanted: Wanted | None, choice: FarmChoice) -> dict[str, str]:
+def required_tags(wanted: BoardRequest | None, choice: FarmChoice) -> dict[str, str]:
     """Return the tags that a wanted board has, and those that options ask for."""
     found = {}
     if wanted:
-        kind = "" if wanted.wish == "auto" else wanted.wish
+        kind = "" if wanted.kind == "auto" else wanted.kind
         said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
         found = {"health": "ok", "board": wanted.board.spoken} | {
             name: value for name, value in said.items() if value

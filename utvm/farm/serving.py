@@ -10,13 +10,12 @@ from types import TracebackType
 from utvm.base.log.folders import log_folder
 from utvm.base.process.run import free_port, last_lines
 from utvm.base.storage.safe_files import open_regular
-from utvm.environment.locations.remote_command import RemoteCommand
-from utvm.environment.remote import run_owned
+from utvm.environment.remote import RemoteCommand, run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.forward import Forward
-from utvm.farm.lease import Lease
-from utvm.farm.location import InFarm, login_to, wish_of
+from utvm.farm.client import coordinator_address
+from utvm.farm.lease import Lease, LeaseHolder
+from utvm.farm.location import InFarm, login_to, required_tags
+from utvm.farm.tunnel import SshTunnel
 from utvm.paths import work
 from utvm.selection import FarmChoice
 
@@ -28,7 +27,7 @@ class ServedBoards:
 
     Args:
         choice: which farm, and which of its boards.
-        errand: returns the command that serves one, given its own port and the tracker's address, as its host has
+        command_for: returns the command that serves one, given its own port and the tracker's address, as its host has
             them, and the port here that leads to its own.
         tracker: the port that the tracker has here.
         count: how many boards.
@@ -38,12 +37,12 @@ class ServedBoards:
     def __init__(
         self,
         choice: FarmChoice,
-        errand: Callable[[int, str, int], RemoteCommand],
+        command_for: Callable[[int, str, int], RemoteCommand],
         tracker: int,
         count: int,
         say: Callable[[str], None],
     ) -> None:
-        self._choice, self._errand, self._tracker, self._say = choice, errand, tracker, say
+        self._choice, self._command_for, self._tracker, self._say = choice, command_for, tracker, say
         self._place = InFarm(say, choice)
         self._logs = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}")
         self._over = threading.Event()
@@ -61,7 +60,7 @@ class ServedBoards:
     ) -> None:
         self._over.set()
         for lease in [*self._leases]:
-            lease.lose("it is over")
+            lease.mark_lost("it is over")
         for thread in self._threads:
             thread.join()
 
@@ -88,10 +87,12 @@ class ServedBoards:
 
     def _served(self, number: int, earlier: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
         """Serve a board; return why another one is to be tried, which is nothing where none is."""
-        wanted = self._errand(0, "", 0).wanted
-        wish, log = wish_of(wanted, self._choice), self._logs / f"labgrid-{number}.log"
+        wanted = self._command_for(0, "", 0).request
+        wish, log = required_tags(wanted, self._choice), self._logs / f"labgrid-{number}.log"
         but = [each["place"] for each in earlier]
-        with Leasing(coordinator_of(self._choice.farm), wish, wanted.wait or None, log, self._say, but) as leasing:
+        with LeaseHolder(
+            coordinator_address(self._choice.farm), wish, wanted.wait or None, log, self._say, but
+        ) as leasing:
             while (lease := leasing.poll()) is None:
                 if self._over.wait(_LOOK):
                     return ()
@@ -99,7 +100,7 @@ class ServedBoards:
             self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
             self._leases.append(lease)
             if self._over.is_set():
-                lease.lose("it is over")
+                lease.mark_lost("it is over")
             try:
                 why = self._at_its_host(number, lease)
             except ProvisionError as error:
@@ -119,14 +120,16 @@ class ServedBoards:
         port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
         with open(path, "ab", opener=open_regular) as log:
             if not login:
-                code = self._place.at_its_host(self._errand(port, f"127.0.0.1:{self._tracker}", 0), lease, (), log)
+                code = self._place.at_its_host(
+                    self._command_for(port, f"127.0.0.1:{self._tracker}", 0), lease, (), log
+                )
             else:
                 # sshd makes sockets that only their owner can connect to (StreamLocalBindMask 0177).
                 there = f"/tmp/utvm-{secrets.token_hex(8)}"
                 ways = [f"-R{there}:127.0.0.1:{self._tracker}", "-oExitOnForwardFailure=yes"]
-                with Forward(login, port) as forward:
-                    errand = self._errand(port, f"unix:{there}", forward.port)
-                    code = self._place.at_its_host(errand, lease, ways, log)
+                with SshTunnel(login, port) as forward:
+                    command = self._command_for(port, f"unix:{there}", forward.port)
+                    code = self._place.at_its_host(command, lease, ways, log)
                 run_owned([*login, f"rm -f {there}"])
         if code == ExitCode.USAGE:
             raise ConfigError(

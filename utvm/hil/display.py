@@ -22,7 +22,7 @@ from rich.segment import ControlType
 from rich.table import Table
 
 from utvm.base.text.terminal import Terminal
-from utvm.environment.locations.here import outside
+from utvm.environment.location import host_path
 from utvm.hil.figures import shown
 from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict, in_brief
 
@@ -127,7 +127,7 @@ class Display:
         if report.trouble:
             self.line(report.trouble, "yellow")
         if directory is not None:
-            self.line(f"report: {outside(directory / 'index.html')}")
+            self.line(f"report: {host_path(directory / 'index.html')}")
         # All at once: a terminal shows what was typed as well, ^C, wherever two writes let it.
         with self._console:
             if self._console.is_terminal:

@@ -12,7 +12,7 @@ import jsonschema
 from utvm import history
 from utvm.drivers import BoardIdentity
 from utvm.environment import checkout
-from utvm.environment.locations.here import kind_here
+from utvm.environment.location import current_kind
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import history_file
 from utvm.hil.reading import read
@@ -35,7 +35,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     Returns:
         why they could not be added, in one line; nothing where they were, or need not be.
     """
-    if kind_here() != "host" or not (project() or root.is_relative_to(work() / "reports")):
+    if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
         return ""
     try:
         path = history_file()
@@ -61,7 +61,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
     """Add a model that was run on a board outside of a suite, in a project; returns as :func:`remember`."""
     if not project():
         return ""
-    now, sources = datetime.datetime.now(datetime.timezone.utc), checkout.look()
+    now, sources = datetime.datetime.now(datetime.timezone.utc), checkout.read_checkout()
     content = {
         "run_id": new_run_id(now),
         "started": f"{now:%Y-%m-%dT%H:%M:%SZ}",

@@ -14,7 +14,7 @@ from utvm import compiler
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler import Model
-from utvm.environment.locations.here import Kind, kind_here
+from utvm.environment.location import Kind, current_kind
 from utvm.errors import ConfigError
 from utvm.hil import found
 from utvm.hil.results import ModelResult
@@ -34,7 +34,7 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
 
     board: Annotated[str, Field(min_length=1)] = Field()
     suites: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    place: Kind = Field(default_factory=kind_here)
+    place: Kind = Field(default_factory=current_kind)
     minutes: Annotated[float, Field(gt=0)] = 60.0
     tags: str = ""
     count: Annotated[int, Field(ge=1)] = 1

@@ -11,12 +11,11 @@ import utvm
 from utvm.base.process.run import version_of
 from utvm.base.storage.cache import content_key, tree_digest
 from utvm.boards import Board
-from utvm.environment import checkout
-from utvm.environment.locations import here
+from utvm.environment import checkout, location
 from utvm.environment.locked import environment_digest
 from utvm.environment.recipe import PROVISION
 from utvm.errors import ProvisionError
-from utvm.farm.lease import handed
+from utvm.farm.lease import inherited_lease
 from utvm.hil.results import Environment, Whereabouts
 from utvm.paths import DATA, PACKAGE
 from utvm.probe.pyocd.server import version as pyocd_version
@@ -44,10 +43,12 @@ def describe(board: Board) -> Environment:
     # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _qemu_version(emulator.program)
-    seen = here.look()
-    lease = handed() if seen.kind == "farm" else None
-    told = lease.told if lease else None
-    place = Whereabouts(seen.kind, seen.environment, seen.installed, checkout.look().hostname, tools, told)
+    seen = location.current_location()
+    lease = inherited_lease() if seen.kind == "farm" else None
+    told = lease.report_entry if lease else None
+    place = Whereabouts(
+        seen.kind, seen.environment, seen.installed, checkout.read_checkout().hostname, tools, told
+    )
     return Environment(digest(), environment_digest(), place)
 
 

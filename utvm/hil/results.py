@@ -130,7 +130,7 @@ class Whereabouts:
     """Where the run was made, and what is installed there: no two computers need agree on it.
 
     Attributes:
-        kind: ``host``, or how else :data:`utvm.environment.locations.here.Kind` calls it.
+        kind: ``host``, or how else :data:`utvm.environment.location.Kind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
         hostname: of the computer at which the command was given.

@@ -73,7 +73,7 @@ class Course:
         self._started = started
         self._began = time.monotonic()
         # Before anything has run: whoever goes on working meanwhile does not change what ran.
-        self._checkout = checkout.look()
+        self._checkout = checkout.read_checkout()
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()

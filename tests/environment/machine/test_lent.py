@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from utvm.environment.locations import in_machine
 
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.base.storage import lock
 from utvm.drivers import DriverOptions, attach, choose
-from utvm.environment.locations import in_machine
-from utvm.environment.locations.in_machine import InMachine
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted
+from utvm.environment.machine.location import InMachine
+from utvm.environment.remote import BoardRequest, RemoteCommand
 from utvm.errors import BoardError
 
 
@@ -58,7 +58,7 @@ def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     board = boards.load("stm32f746")
     found = choose(board, DriverOptions("physical"))
     assert found.probe
-    wanted = Wanted(board, "physical", found.serial, found.probe)
+    wanted = BoardRequest(board, "physical", found.serial, found.probe)
     assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), wanted)) == 0
     return calls.read_text().splitlines()
 

@@ -25,7 +25,7 @@ from tests.processes import below
 from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
-from utvm.environment.usb import UsbFilter
+from utvm.environment.machine.settings import UsbFilter
 from utvm.paths import ROOT
 from utvm.probe.virtual import UsbProbe, start_virtual
 

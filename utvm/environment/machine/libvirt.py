@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from utvm.base.process.run import run_tool
 from utvm.environment.machine.records import PREFIX
-from utvm.environment.usb import UsbFilter
+from utvm.environment.machine.settings import UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"

@@ -14,13 +14,12 @@ from pathlib import Path
 from utvm.base.process.run import free_port
 from utvm.base.storage.lock import hold
 from utvm.environment.locked import Locked, load_locked
-from utvm.environment.machine import boxes, daemons, kvm, libvirt
-from utvm.environment.machine.boxes import Box
+from utvm.environment.machine import daemons, libvirt
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.records import Records, records_of
-from utvm.environment.machine.settings import Plug, Settings
-from utvm.environment.machine.vagrant import Vagrant
+from utvm.environment.machine.settings import Plug, Settings, choose_acceleration
+from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
 from utvm.environment.making import make_missing_box
 from utvm.errors import BoardError, ConfigError, ProvisionError
 
@@ -70,7 +69,7 @@ class Machine:
         """
         with self._alone(patience):
             locked = load_locked()
-            wanted = boxes.box_of(locked)
+            wanted = locked_box(locked)
             found = self._ours()
             if self.records.made is None:
                 self._make(locked, wanted, box)
@@ -223,7 +222,7 @@ class Machine:
         self.records.begin()
         vagrant = self._vagrant()
         self._say("looking for the box")
-        if boxes.have(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
+        if ensure_box(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
         self._say("finding out whether KVM works")
         settings = Settings(
@@ -231,7 +230,7 @@ class Machine:
             description=self.records.description,
             box=wanted.name,
             box_version=wanted.version,
-            acceleration=kvm.choose(wanted.kernel),
+            acceleration=choose_acceleration(wanted.kernel),
             network_address=libvirt.network_address(),
             plugs=tuple(Plug(free_port()) for _ in range(_PLUGS)),
         )

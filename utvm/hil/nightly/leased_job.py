@@ -7,17 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from utvm.environment.locations.remote_command import Wanted
+from utvm.environment.remote import BoardRequest
 from utvm.errors import ExitCode
-from utvm.farm.client import Leasing, coordinator_of
-from utvm.farm.lease import Lease
-from utvm.farm.location import wish_of
+from utvm.farm.client import coordinator_address
+from utvm.farm.lease import Lease, LeaseHolder
+from utvm.farm.location import required_tags
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.selection import PlaceChoice
 
 
-class LeasedTurn:
+class LeasedJob:
     """The lease of one turn, for the length of a ``with`` block; to be asked for it again and again.
 
     Args:
@@ -34,7 +34,7 @@ class LeasedTurn:
         self._last: Lease | None = None
         self.lease: Lease | None = None
 
-    def __enter__(self) -> "LeasedTurn":
+    def __enter__(self) -> "LeasedJob":
         self._begin(set())
         return self
 
@@ -52,7 +52,7 @@ class LeasedTurn:
     def told(self) -> dict[str, Any] | None:
         """What the report says of it; None where there never was one."""
         last = self.lease or self._last
-        return {**last.told, "earlier": [dict(each) for each in self._earlier]} if last else None
+        return {**last.report_entry, "earlier": [dict(each) for each in self._earlier]} if last else None
 
     def poll(self) -> Lease | None:
         """Return the lease once it is there."""
@@ -88,9 +88,11 @@ class LeasedTurn:
         """Stand in line, for another board than some."""
         self._stack.close()
         entry, self._but = self._turn.entry, set(but)
-        wish = wish_of(Wanted(self._turn.board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
+        wish = required_tags(
+            BoardRequest(self._turn.board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags)
+        )
         # Nobody looks at night: it is not for ever that a board is waited for.
         wait, log = entry.wait or 60 * entry.minutes, self._folder / "labgrid.log"
         self._leasing = self._stack.enter_context(
-            Leasing(coordinator_of(""), wish, wait, log, self._say, self._but)
+            LeaseHolder(coordinator_address(""), wish, wait, log, self._say, self._but)
         )

@@ -13,9 +13,9 @@ from utvm import boards
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
 from utvm.drivers import DriverOptions, choose
-from utvm.environment.locations.remote_command import Wanted
+from utvm.environment.remote import BoardRequest
 from utvm.errors import ConfigError, ProbeError
-from utvm.farm.location import wish_of
+from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
 from utvm.options import narrow
 from utvm.paths import DATA, PROJECT_FILE, project
@@ -55,7 +55,7 @@ def load(path: Path) -> tuple[Job, ...]:
         try:
             choice = dataclasses.replace(narrow(BoardSelection, entry), board=where)
             board = boards.load(where)
-            wish_of(Wanted(board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
+            required_tags(BoardRequest(board, entry.kind, entry.serial), PlaceChoice("farm", tags=entry.tags))
             # Whether a physical board is there now is its health check's business.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):

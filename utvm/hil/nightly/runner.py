@@ -69,7 +69,7 @@ def run(
         ) from error
     display = NightlyDisplay(standard_output())
     display.begin(run_id, turns, jobs)
-    began, sources = time.monotonic(), checkout.look()
+    began, sources = time.monotonic(), checkout.read_checkout()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(turns, jobs, folder, results, display)
     ignore_signals()

@@ -14,7 +14,7 @@ from typing import Any, cast
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Subprocess
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
-from utvm.hil.nightly.leased_job import LeasedTurn
+from utvm.hil.nightly.leased_job import LeasedJob
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
 from utvm.hil.reading import first_trouble, read
@@ -54,10 +54,10 @@ class RunningTurn:
         self._step_began = self._began
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
-        self._leased: LeasedTurn | None = None
+        self._leased: LeasedJob | None = None
         self._job: Subprocess | None = None
         if turn.entry.place == "farm":
-            self._leased = stack.enter_context(LeasedTurn(turn, folder, used, self._say))
+            self._leased = stack.enter_context(LeasedJob(turn, folder, used, self._say))
         else:
             self._job = self._start(HEALTH, turn.choice, [HEALTH])
 

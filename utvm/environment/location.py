@@ -33,7 +33,7 @@ _OUTSIDE = "UTVM_OUTSIDE"
 
 
 @dataclass(frozen=True)
-class Here:
+class CurrentLocation:
     """The place in which this process runs.
 
     Attributes:
@@ -47,7 +47,7 @@ class Here:
     installed: str
 
 
-def checked(name: str, hint: str) -> Kind:
+def parse_kind(name: str, hint: str) -> Kind:
     """Return the place of that name."""
     for kind in _KINDS:
         if name == kind:
@@ -55,14 +55,14 @@ def checked(name: str, hint: str) -> Kind:
     raise ConfigError(f"there is no place {name!r}", f"{hint}; places: {', '.join(_KINDS)}")
 
 
-def kind_here() -> Kind:
+def current_kind() -> Kind:
     """Return which of the places this is."""
     # An image that somebody started by hand has no variable of ours, but its Python environment says what it is.
     said = os.environ.get(_PLACE) or ("docker" if _label() else "host")
-    return checked(said, f"{_PLACE} is set for you")
+    return parse_kind(said, f"{_PLACE} is set for you")
 
 
-def look() -> Here:
+def current_location() -> CurrentLocation:
     """Look at this place."""
     debian, python = _debian_packages(), _python_packages()
     digest = environment_digest()
@@ -73,20 +73,20 @@ def look() -> Here:
         more = {f"{each.name}:{each.architecture}": each.version for each in locked.debian.machine}
         frozen = debian in (image, image | more) and python == {each.name: each.version for each in locked.wheels}
     listed = (f"{name} {version}" for packages in (debian, python) for name, version in sorted(packages.items()))
-    return Here(kind_here(), digest if frozen else "", content_key(str(len(debian)), *listed))
+    return CurrentLocation(current_kind(), digest if frozen else "", content_key(str(len(debian)), *listed))
 
 
-def told_where(kind: Kind, folders: Mapping[str, str]) -> dict[str, str]:
+def location_variables(kind: Kind, folders: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that tell a process in another place where it is, and what it was started from.
 
     Args:
         folders: folders of the host, and what they are called there.
     """
     inside_out = {inside: host for host, inside in folders.items()}
-    return {_PLACE: kind, _OUTSIDE: json.dumps(inside_out), **checkout.told()}
+    return {_PLACE: kind, _OUTSIDE: json.dumps(inside_out), **checkout.checkout_variable()}
 
 
-def outside(path: Path) -> Path:
+def host_path(path: Path) -> Path:
     """Return what the host calls a path: what a command prints is read there."""
     for inside, host in json.loads(os.environ.get(_OUTSIDE, "{}")).items():
         if path.is_relative_to(inside):

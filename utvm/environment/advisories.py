@@ -1,20 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advisories of Python packages, in the OSV schema: a folder of its JSON files, or the export's own zip."""
+"""What is known against locked packages, from files at hand: OSV's export for Python, the tracker's for Debian.
+
+Nothing here uses a network. Whoever fetches the files decides from where; what is missing, cannot be read or is
+too old ends in an error, since without it "nothing found" would be a guess.
+"""
 
 import datetime
+import functools
+import json
+import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AwareDatetime, BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
 
 from utvm.base.storage.files import UNREADABLE_ZIP
-from utvm.environment.advisories.finding import REFETCH, Finding, parsed, read
-from utvm.errors import ConfigError
+from utvm.environment.debian import DebianPackage
+from utvm.errors import ConfigError, ProvisionError
+
+REFETCH = "fetch it anew; docs/environment.md says what --advisories is to hold"
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """What is known of a package.
+
+    Attributes:
+        kind: whose package it is, ``Debian`` or ``Python``.
+        package: as the lock calls it; of Debian's all that are made from the same source, with commas between.
+        version: as the lock has it; of Debian's that of the source.
+        advisory: its number, and behind it those that it goes by elsewhere.
+        fixed: the first version without it; empty where there is none.
+    """
+
+    kind: str
+    package: str
+    version: str
+    advisory: str
+    fixed: str
+
+    def as_json(self) -> dict[str, str | None]:
+        """Return its entry in reports."""
+        return {
+            "kind": self.kind,
+            "package": self.package,
+            "version": self.version,
+            "advisory": self.advisory,
+            "fixed_in": self.fixed or None,
+        }
+
+
+def parsed(data: bytes, where: str) -> dict[str, Any]:
+    """Return what a file of advisories holds."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is no JSON: {' '.join(str(error).split())}", REFETCH) from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: is no JSON object", REFETCH)
+    return found
+
+
+def read(path: Path) -> bytes:
+    """Return a file's content."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", REFETCH) from error
+
 
 _ECOSYSTEM = "PyPI"
 # The largest real one has some 200 kB: what is far beyond is no advisory, and might be made to fill the memory.
@@ -52,7 +111,9 @@ class _Advisory(BaseModel):
     affected: list[_Affected] = []
 
 
-def findings(folder: Path, locked: Mapping[str, AbstractSet[str]]) -> tuple[list[Finding], datetime.datetime, int]:
+def python_findings(
+    folder: Path, locked: Mapping[str, AbstractSet[str]]
+) -> tuple[list[Finding], datetime.datetime, int]:
     """Return what is known of packages, the day on which an advisory was last changed, and how many there are.
 
     Args:
@@ -163,3 +224,95 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
             kept.append(finding)
         said |= names
     return kept
+
+
+class _State(BaseModel):
+    status: str
+    fixed_version: str | None = None
+    urgency: str = ""
+
+
+class _Issue(BaseModel):
+    releases: dict[str, _State] = {}
+
+
+_ISSUES = TypeAdapter(dict[str, _Issue])
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the tracker knows of locked packages.
+
+    Attributes:
+        findings: what applies.
+        unimportant: how many more apply that Debian calls unimportant: no harm to whoever uses the package.
+        undetermined: how many nobody has looked into yet.
+        tracked: source packages of the lock that it has anything on.
+    """
+
+    findings: list[Finding]
+    unimportant: int
+    undetermined: int
+    tracked: int
+
+
+def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
+    """Return what is known of packages."""
+    content = parsed(read(file), str(file))
+    by_source: dict[tuple[str, str], list[DebianPackage]] = {}
+    for package in packages:
+        by_source.setdefault(package.made_from, []).append(package)
+    found: list[Finding] = []
+    unimportant = undetermined = 0
+    tracked = set()
+    for (source, version), binaries in sorted(by_source.items()):
+        for number, state in _states(file, source, content.get(source, {}), release):
+            tracked.add(source)
+            if state.status == "undetermined":
+                undetermined += 1
+            elif not _applies(state, version):
+                continue
+            elif state.urgency == "unimportant":
+                unimportant += 1
+            else:
+                names = ", ".join(sorted(each.name for each in binaries))
+                found.append(Finding("Debian", names, version, number, state.fixed_version or ""))
+    if not tracked:
+        raise ConfigError(f"{file}: knows nothing of {release} and the locked packages", REFETCH)
+    return Known(sorted(found), unimportant, undetermined, len(tracked))
+
+
+def _states(file: Path, source: str, issues: object, release: str) -> Iterator[tuple[str, _State]]:
+    try:
+        known: Mapping[str, _Issue] = _ISSUES.validate_python(issues)
+    except ValidationError as error:
+        said = " ".join(str(error).split())
+        raise ConfigError(f"{file}: what it says of {source} cannot be read: {said}", REFETCH) from error
+    for number, issue in sorted(known.items()):
+        if release in issue.releases:
+            state = issue.releases[release]
+            if state.status not in ("open", "resolved", "undetermined"):
+                raise ConfigError(f"{file}: {source}: {number}: status {state.status!r} is unknown", REFETCH)
+            yield number, state
+
+
+def _applies(state: _State, version: str) -> bool:
+    # "0" is for what the release never had.
+    if state.status == "open" or not state.fixed_version:
+        return state.status == "open"
+    return state.fixed_version != "0" and _is_older(version, state.fixed_version)
+
+
+@functools.cache
+def _is_older(version: str, other: str) -> bool:
+    try:
+        done = subprocess.run(
+            ["dpkg", "--compare-versions", version, "lt", other], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise ProvisionError(
+            "dpkg is not installed, and only it compares Debian's versions", "run this on Debian, or --in docker"
+        ) from error
+    if done.returncode > 1 or done.stderr:
+        raise ConfigError(f"dpkg cannot compare {version} with {other}: {done.stderr.strip()}", REFETCH)
+    return done.returncode == 0

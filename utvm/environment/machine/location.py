@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from utvm.boards import Board
-from utvm.environment.locations.here import told_where
-from utvm.environment.locations.remote_command import RemoteCommand, Wanted, called
+from utvm.environment.layers import CHECKOUT
+from utvm.environment.location import location_variables
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.machine import Machine
-from utvm.environment.machine.settings import Plug
-from utvm.environment.python_layer import CHECKOUT
-from utvm.environment.usb import filter_of
+from utvm.environment.machine.settings import Plug, usb_filter
+from utvm.environment.remote import BoardRequest, RemoteCommand, remote_paths
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.choice import taken
@@ -33,7 +32,7 @@ _SEEN = (
 
 
 class InMachine:
-    """A virtual machine, started if need be: a :class:`utvm.environment.locations.remote_command.Place`.
+    """A virtual machine, started if need be: a :class:`utvm.environment.remote.Place`.
 
     Args:
         say: is told what is being done, and nothing when that is done and the command begins.
@@ -41,53 +40,55 @@ class InMachine:
         box: path or URL of the catalogue of the box that it is made of; by default the checkout's.
     """
 
-    own_usb = True
-    own_boards = False
+    has_usb = True
+    chooses_board = False
 
     def __init__(self, say: Callable[[str], None], machine: Machine | None = None, box: str = "") -> None:
         self._say = say
         self._box = box
         self._machine = machine or Machine(say=say)
 
-    def run(self, errand: RemoteCommand) -> int:
+    def run(self, command: RemoteCommand) -> int:
         """Run a command in it; what it writes is fetched, also when it was interrupted."""
         machine = self._machine
         machine.up(box=self._box, patience=_PATIENCE)
         self._say("")
         own = _HOME / f"run-{secrets.token_hex(4)}"
-        places = called(errand, own, CHECKOUT)
+        places = remote_paths(command, own, CHECKOUT)
         try:
-            for folder in set(errand.folders) - set(errand.fills):
+            for folder in set(command.paths) - set(command.output_folders):
                 if ROOT not in folder.parents:
-                    machine.guest.send(folder, places[folder], errand.fills)
-            with self._plugged_in(errand.wanted):
-                told = told_where("vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()})
+                    machine.guest.send(folder, places[folder], command.output_folders)
+            with self._plugged_in(command.request):
+                told = location_variables(
+                    "vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()}
+                )
                 variables = [f"{name}={value}" for name, value in told.items()]
-                code = machine.run(["env", *variables, *errand.command(places, CHECKOUT)])
+                code = machine.run(["env", *variables, *command.argv(places, CHECKOUT)])
         except BaseException:
             # As far as the machine still answers: what went wrong is already known.
             with contextlib.suppress(ProvisionError):
-                self._bring_home(errand.fills, places, own)
+                self._bring_home(command.output_folders, places, own)
             raise
         try:
-            self._bring_home(errand.fills, places, own)
+            self._bring_home(command.output_folders, places, own)
         except KeyboardInterrupt:
             # Too late for a verdict that was said already: the report is to say the same.
             if code not in VERDICTS:
                 raise
-            self._bring_home(errand.fills, places, own)
+            self._bring_home(command.output_folders, places, own)
         return code
 
-    def _bring_home(self, fills: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:
+    def _bring_home(self, output_folders: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:
         """Fetch what was written."""
-        for folder in fills:
+        for folder in output_folders:
             if self._machine.guest.run(["test", "-d", places[folder]]) == 0:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._machine.guest.fetch(f"{places[folder]}/", folder)
         self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
-    def _plugged_in(self, wanted: Wanted) -> Iterator[None]:
+    def _plugged_in(self, wanted: BoardRequest) -> Iterator[None]:
         """Have the probe that is meant on the machine's USB."""
         with contextlib.ExitStack() as stack:
             serials = []
@@ -97,7 +98,7 @@ class InMachine:
             elif wanted.probe:
                 # One that is not here may be in the machine all the same: whoever listens at its plugs.
                 probe = stack.enter_context(taken(wanted.board, wanted.probe, wanted.wait, self._say))
-                stack.enter_context(libvirt.lent(self._machine.records.name, filter_of(probe)))
+                stack.enter_context(libvirt.lent(self._machine.records.name, usb_filter(probe)))
                 serials = [probe.serial]
             for serial in serials:
                 if self._machine.guest.run(["sh", "-c", _SEEN, "sh", serial]) != 0:
@@ -108,7 +109,7 @@ class InMachine:
             yield
 
     @contextlib.contextmanager
-    def _virtual(self, board: Board, wanted: Wanted) -> Iterator[None]:
+    def _virtual(self, board: Board, wanted: BoardRequest) -> Iterator[None]:
         """Keep the virtual board in a process of this computer, its probe in a plug of the machine."""
         assert wanted.usb
         plug = next((each for each in self._machine.plugs if _is_free(each)), None)

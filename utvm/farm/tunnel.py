@@ -9,14 +9,19 @@ import asyncio
 import contextlib
 import itertools
 import socket
+import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+
+from utvm.base.process import service
+from utvm.base.process.peer import OwnerOnlySocket
 
 _CHUNK = 1 << 16
 
 
-class Door:
+class CoordinatorProxy:
     """Leads connections to a Unix socket, for the length of a ``with`` block.
 
     Args:
@@ -31,7 +36,7 @@ class Door:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="farm door", daemon=True)
 
-    def __enter__(self) -> "Door":
+    def __enter__(self) -> "CoordinatorProxy":
         self._thread.start()
         starting = asyncio.start_server(self._lead, sock=self._listener)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
@@ -76,3 +81,51 @@ async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -
             target.write(piece)
             await target.drain()
     target.close()
+
+
+class SshTunnel:
+    """Such a port, for the length of a ``with`` block: each connection is an ssh of its own.
+
+    Args:
+        login: the ssh command; its last word is the other computer.
+        port: TCP port there.
+
+    Attributes:
+        port: TCP port here.
+    """
+
+    def __init__(self, login: Sequence[str], port: int) -> None:
+        self._command = [*login[:-1], f"-W127.0.0.1:{port}", login[-1]]
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._listener = OwnerOnlySocket.listen_on("127.0.0.1", 0)
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name="ssh forward", daemon=True)
+
+    def __enter__(self) -> "SshTunnel":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Closing alone would not wake a thread that waits in accept().
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for ssh in self._running:
+            service.end_process(ssh, 2.0)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    ssh = subprocess.Popen(
+                        self._command,
+                        stdin=connection.fileno(),
+                        stdout=connection.fileno(),
+                        stderr=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                self._running = [*(each for each in self._running if each.poll() is None), ssh]

@@ -9,13 +9,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.base.storage.cache import file_digest
-from utvm.environment.box.disk import make_disk
-from utvm.environment.box.system import system_shape
-from utvm.environment.build import write_sums
+from utvm.environment.disk import make_disk
+from utvm.environment.image import write_sums
 from utvm.environment.layers import Layers
-from utvm.environment.locked import Locked
+from utvm.environment.locked import MACHINE, Locked
+from utvm.environment.rootfs import Shape
 from utvm.environment.store import Progress
-from utvm.environment.temporary_roots import draft
+from utvm.environment.temporary_roots import temporary_root
+
+_ROOT = f"{MACHINE}root/"  # files of the machine, by their names
+_CONFIGURE = f"{MACHINE}configure.sh"  # what is done when all packages are there
+# The public half of the pair that every Vagrant has (its documentation, "Creating a Base Box").
+_KEY = f"{MACHINE}vagrant.pub"
+
+# Which drivers are in the initial RAM disk must not follow from the machine that makes the box.
+_BEFORE = """
+set -e
+mkdir -p "$1/etc/initramfs-tools/conf.d"
+printf '%s\\n' $UTVM_DRIVERS > "$1/etc/initramfs-tools/modules"
+echo MODULES=list > "$1/etc/initramfs-tools/conf.d/utvm"
+"""
+
+
+def machine_shape(locked: Locked) -> Shape:
+    """Return how the locked packages become the machine's root file system."""
+    drivers = locked.recipe.machine.early_drivers
+    return Shape(
+        name="machine",
+        # The kernel makes the nodes; mmdebstrap's are those of the computer at hand.
+        leave_out=("dev/",),
+        before=_BEFORE,
+        files={name.removeprefix(_ROOT): text for name, text in locked.files.items() if name.startswith(_ROOT)},
+        after=locked.files[_CONFIGURE],
+        variables={"UTVM_DRIVERS": " ".join(drivers), "UTVM_VAGRANT_KEY": locked.files[_KEY].strip()},
+    )
+
 
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
@@ -58,10 +86,10 @@ def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress |
         output: the folder to write; an earlier box in it is replaced by the whole new one.
     """
     say = progress or (lambda _: None)
-    system = layers.machine(system_shape(locked))
+    system = layers.machine(machine_shape(locked))
     python = layers.python(system)
     begin = time.monotonic()
-    with draft(output.parent) as folder:
+    with temporary_root(output.parent) as folder:
         whole, work = folder / "box", folder / "work"
         whole.mkdir()
         work.mkdir()
