@@ -18,7 +18,7 @@ from typing import IO
 from utvm.base.log.folders import log_folder
 from utvm.base.process.run import run_tool
 from utvm.environment.location import location_variables
-from utvm.environment.remote import LOST, BoardRequest, RemoteCommand, owned, rsync, run_owned
+from utvm.environment.remote import LOST, BoardRequest, RemoteCommand, owned, remote_paths, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import coordinator_address
 from utvm.farm.lease import Lease, LeaseHolder, inherited_lease

@@ -27,8 +27,8 @@ class ServedBoards:
 
     Args:
         choice: which farm, and which of its boards.
-        command_for: returns the command that serves one, given its own port and the tracker's address, as its host has
-            them, and the port here that leads to its own.
+        command_for: returns the command that serves one, given its own port and the tracker's address at its host,
+            and the port here that leads to its own.
         tracker: the port that the tracker has here.
         count: how many boards.
         say: is told what becomes of them.

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from utvm.environment.locations import in_machine
 
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.base.storage import lock
 from utvm.drivers import DriverOptions, attach, choose
+from utvm.environment.machine import location as in_machine
 from utvm.environment.machine.location import InMachine
 from utvm.environment.remote import BoardRequest, RemoteCommand
 from utvm.errors import BoardError
