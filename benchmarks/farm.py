@@ -66,7 +66,7 @@ def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
 
     def job(number: int) -> None:
         with LeaseHolder(address, {"kind": "load"}, None, folder / f"job-{number}.log", _quiet) as leasing:
-            leasing.had()
+            leasing.wait()
             had.append(time.monotonic())
             time.sleep(_SECONDS)
         ended.append(time.monotonic())

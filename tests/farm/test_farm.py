@@ -112,7 +112,7 @@ def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> N
                 kill_a_keeper(run.pid)
             said, _ = run.communicate(timeout=LONG)
     assert run.returncode == 3
-    assert said.count("labgrid's client has ended") == 1
+    assert said.count("labgrid's client has exited") == 1
 
 
 def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
@@ -188,7 +188,7 @@ def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is no tag"),
+        (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is not a tag"),
         (("--in", "farm", "--farm", "nowhere"), "--farm 'nowhere' is no HOST:PORT"),
         (("--in", "farm", "--tags", "host=attic"), "no place of the farm has board=host, host=attic"),
         (("--place", "shelf-host-1"), "use them with --in farm"),

@@ -89,7 +89,7 @@ class Rival:
     def _lease(self, seconds: float) -> None:
         log = self._farm.log.with_name("rival.log")
         with LeaseHolder(self._farm.address, {"board": "host"}, 5, log, lambda _: None) as leasing:
-            lease, lost = leasing.had(), threading.Event()
+            lease, lost = leasing.wait(), threading.Event()
             lease.when_lost(lost.set)
             # As every run of ours does: one whose lease was lost may still be letting go.
             fence = Path(str(lease.board["work"])) / f"{lease.place}.lock"

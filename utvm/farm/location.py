@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A place: the computer that a board of a farm is at. The whole job runs there, so that the probe stays local.
+"""The computer that a board of a farm is attached to. The whole run happens there, so that the probe stays local.
 
-Who has the board is labgrid's to say; the board's own lock at its host keeps two runs apart where a lease is lost.
+labgrid decides who has the board; the board's own lock at its host keeps two runs apart if a lease is lost.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import platform
 import secrets
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -25,29 +25,35 @@ from utvm.farm.lease import Lease, LeaseHolder, inherited_lease
 from utvm.paths import ROOT, work
 from utvm.selection import FarmChoice
 
-_LEFT_OUT = ("/.git", "/.venv", "/build")
+_EXCLUDED = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
-_HANDOVER = 60  # Seconds in which a run that has lost its lease lets go of the board.
-_HELD = 75  # What flock ends with where it has not.
+_HANDOVER = 60  # Seconds for a run that has lost its lease to release the board.
+_HELD = 75  # Exit code of flock if it does not.
 
-# The host's own Python packages, where they are those of the checkout's locks: else ./inv fetches them there.
+# Use the host's own Python packages if they match the checkout's locks; else ./inv fetches packages there.
 _PACKAGES = """
 own=$1; shift
 if cmp -s provision/pylock.toml "$own/.venv/python.stamp" && cmp -s provision/debian.txt "$own/.venv/debian.stamp"
 then export UTVM_VENV="$own/.venv"; fi
 """
 
+# Wait until nobody else has the board. On SIGTERM, wait for the command: it may have reached a verdict.
+_ALONE = f"""trap : TERM
+ended=$0; exec 9>>"$1"; shift
+flock --timeout={_HANDOVER} --conflict-exit-code={_HELD} 9 || exit
+"$@"; code=$?
+echo $code >"$ended"; exit $code"""
+
 
 class InFarm:
-    """The computer of a leased board, as a :class:`utvm.environment.remote.Place`.
+    """The host of a leased board, as a :class:`utvm.environment.remote.Location`.
 
     Args:
-        say: is told what is being done, and nothing when that is done and the command begins.
-        choice: which farm, and which of its boards.
+        say: receives progress messages, and an empty one when the command begins.
+        choice: the farm, and the tags of the board.
     """
 
-    has_usb = True
-    chooses_board = True
+    has_usb = chooses_board = True
 
     def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
@@ -56,202 +62,179 @@ class InFarm:
         required_tags(None, choice)
 
     def run(self, command: RemoteCommand) -> int:
-        """Lease a board, run a command at its computer, and bring home what it wrote."""
+        """Lease a board, run a command at its host, and fetch its output files."""
         if lease := inherited_lease():
-            code = self.at_its_host(command, lease)
+            code = self.run_at_host(command, lease)
             if code == LOST:
-                raise ProvisionError(f"the connection to {lease.host} broke", "is that host well?")
+                raise ProvisionError(f"the connection to {lease.host} broke", "check that host")
             return code
-        code, earlier = self._leased(command, ())
-        while earlier:
-            self._say(f"{earlier[-1]['place']}: {earlier[-1]['why']}; once more, on another board")
-            code, earlier = self._leased(command, earlier)
+        log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
+        tags = required_tags(command.request, self._choice)
+        with LeaseHolder(self._address, tags, command.request.wait or None, log, self._say) as holder:
+            while True:
+                lease = holder.wait()
+                self._say(
+                    f"leased {lease.place} at {lease.host} as {lease.holder}, after {lease.waited:.1f} s in line"
+                )
+                self._say("")
+                code, reason = self._run_leased(command, lease)
+                if lease.outcome != "infrastructure" or not holder.retry(reason):
+                    break
+                self._say(f"{lease.place}: {holder.earlier[-1]['why']}; once more, on another board")
+        if code == LOST:
+            raise ProvisionError(reason, "./inv farm.list shows the state of all boards")
         return code
 
-    def _leased(
-        self, command: RemoteCommand, earlier: Sequence[Mapping[str, str]]
-    ) -> tuple[int, Sequence[Mapping[str, str]]]:
-        """Run a command on a board; return its exit code, and where another board is to be tried, why."""
-        log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
-        wish, wait = required_tags(command.request, self._choice), command.request.wait or None
-        but = [each["place"] for each in earlier]
-        with LeaseHolder(self._address, wish, wait, log, self._say, but) as leasing:
-            lease = leasing.had()
-            lease.earlier = earlier
-            host = lease.host
-            self._say(f"leased {lease.place} at {host} as {lease.holder}, after {lease.waited:.1f} s in line")
-            self._say("")
-            why = "the run ended without a verdict"
-            try:
-                code = self.at_its_host(command, lease)
-                if code == LOST:
-                    why = f"the connection to {host} broke"
-                elif code == _HELD:
-                    code, why = LOST, f"at {host}, a run before still has {lease.place}"
-                elif code not in {*ExitCode}:
-                    code, why = LOST, f"the run at {host} came to no end of its own: exit code {code}"
-            except ProvisionError as error:
-                code, why = LOST, error.message
-            if lease.lost:
-                code, why = LOST, f"the lease of {lease.place} was lost: {lease.lost}"
-            lease.outcome = "verdict" if code in VERDICTS else ""
-            if code in (LOST, ExitCode.INFRASTRUCTURE):
-                lease.outcome = "infrastructure"
-        if lease.outcome == "infrastructure" and lease.others and not earlier:
-            return code, lease.failed(why)
-        if code == LOST:
-            raise ProvisionError(why, "./inv farm.list shows how the boards are")
-        return code, ()
+    def _run_leased(self, command: RemoteCommand, lease: Lease) -> tuple[int, str]:
+        """Run a command on a leased board; return its exit code, and why it gave no verdict."""
+        reason = "the run ended without a verdict"
+        try:
+            code = self.run_at_host(command, lease)
+            if code == LOST:
+                reason = f"the connection to {lease.host} broke"
+            elif code == _HELD:
+                code, reason = LOST, f"at {lease.host}, a run before still has {lease.place}"
+            elif code not in {*ExitCode}:
+                code, reason = LOST, f"the run at {lease.host} ended abnormally: exit code {code}"
+        except ProvisionError as error:
+            code, reason = LOST, error.message
+        if lease.lost:
+            code, reason = LOST, f"the lease of {lease.place} was lost: {lease.lost}"
+        lease.outcome = "verdict" if code in VERDICTS else ""
+        if code in (LOST, ExitCode.INFRASTRUCTURE):
+            lease.outcome = "infrastructure"
+        return code, reason
 
-    def at_its_host(
-        self, command: RemoteCommand, lease: Lease, ways: Sequence[str] = (), log: IO[bytes] | None = None
+    def run_at_host(
+        self,
+        command: RemoteCommand,
+        lease: Lease,
+        ssh_options: Sequence[str] = (),
+        log: IO[bytes] | None = None,
     ) -> int:
-        """Run a command where the board is, and return its exit code; ``LOST`` where the connection broke.
+        """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke.
 
         Args:
-            ways: words by which ssh is told to lead ports there and back.
-            log: the file that has what it prints; None for where we print.
+            ssh_options: forwarding of ports.
+            log: file for its output; None for the standard streams.
         """
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []
         options += [f"--serial={lease.board['serial']}"] if lease.board["serial"] else []
         options += [f"--wait={_HANDOVER}"]
         login = login_to(lease)
         if not login:
-            told = location_variables("farm", {}) | lease.variables()
-            words = [
-                *_set(told),
-                *command.argv({path: str(path) for path in command.paths}, str(ROOT)),
-                *options,
-            ]
+            variables = location_variables("farm", {}) | lease.variables()
+            argv = command.argv({path: str(path) for path in command.paths}, str(ROOT))
+            words = _lock_board(lease, "/dev/null", variables, [*argv, *options])
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
-            return _run(owned(str(ROOT), _alone(lease, "/dev/null", words), first), lease, log)
-        # A folder for each checkout that comes from somewhere: its builds are kept from run to run.
-        whose = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
-        base = PurePosixPath(lease.board["work"]) / whose
+            return run_owned(owned(str(ROOT), words, first), on_start=lease.when_lost, log=log)
+        # Each checkout has a folder of its own, which keeps its builds from run to run.
+        digest = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
+        base = PurePosixPath(lease.board["work"]) / digest
         checkout, own = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
-        places = remote_paths(command, own, checkout)
-        over, target = login[:-1], login[-1]
-        _send_checkout(over, target, base)
+        paths = remote_paths(command, own, checkout)
+        ssh, target = login[:-1], login[-1]
+        _send_checkout(ssh, target, base)
         for path in set(command.paths) - set(command.output_folders):
             if path.is_file():
-                rsync(over, "--mkpath", str(path), f"{target}:{places[path]}")
+                rsync(ssh, "--mkpath", str(path), f"{target}:{paths[path]}")
             elif path.is_dir() and ROOT not in path.parents:
-                rsync(over, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{places[path]}/")
-        told = location_variables(
-            "farm", {str(ROOT): checkout} | {str(path): name for path, name in places.items()}
-        )
-        told |= lease.variables()
-        # Where the connection breaks as it ends, what it ended with is asked for.
-        ended = f"{own}/exit-code"
-        words = _alone(lease, ended, [*_set(told), *command.argv(places, checkout), *options])
-        # It may end before it has written anything.
-        made = [places[folder] for folder in command.output_folders]
-        made += [str(PurePosixPath(places[file]).parent) for file in command.output_files]
-        first = f"mkdir -p {shlex.join([checkout, *made])}\n{_PACKAGES}"
-        first += f"mkdir -p {shlex.quote(str(own))}\n"
+                rsync(ssh, "--mkpath", "--exclude=/.git", f"{path}/", f"{target}:{paths[path]}/")
+        folders = {str(ROOT): checkout} | {str(path): name for path, name in paths.items()}
+        variables = location_variables("farm", folders) | lease.variables()
+        # If the connection breaks at the end, the exit code is read from this file.
+        exit_code = f"{own}/exit-code"
+        words = _lock_board(lease, exit_code, variables, [*command.argv(paths, checkout), *options])
+        # The command may end before it has written anything.
+        needed = [paths[folder] for folder in command.output_folders]
+        needed += [str(PurePosixPath(paths[file]).parent) for file in command.output_files]
+        first = f"mkdir -p {shlex.join([checkout, *needed])}\n{_PACKAGES}mkdir -p {shlex.quote(str(own))}\n"
         words = [lease.board["checkout"], *words]
         try:
-            ssh = [*over, *ways, target, shlex.join(owned(checkout, words, first))]
-            return _ended(ssh, [*login, shlex.join(["cat", ended])], lease, log)
+            remote = [*ssh, *ssh_options, target, shlex.join(owned(checkout, words, first))]
+            return _run_over_ssh(remote, [*login, shlex.join(["cat", exit_code])], lease, log)
         finally:
             for folder in command.output_folders:
-                _brought_home(over, f"{target}:{places[folder]}/", folder)
+                _fetch(ssh, f"{target}:{paths[folder]}/", folder)
             for file in command.output_files:
-                rsync(over, "--ignore-missing-args", f"{target}:{places[file]}", str(file))
+                rsync(ssh, "--ignore-missing-args", f"{target}:{paths[file]}", str(file))
             run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
 
 
-def _send_checkout(over: Sequence[str], target: str, base: PurePosixPath) -> None:
-    """Have this checkout at a board's host, below a folder there; only one at a time is sent."""
-    left_out = [f"--exclude={name}" for name in _LEFT_OUT]
-    left_out += ["--delete", "--filter=:- .gitignore"]
-    there = shlex.quote(str(base))
-    left_out.append(f"--rsync-path=mkdir -p {there} && flock {there}/sync.lock rsync")
-    rsync(over, *left_out, f"{ROOT}/", f"{target}:{base / 'utvm'}/")
+def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None:
+    """Copy this checkout into a folder of a board's host; concurrent copies wait for each other."""
+    folder = shlex.quote(str(base))
+    options = [f"--exclude={name}" for name in _EXCLUDED] + ["--delete", "--filter=:- .gitignore"]
+    options.append(f"--rsync-path=mkdir -p {folder} && flock {folder}/sync.lock rsync")
+    rsync(ssh, *options, f"{ROOT}/", f"{target}:{base / 'utvm'}/")
 
 
-def _brought_home(over: Sequence[str], source: str, folder: Path) -> None:
-    """Fetch what a folder of a board's host has. Each thing in it appears here whole, or not at all."""
+def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
+    """Fetch the contents of a folder; each entry appears here whole or not at all."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder) as draft:
-            rsync(over, source, f"{draft}/")
-            # What points at another one comes last.
-            for each in sorted(Path(draft).iterdir(), key=Path.is_symlink):
-                each.replace(folder / each.name)
+        with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder) as temporary:
+            rsync(ssh, source, f"{temporary}/")
+            # Links come last, after their targets.
+            for entry in sorted(Path(temporary).iterdir(), key=Path.is_symlink):
+                entry.replace(folder / entry.name)
     except OSError as error:
-        why = error.strerror or error
-        raise ProvisionError(f"{folder}: cannot be written: {why}", "is there room?") from error
+        raise ProvisionError(
+            f"{folder}: cannot be written: {error.strerror or error}", "check its permissions and the free space"
+        ) from error
 
 
-# Waits until nobody else has the board. Told to end, it waits for what it runs: that may have come to a verdict.
-_ALONE = f"""trap : TERM
-ended=$0; exec 9>>"$1"; shift
-flock --timeout={_HANDOVER} --conflict-exit-code={_HELD} 9 || exit
-"$@"; code=$?
-echo $code >"$ended"; exit $code"""
-
-
-def _alone(lease: Lease, ended: str, words: Sequence[str]) -> list[str]:
-    """Return the command that has a board of whatever kind for itself: a run that has lost it may be letting go.
+def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: Sequence[str]) -> list[str]:
+    """Command that runs another one while it holds the board's lock: a run that lost the board may still use it.
 
     Args:
-        ended: the file that gets its exit code.
+        exit_code: file that receives the exit code.
     """
-    return ["sh", "-c", _ALONE, ended, f"{lease.board['work']}/{lease.place}.lock", *words]
+    lock = f"{lease.board['work']}/{lease.place}.lock"
+    environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    return ["sh", "-c", _ALONE, exit_code, lock, *environment, *words]
 
 
-def _run(command: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
-    return run_owned(command, begun=lease.when_lost, log=log)
-
-
-def _ended(command: Sequence[str], ask: Sequence[str], lease: Lease, log: IO[bytes] | None) -> int:
-    """Return what a command at a board's host ended with.
-
-    Args:
-        ask: the command that prints it, where the connection broke.
-    """
+def _run_over_ssh(
+    command: Sequence[str], read_exit_code: Sequence[str], lease: Lease, log: IO[bytes] | None
+) -> int:
+    """Exit code of a command at a board's host; if the connection broke, a second command reads it."""
     try:
-        code = _run(command, lease, log)
-        return code if 0 <= code < LOST else _said(ask)
+        code = run_owned(command, on_start=lease.when_lost, log=log)
+        return code if 0 <= code < LOST else _read_exit_code(read_exit_code)
     except KeyboardInterrupt:
-        # Interrupted again while it was told to end: it may have come to its verdict before.
-        code = _said(ask)
+        # Interrupted again while it was ending: it may have reached its verdict before.
+        code = _read_exit_code(read_exit_code)
         if code not in VERDICTS:
             raise
         return code
 
 
-def _said(command: Sequence[str]) -> int:
+def _read_exit_code(command: Sequence[str]) -> int:
     with contextlib.suppress(ProvisionError, ValueError):
         return int(run_tool(command, error=ProvisionError, timeout=30))
     return LOST
 
 
-def _set(variables: dict[str, str]) -> list[str]:
-    return ["env", *(f"{name}={value}" for name, value in variables.items())]
-
-
 def login_to(lease: Lease) -> list[str]:
-    """Return the ssh command and whom it is for; nothing where that is this computer, and we are its user."""
+    """The ssh command to a board's host; empty if that is this computer and user."""
     host, user = str(lease.service["address"]), str(lease.service["username"])
     if host in ("localhost", "127.0.0.1", platform.node()) and user == getpass.getuser():
         return []
     return [*_SSH, f"-p{lease.service.get('port', 22)}", f"{user}@{host}"]
 
 
-def required_tags(wanted: BoardRequest | None, choice: FarmChoice) -> dict[str, str]:
-    """Return the tags that a wanted board has, and those that options ask for."""
-    found = {}
-    if wanted:
-        kind = "" if wanted.kind == "auto" else wanted.kind
-        said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
-        found = {"health": "ok", "board": wanted.board.spoken} | {
-            name: value for name, value in said.items() if value
-        }
-    for word in filter(None, choice.tags.split(",")):
-        name, equals, value = word.partition("=")
+def required_tags(request: BoardRequest | None, choice: FarmChoice) -> dict[str, str]:
+    """Tags that a board must have: those of the request, and those of the options."""
+    tags = {}
+    if request:
+        kind = "" if request.kind == "auto" else request.kind
+        optional = {"kind": kind, "serial": request.serial, "name": choice.place}
+        tags = {"health": "ok", "board": request.board.spoken}
+        tags |= {name: value for name, value in optional.items() if value}
+    for tag in filter(None, choice.tags.split(",")):
+        name, equals, value = tag.partition("=")
         if not (name and equals and value):
-            raise ConfigError(f"--tags {word!r} is no tag", "give NAME=VALUE, with commas between several")
-        found[name.strip()] = value.strip()
-    return found
+            raise ConfigError(f"--tags {tag!r} is not a tag", "give NAME=VALUE, separated by commas")
+        tags[name.strip()] = value.strip()
+    return tags

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands between clients and labgrid's coordinator, which has no access control.
+"""Access for one user only: to labgrid's coordinator, and through ssh to a port of another computer.
 
 gRPC accepts every connection, so the coordinator listens on a Unix socket that no other user reaches. It tells
 clients apart by their addresses, which Unix sockets only have where they are bound; so each connection to it is.
@@ -22,11 +22,11 @@ _CHUNK = 1 << 16
 
 
 class CoordinatorProxy:
-    """Leads connections to a Unix socket, for the length of a ``with`` block.
+    """Forwards connections to a Unix socket, for the length of a ``with`` block.
 
     Args:
-        listener: accepts them.
-        path: of the socket; what is in its folder is this user's only.
+        listener: accepts connections.
+        path: of the socket, in a folder that only this user can enter.
     """
 
     def __init__(self, listener: socket.socket, path: Path) -> None:
@@ -38,7 +38,7 @@ class CoordinatorProxy:
 
     def __enter__(self) -> "CoordinatorProxy":
         self._thread.start()
-        starting = asyncio.start_server(self._lead, sock=self._listener)
+        starting = asyncio.start_server(self._forward, sock=self._listener)
         self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
         return self
 
@@ -55,7 +55,7 @@ class CoordinatorProxy:
             task.cancel()
         self._loop.call_soon(self._loop.stop)
 
-    async def _lead(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _forward(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         name = self._path.with_name(f"client-{next(self._numbers)}")
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -69,22 +69,24 @@ class CoordinatorProxy:
         finally:
             name.unlink(missing_ok=True)
         try:
-            await asyncio.gather(_pass_on(near, there), _pass_on(far, back))
+            await asyncio.gather(_copy(near, there), _copy(far, back))
         finally:
             there.close()
             back.close()
 
 
-async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
-        while piece := await source.read(_CHUNK):
-            target.write(piece)
+        while data := await source.read(_CHUNK):
+            target.write(data)
             await target.drain()
     target.close()
 
 
 class SshTunnel:
-    """Such a port, for the length of a ``with`` block: each connection is an ssh of its own.
+    """A local port that leads to a port of another computer, for this user only; one ssh for each connection.
+
+    ssh's own ``-L`` serves every user of this computer.
 
     Args:
         login: the ssh command; its last word is the other computer.
@@ -128,4 +130,4 @@ class SshTunnel:
                         stderr=subprocess.DEVNULL,
                         start_new_session=True,
                     )
-                self._running = [*(each for each in self._running if each.poll() is None), ssh]
+                self._running = [*(process for process in self._running if process.poll() is None), ssh]

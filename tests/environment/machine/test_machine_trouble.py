@@ -345,7 +345,7 @@ def test_a_probe_is_lent_to_the_machine_and_taken_back(fake: Fake, tmp_path: Pat
         f'echo "$4 $5 $7" >>{calls}; [ "$4" = attach-device ] && cat "$6" >>{calls} && echo >>{calls} && exit 0\n'
         f"exit {detaching}",
     )
-    with libvirt.lent("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
+    with libvirt.attached_device("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
         said = calls.read_text().splitlines()
     assert said[0] == "attach-device utvm-one --live"
     source = ElementTree.fromstring(said[1]).find("source")

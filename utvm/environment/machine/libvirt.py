@@ -185,7 +185,7 @@ def restore(name: str, snapshot: str) -> None:
 
 
 @contextlib.contextmanager
-def lent(name: str, device: UsbFilter) -> Iterator[None]:
+def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
     """Give a running machine a USB device of this computer for the length of a ``with`` block."""
     described = (
         "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A place: the virtual machine of the frozen environment, with a USB of its own."""
+"""The virtual machine as a location for commands, with a USB of its own."""
 
 import contextlib
 import secrets
@@ -22,22 +22,22 @@ from utvm.probe.choice import taken
 from utvm.probe.virtual import UsbProbe, start_virtual
 
 _HOME = PurePosixPath("/home/vagrant")
-_PATIENCE = 600.0  # Seconds that another command may be at work on the machine: it may just be making it.
-_PLUGGING_IN = 120  # Seconds until the guest's kernel must have seen a probe: emulated, it takes its time.
-# Whether Linux has a device of that serial number; the loop ends it all the same.
-_SEEN = (
-    f"for i in $(seq {_PLUGGING_IN * 2}); do"
+_MACHINE_TIMEOUT = 600.0  # Seconds that another command may use the machine: it may be creating it.
+_PLUG_TIMEOUT = 120  # Seconds for the guest's kernel to see a probe; an emulated guest is slow.
+# Wait until Linux has a device of a serial number.
+_AWAIT_DEVICE = (
+    f"for i in $(seq {_PLUG_TIMEOUT * 2}); do"
     ' grep -qxsF -- "$1" /sys/bus/usb/devices/*/serial && exit 0; sleep 0.5; done; exit 1'
 )
 
 
 class InMachine:
-    """A virtual machine, started if need be: a :class:`utvm.environment.remote.Place`.
+    """A virtual machine, started if needed: a :class:`utvm.environment.remote.Location`.
 
     Args:
-        say: is told what is being done, and nothing when that is done and the command begins.
+        say: receives progress messages, and an empty one when the command begins.
         machine: by default this checkout's.
-        box: path or URL of the catalogue of the box that it is made of; by default the checkout's.
+        box: path or URL of the box's catalogue; by default the checkout's.
     """
 
     has_usb = True
@@ -49,75 +49,72 @@ class InMachine:
         self._machine = machine or Machine(say=say)
 
     def run(self, command: RemoteCommand) -> int:
-        """Run a command in it; what it writes is fetched, also when it was interrupted."""
+        """Run a command and fetch its output, also after an interrupt."""
         machine = self._machine
-        machine.up(box=self._box, patience=_PATIENCE)
+        machine.up(box=self._box, patience=_MACHINE_TIMEOUT)
         self._say("")
         own = _HOME / f"run-{secrets.token_hex(4)}"
-        places = remote_paths(command, own, CHECKOUT)
+        paths = remote_paths(command, own, CHECKOUT)
         try:
             for folder in set(command.paths) - set(command.output_folders):
                 if ROOT not in folder.parents:
-                    machine.guest.send(folder, places[folder], command.output_folders)
+                    machine.guest.send(folder, paths[folder], command.output_folders)
             with self._plugged_in(command.request):
-                told = location_variables(
-                    "vm", {str(ROOT): CHECKOUT} | {str(path): name for path, name in places.items()}
-                )
-                variables = [f"{name}={value}" for name, value in told.items()]
-                code = machine.run(["env", *variables, *command.argv(places, CHECKOUT)])
+                folders = {str(ROOT): CHECKOUT} | {str(path): name for path, name in paths.items()}
+                variables = (f"{name}={value}" for name, value in location_variables("vm", folders).items())
+                code = machine.run(["env", *variables, *command.argv(paths, CHECKOUT)])
         except BaseException:
-            # As far as the machine still answers: what went wrong is already known.
+            # If the machine no longer answers, the first error is the one to report.
             with contextlib.suppress(ProvisionError):
-                self._bring_home(command.output_folders, places, own)
+                self._fetch_outputs(command.output_folders, paths, own)
             raise
         try:
-            self._bring_home(command.output_folders, places, own)
+            self._fetch_outputs(command.output_folders, paths, own)
         except KeyboardInterrupt:
-            # Too late for a verdict that was said already: the report is to say the same.
+            # After a verdict was printed, the report must still be fetched.
             if code not in VERDICTS:
                 raise
-            self._bring_home(command.output_folders, places, own)
+            self._fetch_outputs(command.output_folders, paths, own)
         return code
 
-    def _bring_home(self, output_folders: Sequence[Path], places: dict[Path, str], own: PurePosixPath) -> None:
-        """Fetch what was written."""
+    def _fetch_outputs(self, output_folders: Sequence[Path], paths: dict[Path, str], own: PurePosixPath) -> None:
         for folder in output_folders:
-            if self._machine.guest.run(["test", "-d", places[folder]]) == 0:
+            if self._machine.guest.run(["test", "-d", paths[folder]]) == 0:
                 folder.mkdir(parents=True, exist_ok=True)
-                self._machine.guest.fetch(f"{places[folder]}/", folder)
+                self._machine.guest.fetch(f"{paths[folder]}/", folder)
         self._machine.guest.run(["rm", "-rf", str(own)])
 
     @contextlib.contextmanager
-    def _plugged_in(self, wanted: BoardRequest) -> Iterator[None]:
-        """Have the probe that is meant on the machine's USB."""
+    def _plugged_in(self, request: BoardRequest) -> Iterator[None]:
+        """Plug the requested probe into the machine."""
         with contextlib.ExitStack() as stack:
             serials = []
-            if wanted.usb:
-                stack.enter_context(self._virtual(wanted.board, wanted))
-                serials = [wanted.serial]
-            elif wanted.probe:
-                # One that is not here may be in the machine all the same: whoever listens at its plugs.
-                probe = stack.enter_context(taken(wanted.board, wanted.probe, wanted.wait, self._say))
-                stack.enter_context(libvirt.lent(self._machine.records.name, usb_filter(probe)))
+            if request.usb:
+                stack.enter_context(self._virtual(request.board, request))
+                serials = [request.serial]
+            elif request.probe:
+                # A probe that is not here may be in the machine: one that a program connected to its plugs.
+                probe = stack.enter_context(taken(request.board, request.probe, request.wait, self._say))
+                stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
                 serials = [probe.serial]
             for serial in serials:
-                if self._machine.guest.run(["sh", "-c", _SEEN, "sh", serial]) != 0:
+                if self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
                     raise ProbeError(
                         f"the machine does not see the probe {serial} that was plugged into it",
-                        f"./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')} shows what it sees",
+                        f"list its devices: ./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')}",
                     )
             yield
 
     @contextlib.contextmanager
-    def _virtual(self, board: Board, wanted: BoardRequest) -> Iterator[None]:
-        """Keep the virtual board in a process of this computer, its probe in a plug of the machine."""
-        assert wanted.usb
-        plug = next((each for each in self._machine.plugs if _is_free(each)), None)
+    def _virtual(self, board: Board, request: BoardRequest) -> Iterator[None]:
+        """Run the virtual board in a process of this computer, with its probe in a plug of the machine."""
+        assert request.usb
+        plug = next((plug for plug in self._machine.plugs if _is_free(plug)), None)
         if plug is None:
-            raise ConfigError("something is in every USB plug of the machine", "./inv vm.status names them")
+            raise ConfigError("all USB plugs of the machine are in use", "list them: ./inv vm.status")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(wanted.usb, str(plug.port), libvirt.qemu_user())
-            with start_virtual(board, Path(logs), serial=wanted.serial, usb=usb):
+            usb = UsbProbe(request.usb, str(plug.port), libvirt.qemu_user())
+            with start_virtual(board, Path(logs), serial=request.serial, usb=usb):
                 yield
 
 

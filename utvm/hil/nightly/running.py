@@ -80,7 +80,7 @@ class RunningTurn:
             return None
         if self._leased is None:
             return ended
-        again = self._leased.ended(ended)
+        again = self._leased.retry_after(ended)
         if again:
             self._healthy, self._job, self._late = None, None, False
         return None if again else ended
@@ -200,7 +200,7 @@ class RunningTurn:
             suites_s=0.0 if self._healthy is None else now - self._step_began,
             content=content,
             source=source.resolve() if source else None,
-            lease=self._leased.told if self._leased else None,
+            lease=self._leased.report_entry if self._leased else None,
         )
 
 
