@@ -32,7 +32,7 @@ _NO_ENGINE = "unix:///nowhere/docker.sock"
     ("words", "code", "said"),
     [
         (("--in", "docker"), 3, "no Docker engine answers at unix:///nowhere/docker.sock"),
-        (("--in", "moon"), 2, "there is no place 'moon'"),
+        (("--in", "moon"), 2, "there is no location 'moon'"),
         (("--in", "docker", "--suite", "no-such"), 2, "there is no suite 'no-such'"),
         (("--in", "docker", "--virtual"), 2, "host is a process"),
     ],

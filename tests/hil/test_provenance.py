@@ -58,7 +58,7 @@ def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "moon")
-    with pytest.raises(ConfigError, match="there is no place 'moon'"):
+    with pytest.raises(ConfigError, match="there is no location 'moon'"):
         provenance.describe(boards.load("stm32f746"))
 
 

@@ -51,7 +51,7 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
         archive = Path(image.archive) if image.archive else None
         made = make_image(locked, step, archive, image.mirror, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
-            step("handing it to the engine")
+            step("loading it into the engine")
             engine.load_image(client, made.image)
     OUT.print(f"image        {made.image.digest}")
     OUT.print(f"environment  {locked.digest}")

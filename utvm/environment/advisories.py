@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known against locked packages, from files at hand: OSV's export for Python, the tracker's for Debian.
+"""Known vulnerabilities of locked packages, from local files: OSV's export for Python, the tracker's for Debian.
 
-Nothing here uses a network. Whoever fetches the files decides from where; what is missing, cannot be read or is
-too old ends in an error, since without it "nothing found" would be a guess.
+Nothing here uses the network. A missing, unreadable or outdated file is an error: without it, "nothing found"
+would be a guess.
 """
 
 import datetime
-import functools
 import json
-import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,22 +19,22 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
 
 from utvm.base.storage.files import UNREADABLE_ZIP
-from utvm.environment.debian import DebianPackage
-from utvm.errors import ConfigError, ProvisionError
+from utvm.environment.debian import DebianPackage, compare_versions
+from utvm.errors import ConfigError
 
-REFETCH = "fetch it anew; docs/environment.md says what --advisories is to hold"
+REFETCH = "fetch it again; docs/environment.md describes the folder of --advisories"
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """What is known of a package.
+    """An advisory that applies to a locked package.
 
     Attributes:
-        kind: whose package it is, ``Debian`` or ``Python``.
-        package: as the lock calls it; of Debian's all that are made from the same source, with commas between.
-        version: as the lock has it; of Debian's that of the source.
-        advisory: its number, and behind it those that it goes by elsewhere.
-        fixed: the first version without it; empty where there is none.
+        kind: ``Debian`` or ``Python``.
+        package: name in the lock; for Debian all packages built from the same source, separated by commas.
+        version: locked version; for Debian that of the source.
+        advisory: its number, followed by its aliases.
+        fixed: first version that fixes it; empty if there is none.
     """
 
     kind: str
@@ -46,7 +44,7 @@ class Finding:
     fixed: str
 
     def as_json(self) -> dict[str, str | None]:
-        """Return its entry in reports."""
+        """Entry in reports."""
         return {
             "kind": self.kind,
             "package": self.package,
@@ -56,19 +54,17 @@ class Finding:
         }
 
 
-def parsed(data: bytes, where: str) -> dict[str, Any]:
-    """Return what a file of advisories holds."""
+def parse_json(data: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: is no JSON: {' '.join(str(error).split())}", REFETCH) from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{where}: is no JSON object", REFETCH)
-    return found
+        raise ConfigError(f"{where}: not valid JSON: {' '.join(str(error).split())}", REFETCH) from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where}: not a JSON object", REFETCH)
+    return content
 
 
 def read(path: Path) -> bytes:
-    """Return a file's content."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -76,7 +72,7 @@ def read(path: Path) -> bytes:
 
 
 _ECOSYSTEM = "PyPI"
-# The largest real one has some 200 kB: what is far beyond is no advisory, and might be made to fill the memory.
+# Real advisories have up to 200 kB; a much larger file may be meant to fill the memory.
 _LARGEST = 32 << 20
 
 
@@ -114,18 +110,20 @@ class _Advisory(BaseModel):
 def python_findings(
     folder: Path, locked: Mapping[str, AbstractSet[str]]
 ) -> tuple[list[Finding], datetime.datetime, int]:
-    """Return what is known of packages, the day on which an advisory was last changed, and how many there are.
+    """Findings, the date of the newest advisory, and the number of advisories.
 
     Args:
-        locked: name to versions.
+        locked: versions by package name.
     """
     found: list[Finding] = []
     newest, count = None, 0
     for where, data in _files(folder):
-        content = parsed(data, where)
+        content = parse_json(data, where)
         try:
             advisory = _Advisory.model_validate(content)
-            ours = [each for each in advisory.affected if each.package and each.package.ecosystem == _ECOSYSTEM]
+            ours = [
+                entry for entry in advisory.affected if entry.package and entry.package.ecosystem == _ECOSYSTEM
+            ]
             if not ours:
                 continue
             count += 1
@@ -133,11 +131,11 @@ def python_findings(
             if not advisory.withdrawn:
                 found += _applying(advisory, ours, locked)
         except (ValidationError, InvalidVersion) as error:
-            said = " ".join(str(error).split())
-            raise ConfigError(f"{where}: cannot be read as an advisory: {said}", REFETCH) from error
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{where}: not a valid advisory: {reason}", REFETCH) from error
     if newest is None:
         raise ConfigError(f"{folder}: has no advisory of a Python package", REFETCH)
-    return _each_once(found), newest, count
+    return _merge_aliases(found), newest, count
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -161,20 +159,20 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
 def _applying(
     advisory: _Advisory, affected: Sequence[_Affected], locked: Mapping[str, AbstractSet[str]]
 ) -> Iterator[Finding]:
-    for each in affected:
-        assert each.package
-        name = canonicalize_name(each.package.name)
+    for entry in affected:
+        assert entry.package
+        name = canonicalize_name(entry.package.name)
         for version in sorted(locked.get(name, ())):
-            if _is_affected(each, version):
+            if _affects(entry, version):
                 names = " ".join([advisory.id, *sorted(advisory.aliases)])
-                yield Finding("Python", name, version, names, _fixed(each, Version(version)))
+                yield Finding("Python", name, version, names, _first_fix(entry, Version(version)))
 
 
-def _is_affected(affected: _Affected, locked: str) -> bool:
-    """Whether a version is affected, as the OSV schema's section on evaluation has it."""
+def _affects(affected: _Affected, locked: str) -> bool:
+    """True if a version is affected (OSV schema, "Evaluation")."""
     version = Version(locked)
-    return any(_same(each, version) for each in affected.versions) or any(
-        _is_within(each.events, version) for each in affected.ranges if each.type != "GIT"
+    return any(_same(text, version) for text in affected.versions) or any(
+        _is_within(span.events, version) for span in affected.ranges if span.type != "GIT"
     )
 
 
@@ -182,7 +180,7 @@ def _same(text: str, version: Version) -> bool:
     try:
         return Version(text) == version
     except InvalidVersion:
-        return False  # From before versions had a form; the lock's have it.
+        return False  # Not a PEP 440 version; locked versions are.
 
 
 def _is_within(events: Sequence[_Event], version: Version) -> bool:
@@ -202,28 +200,28 @@ def _is_within(events: Sequence[_Event], version: Version) -> bool:
 
 def _place(event: _Event) -> tuple[bool, Any, bool]:
     text = event.introduced or event.fixed or event.last_affected
-    # "0" is before every version, those with letters too; what begins again where another ended does so after it.
+    # "0" comes before every version, also pre-releases. A range that begins where another ends comes after it.
     begins = event.introduced is not None
     return text not in (None, "0"), Version(text) if text not in (None, "0") else Version("0"), begins
 
 
-def _fixed(affected: _Affected, version: Version) -> str:
-    fixes = (event.fixed for each in affected.ranges if each.type != "GIT" for event in each.events)
+def _first_fix(affected: _Affected, version: Version) -> str:
+    fixes = (event.fixed for span in affected.ranges if span.type != "GIT" for event in span.events)
     later = [fix for fix in fixes if fix and Version(fix) > version]
     return min(later, key=Version, default="")
 
 
-def _each_once(found: Sequence[Finding]) -> list[Finding]:
-    """Leave out what other databases say of the same under their own numbers."""
-    kept: list[Finding] = []
+def _merge_aliases(findings: Sequence[Finding]) -> list[Finding]:
+    """Drop duplicates: the same advisory under the numbers of other databases."""
+    unique: list[Finding] = []
     known: dict[tuple[str, str], set[str]] = {}
-    for finding in sorted(found):
+    for finding in sorted(findings):
         names = set(finding.advisory.split())
-        said = known.setdefault((finding.package, finding.version), set())
-        if not names & said:
-            kept.append(finding)
-        said |= names
-    return kept
+        earlier = known.setdefault((finding.package, finding.version), set())
+        if not names & earlier:
+            unique.append(finding)
+        earlier |= names
+    return unique
 
 
 class _State(BaseModel):
@@ -241,13 +239,12 @@ _ISSUES = TypeAdapter(dict[str, _Issue])
 
 @dataclass(frozen=True)
 class Known:
-    """What the tracker knows of locked packages.
+    """Findings of Debian's security tracker.
 
     Attributes:
-        findings: what applies.
-        unimportant: how many more apply that Debian calls unimportant: no harm to whoever uses the package.
-        undetermined: how many nobody has looked into yet.
-        tracked: source packages of the lock that it has anything on.
+        unimportant: number of further ones that Debian calls unimportant.
+        undetermined: number of issues that are not yet investigated.
+        tracked: number of the lock's source packages that it tracks.
     """
 
     findings: list[Finding]
@@ -257,8 +254,8 @@ class Known:
 
 
 def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
-    """Return what is known of packages."""
-    content = parsed(read(file), str(file))
+    """Look up packages by source package and source version, as the tracker does."""
+    content = parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
         by_source.setdefault(package.made_from, []).append(package)
@@ -275,10 +272,10 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
             elif state.urgency == "unimportant":
                 unimportant += 1
             else:
-                names = ", ".join(sorted(each.name for each in binaries))
+                names = ", ".join(sorted(package.name for package in binaries))
                 found.append(Finding("Debian", names, version, number, state.fixed_version or ""))
     if not tracked:
-        raise ConfigError(f"{file}: knows nothing of {release} and the locked packages", REFETCH)
+        raise ConfigError(f"{file}: has no entry for {release} and the locked packages", REFETCH)
     return Known(sorted(found), unimportant, undetermined, len(tracked))
 
 
@@ -286,8 +283,8 @@ def _states(file: Path, source: str, issues: object, release: str) -> Iterator[t
     try:
         known: Mapping[str, _Issue] = _ISSUES.validate_python(issues)
     except ValidationError as error:
-        said = " ".join(str(error).split())
-        raise ConfigError(f"{file}: what it says of {source} cannot be read: {said}", REFETCH) from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{file}: invalid entry of {source}: {reason}", REFETCH) from error
     for number, issue in sorted(known.items()):
         if release in issue.releases:
             state = issue.releases[release]
@@ -297,22 +294,7 @@ def _states(file: Path, source: str, issues: object, release: str) -> Iterator[t
 
 
 def _applies(state: _State, version: str) -> bool:
-    # "0" is for what the release never had.
+    # "0": the release was never affected.
     if state.status == "open" or not state.fixed_version:
         return state.status == "open"
-    return state.fixed_version != "0" and _is_older(version, state.fixed_version)
-
-
-@functools.cache
-def _is_older(version: str, other: str) -> bool:
-    try:
-        done = subprocess.run(
-            ["dpkg", "--compare-versions", version, "lt", other], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise ProvisionError(
-            "dpkg is not installed, and only it compares Debian's versions", "run this on Debian, or --in docker"
-        ) from error
-    if done.returncode > 1 or done.stderr:
-        raise ConfigError(f"dpkg cannot compare {version} with {other}: {done.stderr.strip()}", REFETCH)
-    return done.returncode == 0
+    return state.fixed_version != "0" and compare_versions(version, "lt", state.fixed_version)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both halves of the lock, held against what is known."""
+"""Audit of both locks against known vulnerabilities, with accepted exceptions."""
 
 import datetime
 import sys
@@ -24,25 +24,24 @@ else:
     import tomli as tomllib
 
 
-_Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Acceptance(Record):
-    """One advisory, for one package only: what it does to another one is another matter.
+    """An accepted advisory, for one package only.
 
     Attributes:
-        advisory: any of the numbers that it goes by.
-        package: as ``env.audit`` lists it; one of those that Debian makes from the same source is enough.
+        advisory: its number or an alias.
+        package: as ``env.audit`` lists it; for Debian, any package built from the source.
         until: the last day.
     """
 
-    advisory: _Said
-    package: _Said
-    reason: _Said
+    advisory: _Text
+    package: _Text
+    reason: _Text
     until: datetime.date
 
-    def is_about(self, finding: Finding) -> bool:
-        """Whether it is this that was accepted."""
+    def matches(self, finding: Finding) -> bool:
         return self.advisory in finding.advisory.split() and self.package in finding.package.split(", ")
 
 
@@ -52,13 +51,12 @@ class _File(Record):
 
 @dataclass(frozen=True)
 class SortedFindings:
-    """What is known, by what somebody said of it.
+    """Findings, sorted by acceptance.
 
     Attributes:
-        findings: what nobody has accepted, or not until today.
-        accepted: what somebody has.
-        over: acceptances that would be of something, but have ended.
-        idle: acceptances of what is not known any more.
+        findings: those not accepted, or no longer.
+        over: expired acceptances of current findings.
+        idle: acceptances that match no finding.
     """
 
     findings: tuple[Finding, ...]
@@ -68,26 +66,25 @@ class SortedFindings:
 
 
 def load(path: Path) -> tuple[Acceptance, ...]:
-    """Read what is accepted."""
     return load_yaml(path, _File).accepted
 
 
 def sort(findings: Sequence[Finding], acceptances: Sequence[Acceptance], today: datetime.date) -> SortedFindings:
-    """Say of each finding whether it is accepted."""
-    accepted, left = [], []
+    """Sort findings by whether a current acceptance matches."""
+    accepted, remaining = [], []
     for finding in findings:
-        about = [each for each in acceptances if each.until >= today and each.is_about(finding)]
-        if about:
-            accepted.append((finding, about[0]))
+        current = [item for item in acceptances if item.until >= today and item.matches(finding)]
+        if current:
+            accepted.append((finding, current[0]))
         else:
-            left.append(finding)
-    about_nothing = [each for each in acceptances if not any(map(each.is_about, findings))]
-    over = [each for each in acceptances if each.until < today and each not in about_nothing]
-    return SortedFindings(tuple(left), tuple(accepted), tuple(over), tuple(about_nothing))
+            remaining.append(finding)
+    idle = [item for item in acceptances if not any(map(item.matches, findings))]
+    over = [item for item in acceptances if item.until < today and item not in idle]
+    return SortedFindings(tuple(remaining), tuple(accepted), tuple(over), tuple(idle))
 
 
 MAX_AGE = 7
-"""Days after which advisories are too old to say that nothing is known."""
+"""Days after which advisories are too old."""
 OSV = "osv"
 """The folder of OSV's files in a folder of advisories."""
 TRACKER = "debian.json"
@@ -96,13 +93,13 @@ TRACKER = "debian.json"
 
 @dataclass(frozen=True)
 class Audit:
-    """What is known of all packages of the lock, and a line for each half that says what was looked at."""
+    """Findings of all locked packages, and a summary line for each half of the lock."""
 
     known: SortedFindings
     looked_at: Sequence[str]
 
     def as_json(self) -> dict[str, object]:
-        """Return what reports have of it."""
+        """Entry in reports."""
         return {
             "looked_at": list(self.looked_at),
             "findings": [finding.as_json() for finding in self.known.findings],
@@ -114,11 +111,7 @@ class Audit:
 
 
 def report_on(folder: Path) -> dict[str, object]:
-    """Return what the nightly report has of the checkout's locks; ``problem`` says why there is no more.
-
-    Args:
-        folder: the advisories.
-    """
+    """The nightly report's entry on the checkout's locks; ``problem`` says why it is empty."""
     try:
         acceptances = load(PROVISION / "accepted.yaml")
         return {"problem": "", **audit(load_locked(), folder, MAX_AGE, acceptances).as_json()}
@@ -127,11 +120,10 @@ def report_on(folder: Path) -> dict[str, object]:
 
 
 def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acceptance] = ()) -> Audit:
-    """Hold the packages of both locks, those of the virtual machine and of the tests too, against the advisories.
+    """Check all locked packages, also those of the virtual machine and of the tests.
 
     Args:
-        max_age: days after which the data are too old to say that nothing is known.
-        acceptances: what is known and lived with.
+        max_age: age of the advisories in days that is an error.
     """
     lock = Pylock.from_dict(tomllib.loads(locked.files["pylock.toml"]))
     versions: dict[str, set[str]] = {}
@@ -141,7 +133,7 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acce
     _check_age(folder / OSV, changed, max_age)
     file = folder / TRACKER
     read(file)
-    # The tracker's file has no date in it: what there is is when it was written here.
+    # The tracker's file has no date in it, so its modification time counts.
     fetched = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.timezone.utc)
     _check_age(file, fetched, max_age)
     packages = (*locked.debian.packages, *locked.debian.machine)
@@ -163,7 +155,6 @@ def _check_age(path: Path, date: datetime.datetime, max_age: int) -> None:
     age = datetime.datetime.now(datetime.timezone.utc) - date
     if age > datetime.timedelta(days=max_age):
         raise ProvisionError(
-            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old, where {max_age} are allowed: "
-            "what is known today is not in it",
+            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old; at most {max_age} are allowed",
             REFETCH,
         )

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which state of the sources this is, and on which computer: what a report is looked up by later.
+"""Commit of the sources and name of the computer, for reports.
 
-In a container or a machine there may be no git, and the computer has another name; whoever starts a command there
-tells it by a variable.
+In a container or machine there may be no git, and another host name: an environment variable carries both there.
 """
 
 import json
@@ -15,7 +14,7 @@ from utvm.base.process.run import run_tool
 from utvm.errors import UtvmError
 from utvm.paths import ROOT, project
 
-_TOLD = "UTVM_CHECKOUT"
+_VARIABLE = "UTVM_CHECKOUT"
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Checkout:
     """The sources that run.
 
     Attributes:
-        commit: the commit that is checked out, in hexadecimal; None where this is no checkout, or without git.
-        dirty: whether a file differs from it, or is new and not ignored; None where that is not known.
+        commit: in hexadecimal; None outside of a checkout, or without git.
+        dirty: a file was changed or added; None if unknown.
         hostname: of the computer at which the command was given.
     """
 
@@ -34,13 +33,12 @@ class Checkout:
 
 
 def read_checkout(root: Path | None = None) -> Checkout:
-    """Look at the sources: those of the current project, else our own."""
+    """Commit of the current project, else of utvm itself."""
     root = root or project() or ROOT
-    said = os.environ.get(_TOLD)
-    if said:
-        return Checkout(**json.loads(said))
-    # Named: a copy of it in somebody else's repository is none. This checkout may belong to another user: its code
-    # runs anyway. Whether a project may, git decides. Git runs no program to watch files.
+    if text := os.environ.get(_VARIABLE):
+        return Checkout(**json.loads(text))
+    # With --git-dir, a copy inside another repository does not count. utvm's own checkout may belong to another
+    # user: its code runs anyway; for a project, git decides. Git must start no program to watch files.
     git = [
         "git",
         "--no-optional-locks",
@@ -57,5 +55,5 @@ def read_checkout(root: Path | None = None) -> Checkout:
 
 
 def checkout_variable() -> dict[str, str]:
-    """Return the variable that tells a command in another place."""
-    return {_TOLD: json.dumps(asdict(read_checkout()))}
+    """Environment variable for a command at another location."""
+    return {_VARIABLE: json.dumps(asdict(read_checkout()))}

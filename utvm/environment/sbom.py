@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of materials: every package of the environment with its hash and terms, in CycloneDX's JSON format.
+"""The bill of materials: every package with its hash and licences, in CycloneDX's JSON format.
 
-Names and hashes are the lock's, terms what the packages say themselves; nothing is guessed.
+Licences are SPDX expressions if they are certain: from Debian's machine-readable copyright files (copyright format
+1.0) and from the metadata of wheels. Otherwise the bill gives the reason.
 """
 
 import email.parser
@@ -24,7 +25,7 @@ from utvm.environment.python_lock import Wheel
 _DOC = "usr/share/doc"
 _FORMAT = re.compile(r"^Format:\s*\S*copyright-format/1\.0", re.MULTILINE)
 _LICENSE = re.compile(r"^License:[ \t]*(\S.*)$", re.MULTILINE)
-# What the format calls differently than SPDX; a plus behind a name is "or later".
+# Names of the copyright format that differ from SPDX's.
 _SHORT = {
     "apache": "Apache-2.0",
     "apache-2": "Apache-2.0",
@@ -42,7 +43,7 @@ _SHORT = {
 }
 _GNU = re.compile(r"(A?GPL|LGPL|GFDL)-(NIV-)?(\d(?:\.\d)?)(\+)?", re.IGNORECASE)
 _EXCEPTION = re.compile(r"(\S+) with (\S+) exception", re.IGNORECASE)
-# Classifiers that mean one licence and no family of them.
+# Classifiers that mean one licence, not a family.
 _CLASSIFIED = {
     "MIT License": "MIT",
     "Apache Software License": "Apache-2.0",
@@ -58,8 +59,8 @@ class PackageLicences:
     """A package's licences.
 
     Attributes:
-        expression: all of it in SPDX's words; empty where that is not known.
-        names: what the package itself says, where it is not.
+        expression: in SPDX; empty if it is not certain.
+        names: the package's own names of its licences, otherwise.
         reason: why there is no expression.
     """
 
@@ -69,7 +70,7 @@ class PackageLicences:
 
 
 def debian_licences(layer: Path, names: Iterable[str]) -> dict[str, PackageLicences]:
-    """Return the terms of packages that are installed in a layer."""
+    """Licences of packages that are installed in a layer, by package name."""
     texts, links = {}, {}
     with tarfile.open(layer) as tar:
         for member in tar:
@@ -86,78 +87,76 @@ def debian_licences(layer: Path, names: Iterable[str]) -> dict[str, PackageLicen
 
 
 def wheel_licences(file: Path) -> PackageLicences:
-    """Return the terms of a wheel."""
     with zipfile.ZipFile(file) as wheel:
-        (name,) = (each for each in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", each))
+        (name,) = (name for name in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
         metadata = email.parser.Parser().parsestr(wheel.read(name).decode("utf-8", "replace"), headersonly=True)
     for field in ("License-Expression", "License"):
-        if found := _canonical(str(metadata.get(field, ""))):
-            return PackageLicences(found)
-    classifiers = [str(each) for each in metadata.get_all("Classifier", [])]
-    said = sorted(
-        {each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License ::")} - {"OSI Approved"}
+        if expression := _canonical(str(metadata.get(field, ""))):
+            return PackageLicences(expression)
+    classifiers = [str(line) for line in metadata.get_all("Classifier", [])]
+    licences = sorted(
+        {line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")} - {"OSI Approved"}
     )
-    if said and all(each in _CLASSIFIED for each in said):
-        return PackageLicences(" AND ".join(_CLASSIFIED[each] for each in said))
+    if licences and all(licence in _CLASSIFIED for licence in licences):
+        return PackageLicences(" AND ".join(_CLASSIFIED[licence] for licence in licences))
     first = str(metadata.get("License", "")).strip().partition("\n")[0]
-    names = tuple(filter(None, dict.fromkeys((*said, first if len(first) <= 80 else ""))))
+    names = tuple(filter(None, dict.fromkeys((*licences, first if len(first) <= 80 else ""))))
     return PackageLicences(
         names=names, reason="its metadata names no licence that SPDX has" if names else "its metadata names none"
     )
 
 
 def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str]) -> PackageLicences:
-    place = name
-    for _ in links:  # One package's folder may be another's; never more steps than there are links.
-        place = links.get(place, place)
-    if place not in texts:
+    folder = name
+    for _ in links:  # A package's folder may link to another's; each link is followed at most once.
+        folder = links.get(folder, folder)
+    if folder not in texts:
         return PackageLicences(reason="it has no copyright file")
-    if not _FORMAT.search(texts[place]):
-        return PackageLicences(reason=f"its copyright file is free text: /{_DOC}/{place}/copyright")
-    said = sorted({" ".join(each.split()) for each in _LICENSE.findall(texts[place])})
-    parts = [_spdx(each) for each in said]
-    unknown = [each for each, part in zip(said, parts, strict=True) if not part]
-    if unknown or not said:
+    if not _FORMAT.search(texts[folder]):
+        return PackageLicences(reason=f"its copyright file is free text: /{_DOC}/{folder}/copyright")
+    names = sorted({" ".join(text.split()) for text in _LICENSE.findall(texts[folder])})
+    parts = [_spdx(text) for text in names]
+    unknown = [text for text, part in zip(names, parts, strict=True) if not part]
+    if unknown or not names:
         reason = (
             f"SPDX has no such names, or not for certain: {'; '.join(unknown)}"
             if unknown
             else "it names no licence"
         )
-        return PackageLicences(names=tuple(said), reason=reason)
-    every = sorted(set(parts))
-    return PackageLicences(" AND ".join(f"({part})" if " OR " in part and every[1:] else part for part in every))
+        return PackageLicences(names=tuple(names), reason=reason)
+    unique = sorted(set(parts))
+    return PackageLicences(" AND ".join(f"({part})" if " OR " in part and unique[1:] else part for part in unique))
 
 
-def _spdx(said: str) -> str:
-    """Return what the copyright format's words for a licence are in SPDX, or nothing."""
-    if "," in said:  # It binds less than "or" does, and who writes it does not always mean that.
+def _spdx(text: str) -> str:
+    """Translate the copyright format to SPDX; empty if that is not certain."""
+    if "," in text:  # It binds less than "or", but not everybody means that.
         return ""
-    either = [[_short(word) for word in part.split(" and ")] for part in said.split(" or ")]
-    if not all(all(words) for words in either):
+    choices = [[_short(name) for name in part.split(" and ")] for part in text.split(" or ")]
+    if not all(all(names) for names in choices):
         return ""
-    return " OR ".join(" AND ".join(words) for words in either)
+    return " OR ".join(" AND ".join(names) for names in choices)
 
 
 def _short(name: str) -> str:
     gnu = _GNU.fullmatch(name)
     if gnu:
         family, number = gnu[1].upper(), gnu[3] if "." in gnu[3] else f"{gnu[3]}.0"
-        # A manual of which all may be changed: "no invariants".
         niv = "-no-invariants" if gnu[2] else ""
         return _canonical(f"{family}-{number}{niv}-{'or-later' if gnu[4] else 'only'}")
-    if less := _EXCEPTION.fullmatch(name):
-        below = _short(less[1])
-        return _canonical(f"{below} WITH {less[2]}") or _canonical(f"{below} WITH {less[2]}-exception")
+    if match := _EXCEPTION.fullmatch(name):
+        base = _short(match[1])
+        return _canonical(f"{base} WITH {match[2]}") or _canonical(f"{base} WITH {match[2]}-exception")
     return _SHORT.get(name.lower()) or _canonical(name)
 
 
 def _canonical(text: str) -> str:
     try:
-        found = canonicalize_license_expression(text) if text else ""
+        expression = canonicalize_license_expression(text) if text else ""
     except InvalidLicenseExpression:
         return ""
-    # References are names that somebody gave, which nobody else knows.
-    return "" if "LicenseRef" in found else found
+    # A LicenseRef is a private name.
+    return "" if "LicenseRef" in expression else expression
 
 
 _SPECIFICATION = "1.5"
@@ -166,14 +165,14 @@ _SPECIFICATION = "1.5"
 def bill_of_materials(
     debian: DebianLock, wheels: Sequence[Wheel], digest: str, terms: Mapping[str, PackageLicences]
 ) -> str:
-    """Return the bill of materials as JSON.
+    """The bill of materials as JSON.
 
     Args:
-        digest: the environment's; the bill's serial number follows from it.
-        terms: of each package, by the SHA-256 of its file.
+        digest: the environment's; it determines the bill's serial number.
+        terms: licences by the SHA-256 of the package file.
     """
-    parts = [_debian_component(each, terms[each.sha256]) for each in debian.packages]
-    parts += [_wheel_component(each, terms[each.sha256]) for each in wheels]
+    parts = [_debian_component(package, terms[package.sha256]) for package in debian.packages]
+    parts += [_wheel_component(wheel, terms[wheel.sha256]) for wheel in wheels]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,

@@ -3,8 +3,9 @@
 
 Each line of the standard input is a request, ``{"do": NAME, ...}``: a method of :class:`LabgridClient` and its
 arguments. The reply is one line; a lease that has to wait reports its position in lines before that. The end of
-the standard input ends the lease, however its holder ended. labgrid (26.0.1) never frees the place of a holder that is
-gone, so a lease also has a deadline, in the place's tags: this process extends it, ``reap`` frees expired places.
+the standard input ends the lease, however its holder ended. labgrid (26.0.1) never frees the place of a lost
+holder, so a lease also has a deadline, in the place's tags: this process extends it, ``reap`` frees expired
+places.
 """
 
 import asyncio

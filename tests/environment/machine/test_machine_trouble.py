@@ -92,7 +92,7 @@ def test_no_daemon_is_started_that_would_keep_a_limit_too_low_for_it(
         f"import os, pathlib; from utvm.environment.machine import daemons\n"
         f"daemons.FOLDER = pathlib.Path({str(tmp_path)!r}); daemons._SYSTEMD = daemons.FOLDER / 'none'\n"
         "os.geteuid = lambda: 0\n"
-        "with daemons.answering(print): pass"
+        "with daemons.running_libvirt(print): pass"
     )
     words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.base.process.run import free_port
-from utvm.base.storage.lock import hold
 from utvm.environment.locked import Locked, load_locked
 from utvm.environment.machine import daemons, libvirt
 from utvm.environment.machine.guest import Guest
@@ -20,14 +19,14 @@ from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.records import Records, records_of
 from utvm.environment.machine.settings import Plug, Settings, choose_acceleration
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
-from utvm.environment.making import make_missing_box
-from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.environment.making import hold_alone, make_missing_box
+from utvm.errors import ConfigError, ProvisionError
 
 READY = "ready"
 """The snapshot that a machine begins with."""
 Say = Callable[[str], None]
 _PLUGS = 2
-_TURN = 900.0  # Seconds that other checkouts' machines may be in the making.
+_LOCK_TIMEOUT = 900.0  # Seconds for another checkout to create or remove its machine.
 
 
 @dataclass(frozen=True)
@@ -320,25 +319,16 @@ class Machine:
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
-        with self._held(what, other, patience), daemons.answering(self._say):
+        with self._lock(what, other, patience), daemons.running_libvirt(self._say):
             yield
 
-    @contextlib.contextmanager
-    def _making(self) -> Iterator[None]:
-        other = "another checkout's machine is being made or removed"
-        with self._held("making virtual machines", other, _TURN):
-            yield
+    def _making(self) -> contextlib.AbstractContextManager[None]:
+        return self._lock(
+            "making virtual machines", "another checkout's machine is being made or removed", _LOCK_TIMEOUT
+        )
 
-    @contextlib.contextmanager
-    def _held(self, what: str, other: str, patience: float) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(
-                    hold(what, patience=patience, waiting=lambda _: self._say(f"waiting: {other}"))
-                )
-            except BoardError as error:
-                raise ProvisionError(error.message, f"{other}; wait for its end") from None
-            yield
+    def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
+        return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
 
     def _vagrant(self) -> Vagrant:
         return Vagrant(self.records)
@@ -373,7 +363,7 @@ class Machine:
 
     def _need_running(self) -> None:
         self._need_made()
-        with daemons.answering(self._say):
+        with daemons.running_libvirt(self._say):
             if self._need_ours().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 
