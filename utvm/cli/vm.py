@@ -228,8 +228,8 @@ def status(_: Context, json: JsonChoice) -> None:
     content = {
         "name": found.records.name,
         "state": found.domain.state.value if found.domain else None,
-        "made": found.made,
-        "used": found.records.used,
+        "made": found.facts,
+        "used": found.records.is_used,
         "snapshots": found.snapshots,
         "daemons": found.daemons,
         "left_over": found.left_over,
@@ -238,18 +238,18 @@ def status(_: Context, json: JsonChoice) -> None:
     if write_json(json, content):
         return
     table = Table(box=None, show_header=False)
-    made = found.made or {}
+    made = found.facts or {}
     state = "none; ./inv vm.up makes one"
     if found.problem:
         state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
     if found.domain:
-        state = found.domain.state.value if found.made else "half made; ./inv vm.up makes it anew"
+        state = found.domain.state.value if found.facts else "half made; ./inv vm.up makes it anew"
     table.add_row("machine", f"{found.records.name}: {state}")
     if made:
         table.add_row("made of", f"{made['box']} {made['version']}")
         table.add_row("runs with", f"{made['runs']}: {made['why']}")
         table.add_row("USB plugs", made["plugs"].replace(",", ", "))
-        table.add_row("as new", "no: commands have run in it" if found.records.used else "yes")
+        table.add_row("as new", "no: commands have run in it" if found.records.is_used else "yes")
         table.add_row("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}")
     if found.snapshots:
         table.add_row("snapshots", ", ".join(found.snapshots))

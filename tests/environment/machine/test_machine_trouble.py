@@ -155,7 +155,7 @@ def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) ->
         fake(daemon, f"touch {tmp_path}/started")
     status = Machine(records).status()
     assert (status.domain, "does not answer" in status.problem) == (None, True)
-    records.begin()
+    records.create()
     records.finish({"box": "utvm/x"})
     with pytest.raises(ProvisionError, match="does not answer") as caught:
         Machine(records).snapshots()
@@ -226,7 +226,7 @@ def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
 )
 def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said: str, message: str) -> None:
     fake("vagrant", f'echo "{said}" >&2; exit 1')
-    records.begin()
+    records.create()
     with pytest.raises(ProvisionError) as caught:
         Vagrant(records).up()
     assert message in caught.value.message
@@ -234,7 +234,7 @@ def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said:
 
 def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, tmp_path: Path) -> None:
     fake("vagrant", 'echo "$VAGRANT_HOME $VAGRANT_DOTFILE_PATH $UTVM_MACHINE $*"')
-    records.begin()
+    records.create()
     Vagrant(records).halt()
     home, own, settings, *words = records.log.read_text().split()
     assert (home, own) == (str(tmp_path / "data" / "utvm" / "vagrant"), str(records.vagrant))
@@ -253,7 +253,7 @@ def test_a_box_that_vagrant_has_is_not_added_again(
         f"echo 1763799000,,box-version,{box.version};; *) exit 1;; esac",
     )
     monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", tmp_path / "none.json")
-    records.begin()
+    records.create()
     assert not vagrant.ensure_box(box, Vagrant(records), "", _never)
 
 
@@ -286,7 +286,7 @@ def test_a_box_is_taken_from_any_web_folder(
         f'case "$*" in "box add"*) cp "$3" {added}; mkdir -p {box.folder};;'
         f' "box list"*) if [ -d {box.folder} ]; then printf "{rows}"; fi;; esac',
     )
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
     assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
     (version,) = json.loads(added.read_text())["versions"]
@@ -300,7 +300,7 @@ def test_a_box_is_taken_from_any_web_folder(
 def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
     folder, url = web_folder
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
     with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
         vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
@@ -312,7 +312,7 @@ def test_what_is_no_catalogue_is_refused(
 ) -> None:
     folder, url = web_folder
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(content)
     with pytest.raises(ConfigError, match=problem):
         vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
@@ -322,7 +322,7 @@ def test_a_catalogue_that_is_not_there_says_where(
     fake: Fake, records: Records, web_folder: tuple[Path, str]
 ) -> None:
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
         vagrant.ensure_box(
             vagrant.locked_box(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json", _never
