@@ -24,9 +24,7 @@ from utvm.base.process.service import Service
 from utvm.environment import engine
 from utvm.environment.image import Image, write_image
 from utvm.environment.layer import Layer
-from utvm.environment.package import build_package, changes, write_notes
-from utvm.environment.release import write_release
-from utvm.environment.signing import sign
+from utvm.environment.release import build_package, changes, sign, write_notes, write_release
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
 

@@ -72,7 +72,7 @@ def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Pat
     (board,) = _boards(tmp_path)
     assert (run.returncode, board["verdict"]) == (0, "passed"), said
     (earlier,) = board["lease"]["earlier"]
-    assert earlier["why"] == f"the lease of {earlier['place']} was lost: its keeper has ended"
+    assert earlier["why"] == f"the lease of {earlier['place']} was lost: its lease holder has exited"
     assert board["lease"]["place"] != earlier["place"]
     with farm.client() as client:
         assert client.ask("reap", now=time.time() + 3600)["freed"]
@@ -82,7 +82,7 @@ def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Pat
     ("entry", "complaint"),
     [
         ({"board": "host", "place": "host", "count": 2}, "tags and count are for boards of a farm"),
-        ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is no tag"),
+        ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is not a tag"),
     ],
 )
 def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(

@@ -18,7 +18,7 @@ _PATIENCE = 600  # Seconds that one request may take: a busy machine loads an im
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[docker.DockerClient]:
+def connect() -> Iterator[docker.DockerClient]:
     """Connect to the engine."""
     place = os.environ.get("DOCKER_HOST", "/var/run/docker.sock")
     try:
@@ -42,7 +42,7 @@ def has_image(client: docker.DockerClient, image: Image) -> bool:
     return found.id in (image.digest, image.config)
 
 
-def knows(client: docker.DockerClient, name: str) -> bool:
+def has_tag(client: docker.DockerClient, name: str) -> bool:
     """Return whether the engine has an image of that name."""
     try:
         client.images.get(name)

@@ -6,29 +6,93 @@ same; when it does not, that is an error: the promise of the whole environment i
 """
 
 import dataclasses
+import fnmatch
 import json
 import logging
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.sources import WheelFile
 
 import utvm
 from utvm.base.storage.cache import cache_root, content_key, is_sealed, mark_used, rename_durably, seal
-from utvm.environment import licences, python_layer, rootfs
+from utvm.environment import rootfs
 from utvm.environment.debian import DebianPackage
-from utvm.environment.layer import Layer
+from utvm.environment.layer import Layer, compose, members_of_tree
 from utvm.environment.locked import Locked
-from utvm.environment.recipe import dpkg_filters
+from utvm.environment.python_lock import Wheel
+from utvm.environment.recipe import PythonPart, dpkg_filters
 from utvm.environment.rootfs import Shape
-from utvm.environment.sbom import bill_of_materials
+from utvm.environment.sbom import bill_of_materials, debian_licences, wheel_licences
 from utvm.environment.store import Progress, Store
-from utvm.environment.temporary_roots import draft
+from utvm.environment.temporary_roots import temporary_root
 from utvm.errors import ProvisionError
+
+VENV = "/opt/utvm"
+"""Where the virtual environment is in the image."""
+CHECKOUT = "/utvm"
+"""Where a container has the checkout."""
+
+
+def make_python_layer(
+    python: PythonPart, wheels: Sequence[Wheel], store: Store, folder: Path, epoch: int, files: Mapping[str, str]
+) -> Layer:
+    """Lay the packages out and write the layer, ``python.tar``, into a folder.
+
+    Args:
+        files: other files of the layer, by their names below its place, with their content.
+    """
+    tree = folder / "venv"
+    packages = tree / "lib" / f"python{python.version}" / "site-packages"
+    packages.mkdir(parents=True)
+    (tree / "bin").mkdir()
+    for name in ("python", "python3"):
+        (tree / "bin" / name).symlink_to(f"/usr/bin/python{python.version}")
+    (tree / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8")
+    # The checkout that a container has is importable from everywhere, without being installed.
+    (packages / "utvm.pth").write_text(f"{CHECKOUT}\n", encoding="utf-8")
+    for wheel in wheels:
+        # The name says what a wheel is for; in the store it is called after its hash.
+        named = folder / wheel.file
+        named.symlink_to(store.verified(wheel))
+        with WheelFile.open(named) as source:
+            install(source, _destination(tree, packages, source.distribution), additional_metadata={})
+        named.unlink()
+    for path in sorted(packages.rglob("*")):
+        below = path.relative_to(packages).as_posix()
+        if any(fnmatch.fnmatchcase(below, pattern) for pattern in python.leave_out) and not path.is_dir():
+            path.unlink()
+    for name, content in files.items():
+        (tree / name).write_text(content, encoding="utf-8")
+    layer = compose(members_of_tree(tree, VENV.lstrip("/")), folder / "python.tar", epoch)
+    shutil.rmtree(tree)
+    return layer
+
+
+def _destination(tree: Path, packages: Path, distribution: str) -> SchemeDictionaryDestination:
+    places = {
+        "purelib": packages,
+        "platlib": packages,
+        "headers": tree / "include" / distribution,
+        "scripts": tree / "bin",
+        "data": tree,
+    }
+    return SchemeDictionaryDestination(
+        {kind: str(place) for kind, place in places.items()},
+        interpreter=f"{VENV}/bin/python",
+        script_kind="posix",
+        bytecode_optimization_levels=(),
+    )
+
 
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
-_PYTHON_PROGRAMS = ("layer.py", "python_layer.py", "licences.py", "sbom.py")
+_PYTHON_PROGRAMS = ("layer.py", "layers.py", "sbom.py")
 
 
 class Layers:
@@ -81,9 +145,9 @@ class Layers:
         if self._bill:
             return self._bill
         locked = self._locked
-        of_debian = licences.of_debian(below.path, [package.name for package in locked.debian.packages])
-        terms = {package.sha256: of_debian[package.name] for package in locked.debian.packages}
-        terms |= {wheel.sha256: licences.of_wheel(self._store.verified(wheel)) for wheel in locked.wheels}
+        licences = debian_licences(below.path, [package.name for package in locked.debian.packages])
+        terms = {package.sha256: licences[package.name] for package in locked.debian.packages}
+        terms |= {wheel.sha256: wheel_licences(self._store.verified(wheel)) for wheel in locked.wheels}
         self._bill = bill_of_materials(locked.debian, locked.wheels, locked.digest, terms)
         return self._bill
 
@@ -99,7 +163,7 @@ class Layers:
         return self._made(
             "python",
             content_key(locked.digest, utvm.__version__, *map(_program, _PYTHON_PROGRAMS)),
-            lambda folder: python_layer.make_python_layer(
+            lambda folder: make_python_layer(
                 locked.recipe.python,
                 locked.wheels,
                 self._store,
@@ -145,7 +209,7 @@ def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool
     before = _read_layer(entry)
     if before is not None and not anew:
         return before
-    with draft(kept) as folder:
+    with temporary_root(kept) as folder:
         made = make(folder)
         if before is not None and before.sha256 != made.sha256:
             raise ProvisionError(

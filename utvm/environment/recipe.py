@@ -97,7 +97,7 @@ class Recipe:
     digest: str
 
 
-def listed(path: Path) -> dict[str, str]:
+def read_package_list(path: Path) -> dict[str, str]:
     """Return the packages of a list such as ``debian.txt``: the name of each and what it is for."""
     found = {}
     for line in _read(path).splitlines():
@@ -115,7 +115,7 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
     """
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)
-    work = listed(folder / "debian.txt")
+    work = read_package_list(folder / "debian.txt")
     twice = sorted(work.keys() & file.debian.packages.keys())
     if twice:
         raise ConfigError(

@@ -22,7 +22,7 @@ from utvm.environment.debian import DebianPackage
 from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
 from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.environment.store import Store
-from utvm.environment.temporary_roots import disk_full, draft
+from utvm.environment.temporary_roots import disk_full, temporary_root
 from utvm.errors import ProvisionError
 
 _PATIENCE = 3600.0  # Seconds. Two cores take two minutes; a busy machine takes its time.
@@ -103,7 +103,7 @@ def _workshop(folder: Path) -> Iterator[Path]:
                 "set TMPDIR to a folder that all may enter, as /tmp",
             )
     create_own_folder(place)
-    with draft(place) as work:
+    with temporary_root(place) as work:
         for open_to_all in (place, work):
             open_to_all.chmod(0o755)
         yield work

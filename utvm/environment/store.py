@@ -17,7 +17,7 @@ from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.environment.debian import DebianPackage
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
-from utvm.environment.temporary_roots import disk_full, draft
+from utvm.environment.temporary_roots import disk_full, temporary_root
 from utvm.errors import ProvisionError
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
@@ -91,7 +91,7 @@ class Store:
         for batch, done, missing in self._batches(packages):
             if progress:
                 progress(f"Debian packages: {done} of {missing}")
-            with draft(self.directory) as folder:
+            with temporary_root(self.directory) as folder:
                 words: list[str | Path] = [_APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file"]
                 for package in batch:
                     place = bases[package.archive] + "/" + package.file
@@ -109,7 +109,7 @@ class Store:
         for batch, done, missing in self._batches(wheels):
             if progress:
                 progress(f"Python packages: {done} of {missing}")
-            with draft(self.directory) as folder:
+            with temporary_root(self.directory) as folder:
                 requirements = folder / "requirements.txt"
                 requirements.write_text(
                     "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in batch)
@@ -125,7 +125,7 @@ class Store:
     def copy(self, packages: Sequence[Locked], target: "Store") -> int:
         """Copy files into another store, each hashed, and return how many were new there."""
         new = [package for package in packages if not target.has(package)]
-        with draft(target.directory) as folder:
+        with temporary_root(target.directory) as folder:
             for package in new:
                 shutil.copyfile(self.verified(package), folder / package.sha256)
                 target.add(folder / package.sha256, package)

@@ -37,7 +37,7 @@ _LIMITS = {
 
 
 @contextlib.contextmanager
-def answering(say: Callable[[str], None]) -> Iterator[None]:
+def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
     """Have libvirt answer in a ``with`` block. Daemons of ours end with it, unless something still needs them.
 
     Args:

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from utvm.base.process.run import run_tool
 from utvm.environment.machine.records import PREFIX
-from utvm.environment.usb import UsbFilter
+from utvm.environment.machine.settings import UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
@@ -185,7 +185,7 @@ def restore(name: str, snapshot: str) -> None:
 
 
 @contextlib.contextmanager
-def lent(name: str, device: UsbFilter) -> Iterator[None]:
+def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
     """Give a running machine a USB device of this computer for the length of a ``with`` block."""
     described = (
         "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"

@@ -1,18 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one machine is made of, as plain data; ``vm/Vagrantfile`` reads it as JSON."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from utvm.environment.usb import UsbFilter
+from utvm.base.process.signals import die_with_parent
+from utvm.errors import ProvisionError
+from utvm.probe.usb import Probe
 
 _MEMORY_MB = 4096
 _CPUS = 4
+
+
+@dataclass(frozen=True)
+class UsbFilter:
+    """What tells a probe from all else on USB.
+
+    Attributes:
+        vendor: as Vagrant's providers write numbers: ``0x0483``.
+        product: the same.
+        serial: its serial number; empty where any will do.
+        bus: the number of the bus that it is on now; None where it is not plugged in.
+        device: its number on that bus: another one each time that it is plugged in.
+    """
+
+    vendor: str
+    product: str
+    serial: str = ""
+    bus: int | None = None
+    device: int | None = None
+
+
+def usb_filter(probe: Probe) -> UsbFilter:
+    """Return what tells a probe from all else."""
+    return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial, probe.bus, probe.address)
 
 
 @dataclass(frozen=True)
@@ -58,3 +88,63 @@ class Settings:
 def memory_for(total_bytes: int) -> int:
     """Return the megabytes for a machine: not more than half of the computer's."""
     return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
+
+
+QEMU = "qemu-system-x86_64"
+DEVICE = Path("/dev/kvm")
+_GOT_THROUGH = "Unable to mount root fs"
+_PATIENCE = 10.0  # seconds; where KVM works it takes two
+_EMULATED = ("qemu", "maximum")
+# In the words of QEMU's -cpu. Some hosts advertise a register of the CPU and refuse to write it.
+_MODELS = ("host", "host,arch-capabilities=off")
+
+
+def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
+    """Return how a guest is best run on this computer.
+
+    Args:
+        kernel: Linux, as QEMU starts it.
+    """
+    if shutil.which(QEMU) is None:
+        raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
+    if not device.exists():
+        return Acceleration(*_EMULATED, why=f"there is no {device}")
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Acceleration(*_EMULATED, why=f"you may not use {device}: sudo usermod -aG kvm $USER")
+    problems = []
+    for model in _MODELS:
+        problem = _problem(kernel, model)
+        if not problem:
+            # libvirt's word for QEMU's "host". vagrant-libvirt takes no features beside it.
+            own = "" if model == "host" else model
+            return Acceleration("kvm", "host-passthrough", own, why=f"a kernel starts with -cpu {model}")
+        problems.append(f"with -cpu {model} {problem}")
+    return Acceleration(*_EMULATED, why=f"{device} does not serve: {'; '.join(problems)}")
+
+
+def _problem(kernel: Path, model: str) -> str:
+    """Start the kernel; return what went wrong, or nothing."""
+    command: list[str | Path] = [
+        *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "256"),
+        *("-accel", "kvm", "-cpu", model, "-no-reboot", "-serial", "stdio", "-kernel", kernel),
+        # panic=-1: the kernel restarts the machine at once when it panics, and QEMU ends.
+        *("-append", "console=ttyS0 panic=-1"),
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+    ) as guest:
+        try:
+            said = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return f"the kernel did not get through in {_PATIENCE:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                guest.kill()
+    if _GOT_THROUGH in said:
+        return ""
+    own = [line for line in said.splitlines() if line.startswith("qemu")]
+    return f"QEMU ends with code {guest.returncode}" + (f": {own[0]}" if own else "")
