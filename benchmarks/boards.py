@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All boards of nightly.yaml in one go: suites, models, and the speed of memory writes through their debug ports.
 
-Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which
-``./inv docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board
-runs at a time, so that none waits for another. A board that does not pass is left out. The exit code is that of the
-night.
+Run: ``.venv/bin/python benchmarks/boards.py [BOARD]...``. It writes benchmarks/boards.json, from which ``./inv
+docs.site --pages`` makes docs/boards.md; with names, the other boards keep their measurements. One board runs at a
+time, so that none waits for another. A board that does not pass is left out. The exit code is that of the night.
 """
 
 import argparse

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers that the container image and the virtual machine's disk are made of, each made once for a lock.
+"""The layers of the container image and of the virtual machine's disk, built once for a lock and cached.
 
-A layer is kept under the user's cache by what it was made from. It may be made again to see that it comes out the
-same; when it does not, that is an error: the promise of the whole environment is broken.
+A layer may be built again to verify that it is reproducible; a difference is an error.
 """
 
 import dataclasses
@@ -33,18 +32,20 @@ from utvm.environment.temporary_roots import temporary_root
 from utvm.errors import ProvisionError
 
 VENV = "/opt/utvm"
-"""Where the virtual environment is in the image."""
+"""Path of the virtual environment in the image."""
 CHECKOUT = "/utvm"
-"""Where a container has the checkout."""
+"""Path of the checkout in a container."""
 
 
 def make_python_layer(
     python: PythonPart, wheels: Sequence[Wheel], store: Store, folder: Path, epoch: int, files: Mapping[str, str]
 ) -> Layer:
-    """Lay the packages out and write the layer, ``python.tar``, into a folder.
+    """Unpack the wheels without running any program, and write the layer ``python.tar`` into a folder.
+
+    The interpreter is Debian's. Nothing is compiled to bytecode.
 
     Args:
-        files: other files of the layer, by their names below its place, with their content.
+        files: contents of further files, by their paths in the virtual environment.
     """
     tree = folder / "venv"
     packages = tree / "lib" / f"python{python.version}" / "site-packages"
@@ -53,10 +54,10 @@ def make_python_layer(
     for name in ("python", "python3"):
         (tree / "bin" / name).symlink_to(f"/usr/bin/python{python.version}")
     (tree / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8")
-    # The checkout that a container has is importable from everywhere, without being installed.
+    # Makes the container's checkout importable from everywhere.
     (packages / "utvm.pth").write_text(f"{CHECKOUT}\n", encoding="utf-8")
     for wheel in wheels:
-        # The name says what a wheel is for; in the store it is called after its hash.
+        # The installer needs the wheel's name; in the store it has its hash.
         named = folder / wheel.file
         named.symlink_to(store.verified(wheel))
         with WheelFile.open(named) as source:
@@ -96,15 +97,14 @@ _PYTHON_PROGRAMS = ("layer.py", "layers.py", "sbom.py")
 
 
 class Layers:
-    """Makes the layers of one locked environment from files that are in the store, or takes those that are kept.
+    """Builds the layers of a locked environment from files in the store, or takes them from the cache.
 
     Args:
-        folder: where layers are kept; by default under the user's cache directory.
-        anew: make them even if they are kept, and compare them with those.
-        progress: told which layer is its concern now.
+        folder: the cache; by default the user's.
+        anew: build cached layers again, and compare.
 
     Attributes:
-        seconds: what each layer took.
+        seconds: build time of each layer.
     """
 
     def __init__(
@@ -125,23 +125,18 @@ class Layers:
         self._bill = ""
 
     def debian(self) -> Layer:
-        """Return the container's Debian packages. Every method raises ProvisionError: a file is damaged, a tool
-        fails, the disk is full, or the layer came out differently."""
+        """Layer of the container's Debian packages."""
         return self._debian(rootfs.CONTAINER, self._locked.debian.packages)
 
     def machine(self, shape: Shape) -> Layer:
-        """Return the virtual machine's Debian packages, shaped into a system that starts by itself."""
+        """Layer of the virtual machine's Debian packages, configured as a bootable system."""
         packages = sorted(
             (*self._locked.debian.packages, *self._locked.debian.machine), key=lambda package: package.name
         )
         return self._debian(shape, packages)
 
     def bill(self, below: Layer) -> str:
-        """Return the bill of materials of the image.
-
-        Args:
-            below: a layer with its Debian packages, those of a machine beside them or not.
-        """
+        """The image's bill of materials; ``below`` is a layer with its Debian packages."""
         if self._bill:
             return self._bill
         locked = self._locked
@@ -152,15 +147,15 @@ class Layers:
         return self._bill
 
     def python(self, below: Layer) -> Layer:
-        """Return the Python environment, with the bill of materials in it, for which there is the layer below."""
+        """Layer of the Python environment, with the bill of materials of the layer below."""
         locked = self._locked
-        # By the stamps ./inv sees that the environment has what a checkout asks for.
+        # ./inv compares the stamps with the checkout's lists.
         own_files = {
             "environment.json": json.dumps(locked.labels, indent=1) + "\n",
             "debian.stamp": locked.files["debian.txt"],
             "python.stamp": locked.files["pylock.toml"],
         }
-        return self._made(
+        return self._build(
             "python",
             content_key(locked.digest, utvm.__version__, *map(_program, _PYTHON_PROGRAMS)),
             lambda folder: make_python_layer(
@@ -183,7 +178,7 @@ class Layers:
             _program("layer.py"),
             _program("rootfs.py"),
         )
-        return self._made(
+        return self._build(
             shape.name,
             key,
             lambda folder: rootfs.make_debian_layer(
@@ -191,10 +186,10 @@ class Layers:
             ),
         )
 
-    def _made(self, kind: str, key: str, make: Callable[[Path], Layer]) -> Layer:
+    def _build(self, kind: str, key: str, make: Callable[[Path], Layer]) -> Layer:
         self._say(f"the {kind} layer")
         begin = time.monotonic()
-        layer = _kept_layer(self._folder, f"{kind}-{key}", make, self._anew)
+        layer = _cached_layer(self._folder, f"{kind}-{key}", make, self._anew)
         self.seconds[kind] = time.monotonic() - begin
         return layer
 
@@ -203,40 +198,40 @@ def _program(name: str) -> bytes:
     return (Path(__file__).parent / name).read_bytes()
 
 
-def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
-    entry = kept / name
+def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
+    entry = cache / name
     mark_used(entry)
     before = _read_layer(entry)
     if before is not None and not anew:
         return before
-    with temporary_root(kept) as folder:
-        made = make(folder)
-        if before is not None and before.sha256 != made.sha256:
+    with temporary_root(cache) as folder:
+        layer = make(folder)
+        if before is not None and before.sha256 != layer.sha256:
             raise ProvisionError(
-                f"{name}: made again from the same lock, the layer has the SHA-256 {made.sha256}, "
+                f"{name}: made again from the same lock, the layer has the SHA-256 {layer.sha256}, "
                 f"not {before.sha256}",
                 f"please report it; the earlier one is in {entry}",
             )
         ready = folder / "ready"
         ready.mkdir()
-        made.path.rename(ready / _LAYER)
-        facts = {"sha256": made.sha256, "size": made.size, "unpacked": made.unpacked}
+        layer.path.rename(ready / _LAYER)
+        facts = {"sha256": layer.sha256, "size": layer.size, "unpacked": layer.unpacked}
         (ready / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
         seal(ready, name)
         if entry.exists():
             entry.rename(folder / "earlier")
-        # Another build may have put the same layer there meanwhile; it is as good.
+        # Another process may have stored the same layer meanwhile.
         if not entry.exists():
             rename_durably(ready, entry)
-    return dataclasses.replace(made, path=entry / _LAYER)
+    return dataclasses.replace(layer, path=entry / _LAYER)
 
 
 def _read_layer(entry: Path) -> Layer | None:
-    """Return a kept layer, hashed again, or None: there is none, or it is damaged."""
+    """Cached layer, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     if not is_sealed(entry, entry.name):
-        _log.warning("%s: damaged, not used; it is made again", entry)
+        _log.warning("%s: damaged, not used; it is built again", entry)
         return None
     facts = json.loads((entry / _FACTS).read_text(encoding="utf-8"))
     return Layer(entry / _LAYER, **facts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment as it is locked: the recipe and its locks, as one thing with one digest."""
+"""The locked environment: the recipe and its locks, with one digest; and the differences of two locks."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from utvm.provenance.lock import files_digest, read_lock_files
 
 @dataclass(frozen=True)
 class Locked:
-    """The environment as it is locked; ``digest`` is a SHA-256 over all files in ``provision/`` that say so."""
+    """The locked environment; ``digest`` is a SHA-256 over its files in ``provision/``."""
 
     recipe: Recipe
     debian: DebianLock
@@ -37,12 +37,12 @@ class Locked:
 
     @property
     def machine_packages(self) -> tuple[DebianPackage | Wheel, ...]:
-        """All packages of the virtual machine; those of the image are among them."""
+        """All packages of the virtual machine, including the image's."""
         return (*self.debian.packages, *self.debian.machine, *self.wheels)
 
     @property
     def labels(self) -> dict[str, str]:
-        """What everything made from it says of itself: OCI's keys, and our own for the digests of the locks."""
+        """Labels of images: OCI's keys, and the digests of the locks."""
         return {
             "org.opencontainers.image.title": "utvm environment",
             "org.opencontainers.image.version": utvm.__version__,
@@ -56,7 +56,7 @@ class Locked:
 
 
 def load_locked(folder: Path = PROVISION) -> Locked:
-    """Read the recipe and its locks, and check that they belong together."""
+    """Read the recipe and its locks; check that they match."""
     recipe = load_recipe(folder)
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)
@@ -74,21 +74,21 @@ def fetch(
     *,
     machine: bool = False,
 ) -> None:
-    """Have every package file in the store.
+    """Fetch missing package files into the store.
 
     Args:
-        machine: also those that only the virtual machine has.
-        archive: folder of an archive that has them all; the network is left alone.
+        archive: folder of an archive with all files, in place of the network.
         mirror: see :func:`utvm.environment.debian.mirrors`.
+        machine: fetch the virtual machine's packages, too.
     """
     if archive is not None:
-        wanted = locked.machine_packages if machine else locked.packages
-        missing = [package for package in wanted if not store.has(package)]
+        packages = locked.machine_packages if machine else locked.packages
+        missing = [package for package in packages if not store.has(package)]
         Store(archive).copy(missing, store)
         return
-    packages = (*locked.debian.packages, *(locked.debian.machine if machine else ()))
-    if not all(map(store.has, packages)):
-        store.fetch_debian(packages, debian.mirrors(locked.recipe.debian, mirror), progress)
+    from_debian = (*locked.debian.packages, *(locked.debian.machine if machine else ()))
+    if not all(map(store.has, from_debian)):
+        store.fetch_debian(from_debian, debian.mirrors(locked.recipe.debian, mirror), progress)
     store.fetch_wheels(locked.wheels, locked.recipe.python, progress)
 
 
@@ -97,8 +97,6 @@ _HINT = "give a folder with debian.lock and pylock.toml, or a revision such as H
 
 
 class _Package(Protocol):
-    """What the packages of both locks have."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -111,16 +109,16 @@ _PackageT = TypeVar("_PackageT", bound=_Package)
 
 
 def describe(old: str, new: str) -> list[str]:
-    """Return a line for each difference between two states of ``provision/``; none when there is none.
+    """Describe each difference of two locks in a line.
 
     Args:
-        old, new: a folder with ``debian.lock`` and ``pylock.toml``, or a revision of the checkout's history.
+        old, new: a folder with ``debian.lock`` and ``pylock.toml``, or a git revision.
     """
     python = load_recipe().python
     with temporary_root(ROOT / "build") as folder:
-        places = [_at_hand(place, folder / str(number)) for number, place in enumerate((old, new))]
-        debian = [load_lock(place / _DEBIAN) for place in places]
-        wheels = [load_wheels(place / _PYTHON, python) for place in places]
+        folders = [_lock_folder(source, folder / str(number)) for number, source in enumerate((old, new))]
+        debian = [load_lock(path / _DEBIAN) for path in folders]
+        wheels = [load_wheels(path / _PYTHON, python) for path in folders]
     lines = list(_changes("Debian", *({package.name: package for package in lock.packages} for lock in debian)))
     lines += _changes("Machine", *({package.name: package for package in lock.machine} for lock in debian))
     lines += _changes("Python", *({wheel.name: wheel for wheel in lock} for lock in wheels))
@@ -146,14 +144,14 @@ def _changes(kind: str, old: Mapping[str, _PackageT], new: Mapping[str, _Package
                 yield f"{kind}: {name} {after.version} has another file, though its version is the same"
 
 
-def _at_hand(place: str, folder: Path) -> Path:
-    """Return a folder with the locks of a place: it, or a new one into which a revision's are written."""
-    if Path(place).is_dir():
-        if lacking := [name for name in (_DEBIAN, _PYTHON) if not (Path(place) / name).is_file()]:
-            raise ConfigError(f"{place} has no {' and no '.join(lacking)}", _HINT)
-        return Path(place)
+def _lock_folder(source: str, folder: Path) -> Path:
+    """Folder with the locks: an existing one, or a new one for a git revision."""
+    if Path(source).is_dir():
+        if lacking := [name for name in (_DEBIAN, _PYTHON) if not (Path(source) / name).is_file()]:
+            raise ConfigError(f"{source} has no {' and no '.join(lacking)}", _HINT)
+        return Path(source)
     folder.mkdir()
     for name in (_DEBIAN, _PYTHON):
-        text = run_tool(["git", "-C", ROOT, "show", f"{place}:provision/{name}"], error=ConfigError, hint=_HINT)
+        text = run_tool(["git", "-C", ROOT, "show", f"{source}:provision/{name}"], error=ConfigError, hint=_HINT)
         (folder / name).write_text(text, encoding="utf-8")
     return folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one machine is made of, as plain data; ``vm/Vagrantfile`` reads it as JSON."""
+"""Settings of a machine, read by ``vm/Vagrantfile`` as JSON, and the choice between KVM and emulation."""
 
 import contextlib
 import dataclasses
@@ -23,14 +23,13 @@ _CPUS = 4
 
 @dataclass(frozen=True)
 class UsbFilter:
-    """What tells a probe from all else on USB.
+    """Identifies a probe on USB.
 
     Attributes:
-        vendor: as Vagrant's providers write numbers: ``0x0483``.
-        product: the same.
-        serial: its serial number; empty where any will do.
-        bus: the number of the bus that it is on now; None where it is not plugged in.
-        device: its number on that bus: another one each time that it is plugged in.
+        vendor, product: in Vagrant's form, ``0x0483``.
+        serial: empty for any.
+        bus: number of its current bus; None if it is not plugged in.
+        device: its number on that bus, which changes with each plugging in.
     """
 
     vendor: str
@@ -41,13 +40,12 @@ class UsbFilter:
 
 
 def usb_filter(probe: Probe) -> UsbFilter:
-    """Return what tells a probe from all else."""
     return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial, probe.bus, probe.address)
 
 
 @dataclass(frozen=True)
 class Plug:
-    """A USB plug at the end of a socket: whoever listens there and speaks usbredir is plugged in."""
+    """A USB plug of the machine, connected to a socket: a usbredir server that listens there is plugged in."""
 
     port: int
     host: str = "127.0.0.1"
@@ -55,7 +53,7 @@ class Plug:
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How the guest's CPU is run: in libvirt's words; where they do not suffice, also in QEMU's; and why so."""
+    """Driver and CPU model of the guest in libvirt's terms, QEMU's CPU option if needed, and the reason."""
 
     driver: str
     cpu_mode: str
@@ -65,7 +63,7 @@ class Acceleration:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a machine is made of."""
+    """Settings of a machine."""
 
     name: str
     description: str
@@ -80,13 +78,12 @@ class Settings:
     memory_mb: int = dataclasses.field(default_factory=lambda: memory_for(psutil.virtual_memory().total))
 
     def for_vagrant(self) -> str:
-        """Return the JSON that ``vm/Vagrantfile`` reads."""
         flat: dict[str, Any] = dataclasses.asdict(self)
         return json.dumps(flat | flat.pop("acceleration"), indent=1) + "\n"
 
 
 def memory_for(total_bytes: int) -> int:
-    """Return the megabytes for a machine: not more than half of the computer's."""
+    """Memory of a machine in MiB: at most half of the computer's."""
     return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
 
 
@@ -100,10 +97,10 @@ _MODELS = ("host", "host,arch-capabilities=off")
 
 
 def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
-    """Return how a guest is best run on this computer.
+    """Choose KVM if a guest kernel starts with it, otherwise emulation.
 
-    Args:
-        kernel: Linux, as QEMU starts it.
+    That ``/dev/kvm`` exists is not enough: it can refuse a CPU model, hang, or be slower than emulation. So the
+    box's kernel is started with each CPU model, without a disk: where KVM works, it panics within seconds.
     """
     if shutil.which(QEMU) is None:
         raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
@@ -123,7 +120,7 @@ def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
 
 
 def _problem(kernel: Path, model: str) -> str:
-    """Start the kernel; return what went wrong, or nothing."""
+    """Start the kernel; return the problem, or an empty string."""
     command: list[str | Path] = [
         *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "256"),
         *("-accel", "kvm", "-cpu", model, "-no-reboot", "-serial", "stdio", "-kernel", kernel),
@@ -138,13 +135,13 @@ def _problem(kernel: Path, model: str) -> str:
         preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
     ) as guest:
         try:
-            said = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
+            output = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
             return f"the kernel did not get through in {_PATIENCE:g} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 guest.kill()
-    if _GOT_THROUGH in said:
+    if _GOT_THROUGH in output:
         return ""
-    own = [line for line in said.splitlines() if line.startswith("qemu")]
+    own = [line for line in output.splitlines() if line.startswith("qemu")]
     return f"QEMU ends with code {guest.returncode}" + (f": {own[0]}" if own else "")
