@@ -16,7 +16,7 @@ from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import DriverOptions, choose
 from utvm.environment.location import current_kind, parse_kind
-from utvm.environment.remote import BoardRequest, Location, RemoteCommand
+from utvm.environment.remote import BoardRequest, RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
@@ -37,7 +37,7 @@ def run_suites(
     suites: SuiteChoice,
     reports: ReportChoice,
     place: PlaceChoice,
-    other: Location | None = None,
+    other: RemoteLocation | None = None,
 ) -> ExitCode:
     """Run suites on a board.
 
@@ -90,7 +90,7 @@ def _of_the_project(
     )
 
 
-def _chosen(wanted: BoardRequest, asked: DriverOptions, place: Location | None) -> BoardRequest:
+def _chosen(wanted: BoardRequest, asked: DriverOptions, place: RemoteLocation | None) -> BoardRequest:
     """Return what is wanted with the probe on this computer's USB that drives it, where one does."""
     if place is not None and place.chooses_board:
         return wanted
@@ -103,7 +103,7 @@ def _chosen(wanted: BoardRequest, asked: DriverOptions, place: Location | None) 
     return dataclasses.replace(wanted, probe=found.probe, serial=found.serial if found.probe else wanted.serial)
 
 
-def _on_usb(wanted: BoardRequest, usb: str, place: Location | None) -> BoardRequest:
+def _on_usb(wanted: BoardRequest, usb: str, place: RemoteLocation | None) -> BoardRequest:
     """Return what is wanted with a virtual probe on a place's USB, told by its serial number."""
     known = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
@@ -115,7 +115,7 @@ def _on_usb(wanted: BoardRequest, usb: str, place: Location | None) -> BoardRequ
     return dataclasses.replace(wanted, usb=known, serial=wanted.serial or wanted.board.model.serial)
 
 
-def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Location | None:
+def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
     here, place = current_kind(), choice.in_
     if place in ("", here):

@@ -252,7 +252,7 @@ _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.Location`.
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`.
 
     Args:
         say: receives progress messages, and an empty one when the command begins.

@@ -46,7 +46,7 @@ echo $code >"$ended"; exit $code"""
 
 
 class InFarm:
-    """The host of a leased board, as a :class:`utvm.environment.remote.Location`.
+    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`.
 
     Args:
         say: receives progress messages, and an empty one when the command begins.
