@@ -42,7 +42,7 @@ else:
 LOCK = PROVISION / "pylock.toml"
 FOLDER = "wheels"
 """The folder beside a lock that its paths name."""
-_REMAKE = "./inv env.lock makes it"
+_REMAKE = "create it: ./inv env.lock"
 _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
 _LINUX = "sys_platform == 'linux'"
 
@@ -195,7 +195,7 @@ def _suits(tag: Tag, exact: list[str]) -> bool:
 
 
 def _tags(python: PythonPart) -> list[Tag]:
-    """Return what wheels may be for, the best first."""
+    """Supported tags of wheels, the best first."""
     version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
     name = f"cp{python.version.replace('.', '')}"
     return [
@@ -215,7 +215,7 @@ def _platforms(python: PythonPart) -> list[str]:
 
 
 def _system(version: str) -> dict[str, str]:
-    """Return what markers are asked about on Linux, with CPython of a version."""
+    """Environment for markers: Linux with CPython of a version."""
     return {
         "python_version": version,
         "python_full_version": f"{version}.0",
