@@ -133,7 +133,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
-    text = _written(content["packages"], asked, supported)
+    text = _format_lock(content["packages"], asked, supported)
     for version in supported:
         try:
             parse_wheels(text, python.model_copy(update={"version": version}))
@@ -158,7 +158,7 @@ def _requires_python() -> SpecifierSet:
     return SpecifierSet(project["requires-python"])
 
 
-def _written(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
+def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
     """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [

@@ -87,10 +87,10 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
             error=ProvisionError,
         )
     except ProvisionError as error:
-        raise _explained(error.message) from None
+        raise _translate_error(error.message) from None
 
 
-def _explained(said: str) -> LibvirtError:
+def _translate_error(said: str) -> LibvirtError:
     if "ermission denied" in said or "authentication unavailable" in said or "access denied" in said:
         return LibvirtError(
             "libvirt does not let you in", "join its group (sudo usermod -aG libvirt $USER, then log in anew)"

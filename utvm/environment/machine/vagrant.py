@@ -95,13 +95,13 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
                 time.sleep(0.02)
             said = log.read_text(encoding="utf-8", errors="replace")
             if job.exit_code != 0:
-                raise _explained(" ".join(words[:2]), said, log)
+                raise _translate_error(" ".join(words[:2]), said, log)
         # What it complains about goes into the same log, and is no row of a table.
         rows = [line for line in said.splitlines() if re.match(r"\d+,", line)]
         return "\n".join(rows) if for_programs else said
 
 
-def _explained(what: str, said: str, log: Path) -> ProvisionError:
+def _translate_error(what: str, said: str, log: Path) -> ProvisionError:
     if "libvirt" in said and "provider" in said and "could not be found" in said:
         return ProvisionError("Vagrant does not know libvirt", _INSTALL)
     if "checksum of the downloaded box did not match" in said:
