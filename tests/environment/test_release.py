@@ -139,7 +139,7 @@ def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tm
     assert write_release([tmp_path / "image", tmp_path / "box"], released) == released
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
-    with pytest.raises(ConfigError, match="no release"):
+    with pytest.raises(ConfigError, match="not a release"):
         write_release([tmp_path / "image", tmp_path / "box"], tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter").read_text() == "one"
 

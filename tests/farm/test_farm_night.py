@@ -75,7 +75,7 @@ def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Pat
     assert earlier["why"] == f"the lease of {earlier['place']} was lost: its lease holder has exited"
     assert board["lease"]["place"] != earlier["place"]
     with farm.client() as client:
-        assert client.ask("reap", now=time.time() + 3600)["freed"]
+        assert client.call("reap", now=time.time() + 3600)["freed"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
         pages = farm.inv("history.export", "--format", "pages", "--output", tmp_path / "pages", cwd=tmp_path)
         farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
         with farm.client() as client:
-            client.ask("reap", now=time.time() + 3600)
+            client.call("reap", now=time.time() + 3600)
             assert not any(holders(client).values())
     results = _boards(tmp_path)
     passed = [each for each in results if each["verdict"] == "passed"]

@@ -5,20 +5,20 @@ from collections.abc import Callable
 
 from utvm.environment.container import InContainer
 from utvm.environment.machine.location import InMachine
-from utvm.environment.remote import Location
+from utvm.environment.remote import RemoteLocation
 from utvm.farm.location import InFarm
 from utvm.provenance.location import LocationKind
 from utvm.selection import PlaceChoice
 
 
-def elsewhere(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> Location:
+def elsewhere(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
     """Return a place that is not here.
 
     Args:
         choice: what its options say.
         say: is told what is being done before a command runs there, and nothing when it begins.
     """
-    places: dict[LocationKind, Callable[[], Location]] = {
+    places: dict[LocationKind, Callable[[], RemoteLocation]] = {
         "docker": lambda: InContainer(say),
         "vm": lambda: InMachine(say),
         "farm": lambda: InFarm(say, choice),

@@ -14,7 +14,7 @@ from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import choose
-from utvm.environment.remote import Location, RemoteCommand
+from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
@@ -37,7 +37,7 @@ def run_suites(
     suites: SuiteChoice,
     reports: ReportChoice,
     place: PlaceChoice,
-    other: Location | None = None,
+    other: RemoteLocation | None = None,
 ) -> ExitCode:
     """Run suites on a board.
 
@@ -91,7 +91,7 @@ def _of_the_project(
     )
 
 
-def _find_probe(board: Board, where: BoardSelection, place: Location | None) -> Probe | None:
+def _find_probe(board: Board, where: BoardSelection, place: RemoteLocation | None) -> Probe | None:
     """Find the probe on this computer's USB that drives the board; None if it is driven otherwise."""
     if place is not None and place.chooses_board:
         return None
@@ -103,7 +103,7 @@ def _find_probe(board: Board, where: BoardSelection, place: Location | None) -> 
         return None  # it may be on the location's own USB
 
 
-def _check_usb(board: Board, where: BoardSelection, usb: str, place: Location | None) -> UsbKind:
+def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocation | None) -> UsbKind:
     """Check that a virtual probe of the board can be plugged into a location's USB."""
     known: UsbKind | None = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
@@ -115,7 +115,7 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: Location | 
     return known
 
 
-def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Location | None:
+def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
     here, place = current_kind(), choice.in_
     if place in ("", here):
@@ -133,7 +133,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Location |
 
 
 def _complete(
-    command: RemoteCommand, other: Location, suites: SuiteChoice, reports: ReportChoice
+    command: RemoteCommand, other: RemoteLocation, suites: SuiteChoice, reports: ReportChoice
 ) -> RemoteCommand:
     """Add the words of ``hil`` and the folders that it needs."""
     where = command.selection

@@ -75,7 +75,7 @@ def run(
     # Reading ends with the container, which the inner block removes.
     with (
         ThreadPoolExecutor(1) as other_thread,
-        _created(client, image, command, extra or ContainerAccess(), tty=False) as container,
+        _create(client, image, command, extra or ContainerAccess(), tty=False) as container,
     ):
         output = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
         try:
@@ -108,7 +108,7 @@ def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None
     """Run an interactive shell in the checkout and return its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
-    with _created(client, image, ["bash"], extra or ContainerAccess(), tty=True) as container:
+    with _create(client, image, ["bash"], extra or ContainerAccess(), tty=True) as container:
         stream = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
         # The SDK's file object cannot write; the socket that it wraps can.
         connection = getattr(stream, "_sock", stream)
@@ -127,7 +127,7 @@ def _print(output: Iterable[tuple[bytes | None, bytes | None]]) -> None:
 
 
 @contextlib.contextmanager
-def _created(
+def _create(
     client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess, tty: bool
 ) -> Iterator[Container]:
     """Create a container, not yet started, and remove it in the end."""
@@ -252,7 +252,7 @@ _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.Location`.
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`.
 
     Args:
         say: receives progress messages, and an empty one when the command begins.

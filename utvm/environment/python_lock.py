@@ -41,7 +41,7 @@ else:
 LOCK = PROVISION / "pylock.toml"
 FOLDER = "wheels"
 """The folder beside a lock that its paths name."""
-_REMAKE = "./inv env.lock makes it"
+_REMAKE = "create it: ./inv env.lock"
 _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
 _LINUX = "sys_platform == 'linux'"
 
@@ -132,7 +132,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
-    text = _written(content["packages"], asked, supported)
+    text = _format_lock(content["packages"], asked, supported)
     for version in supported:
         try:
             parse_wheels(text, python.model_copy(update={"version": version}))
@@ -157,7 +157,7 @@ def _requires_python() -> SpecifierSet:
     return SpecifierSet(project["requires-python"])
 
 
-def _written(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
+def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
     """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
@@ -194,7 +194,7 @@ def _suits(tag: Tag, exact: list[str]) -> bool:
 
 
 def _tags(python: PythonPart) -> list[Tag]:
-    """Return what wheels may be for, the best first."""
+    """Supported tags of wheels, the best first."""
     version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
     name = f"cp{python.version.replace('.', '')}"
     return [
@@ -214,7 +214,7 @@ def _platforms(python: PythonPart) -> list[str]:
 
 
 def _system(version: str) -> dict[str, str]:
-    """Return what markers are asked about on Linux, with CPython of a version."""
+    """Environment for markers: Linux with CPython of a version."""
     return {
         "python_version": version,
         "python_full_version": f"{version}.0",

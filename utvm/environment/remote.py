@@ -73,7 +73,7 @@ def remote_paths(command: RemoteCommand, own: PurePosixPath, checkout: str) -> d
     }
 
 
-class Location(Protocol):
+class RemoteLocation(Protocol):
     """Another place to run commands: a container, the virtual machine, a farm.
 
     Attributes:

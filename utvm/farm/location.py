@@ -48,7 +48,7 @@ echo $code >"$ended"; exit $code"""
 
 
 class InFarm:
-    """The host of a leased board, as a :class:`utvm.environment.remote.Location`.
+    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`.
 
     Args:
         say: receives progress messages, and an empty one when the command begins.
@@ -79,7 +79,7 @@ class InFarm:
                     f"leased {lease.place} at {lease.host} as {lease.holder}, after {lease.waited:.1f} s in line"
                 )
                 self._say("")
-                code, reason = self._run_leased(command, lease)
+                code, reason = self._run_once(command, lease)
                 if lease.outcome != "infrastructure" or not holder.retry(reason):
                     break
                 self._say(f"{lease.place}: {holder.earlier[-1]['why']}; once more, on another board")
@@ -87,7 +87,7 @@ class InFarm:
             raise ProvisionError(reason, "./inv farm.list shows the state of all boards")
         return code
 
-    def _run_leased(self, command: RemoteCommand, lease: Lease) -> tuple[int, str]:
+    def _run_once(self, command: RemoteCommand, lease: Lease) -> tuple[int, str]:
         """Run a command on a leased board; return its exit code, and why it gave no verdict."""
         reason = "the run ended without a verdict"
         try:

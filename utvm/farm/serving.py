@@ -85,7 +85,7 @@ class ServedBoards:
             address = coordinator_address(self._choice.farm)
             with LeaseHolder(address, tags, wait, log, self._say) as holder:
                 while lease := self._wait_for_lease(holder):
-                    reason = self._serve_leased(number, lease)
+                    reason = self._serve_once(number, lease)
                     if self._stopping.is_set():
                         return
                     lease.outcome = "infrastructure"
@@ -105,7 +105,7 @@ class ServedBoards:
         self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
         return lease
 
-    def _serve_leased(self, number: int, lease: Lease) -> str:
+    def _serve_once(self, number: int, lease: Lease) -> str:
         """Serve a leased board; return why its server ended."""
         self._leases.append(lease)
         if self._stopping.is_set():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running machine: reached by ssh, which is proven before it is used, and given the checkout by rsync."""
+"""The running machine, reached by ssh and rsync."""
 
 import contextlib
 import shlex

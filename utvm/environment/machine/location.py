@@ -31,7 +31,7 @@ _AWAIT_DEVICE = (
 
 
 class InMachine:
-    """A virtual machine, started if needed: a :class:`utvm.environment.remote.Location`.
+    """A virtual machine, started if needed: a :class:`utvm.environment.remote.RemoteLocation`.
 
     Args:
         say: receives progress messages, and an empty one when the command begins.

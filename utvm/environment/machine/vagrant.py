@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vagrant, through python-vagrant: every call is a process that we own, and a failure is one message.
+"""Vagrant, through python-vagrant, and the environment's box in it.
 
-Its boxes and keys are in a folder of our own: what the user has in ``~/.vagrant.d`` is neither seen nor changed.
+Its boxes and keys are in a folder of our own; the user's ``~/.vagrant.d`` is not used.
 """
 
 import json
@@ -95,13 +95,13 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
                 time.sleep(0.02)
             said = log.read_text(encoding="utf-8", errors="replace")
             if job.exit_code != 0:
-                raise _explained(" ".join(words[:2]), said, log)
+                raise _translate_error(" ".join(words[:2]), said, log)
         # What it complains about goes into the same log, and is no row of a table.
         rows = [line for line in said.splitlines() if re.match(r"\d+,", line)]
         return "\n".join(rows) if for_programs else said
 
 
-def _explained(what: str, said: str, log: Path) -> ProvisionError:
+def _translate_error(what: str, said: str, log: Path) -> ProvisionError:
     if "libvirt" in said and "provider" in said and "could not be found" in said:
         return ProvisionError("Vagrant does not know libvirt", _INSTALL)
     if "checksum of the downloaded box did not match" in said:
@@ -136,12 +136,12 @@ class Box:
 
     @property
     def folder(self) -> Path:
-        """Where Vagrant keeps it. Newer Vagrants have a folder for each architecture in there."""
+        """Its folder in Vagrant; newer versions have a subfolder for each architecture."""
         return vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
 
     @property
     def checksum(self) -> Path:
-        """Where we keep what its catalogue said when it was added."""
+        """File with the checksum in the catalogue that it was added from."""
         return self.folder / "utvm.sha256"
 
     @property
@@ -161,14 +161,12 @@ def locked_box(locked: Locked) -> Box:
 
 
 def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
-    """Have Vagrant have the box; return whether it had to be added.
-
-    A box is made by more than the locks, so a catalogue may come to have other bytes under the same name and
-    version. Those take the place of what Vagrant has.
+    """Add the box to Vagrant if it is missing, or if the catalogue has another checksum; return whether it was
+    added.
 
     Args:
-        where: path or URL of a catalogue; empty for the one that ``./inv vm.box`` wrote.
-        make: makes the box as ``./inv vm.box`` does, for when it did not yet, or from other locks.
+        where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
+        make: builds the box, if ``./inv vm.box`` did not.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
     if not where and not _is_made(box):
@@ -191,7 +189,7 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
 
 
 def _is_made(box: Box) -> bool:
-    """Return whether ``./inv vm.box`` made this box last."""
+    """True if ``./inv vm.box`` built this box."""
     try:
         _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
     except UtvmError:
@@ -200,7 +198,7 @@ def _is_made(box: Box) -> bool:
 
 
 def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
-    """Return what a catalogue says of a box: where it is, and its checksum."""
+    """A box's URL and checksum in a catalogue."""
     if catalogue.get("name") != box.name:
         raise ConfigError(
             f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
