@@ -12,6 +12,8 @@ from typing import Protocol
 from serial.tools import list_ports
 
 from utvm.errors import ProbeError
+from utvm.probe.usb import libusb, sysfs
+from utvm.probe.usb.device import UsbDevice
 
 
 @dataclass(frozen=True)
@@ -23,36 +25,8 @@ class ProbeId:
     product: int
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A connected probe.
-
-    Attributes:
-        kind: its kind in board files: ``st-link``.
-        serial: serial number, empty if it cannot be read.
-        usb_path: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
-        address: device number on the bus; a new one after every replug.
-        description: its product string.
-        virtual: True if its manufacturer string is that of our virtual boards.
-        problem: why it cannot be used, with a remedy; empty if it can.
-    """
-
-    kind: str
-    vendor: int
-    product: int
-    serial: str
-    usb_path: str
-    bus: int
-    address: int
-    description: str
-    virtual: bool
-    problem: str
-
-    @property
-    def spoken(self) -> str:
-        """Name in messages."""
-        serial = self.serial or "without a readable serial number"
-        return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
+class Probe(UsbDevice):
+    """A connected probe."""
 
     def check(self) -> None:
         """Raise ProbeError if it has been unplugged, even if it is back."""
@@ -79,7 +53,7 @@ class Source(Protocol):
     def unavailable_reason(self) -> str:
         """Why this source cannot be used here, or an empty string."""
 
-    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[Probe]:
+    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[UsbDevice]:
         """Devices with one of these vendors and products."""
 
     def address(self, usb_path: str) -> int:
@@ -92,12 +66,10 @@ def detect(known: Sequence[ProbeId]) -> Detection:
     if reason := source.unavailable_reason():
         return Detection((), f"this machine has no USB ({reason})")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    return Detection(tuple(source.devices(kinds)), "")
+    return Detection(tuple(Probe(**vars(device)) for device in source.devices(kinds)), "")
 
 
 def _source() -> Source:
-    from utvm.probe.usb import libusb, sysfs  # They import this module's records.
-
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 
