@@ -13,7 +13,7 @@ from serial.tools import list_ports
 
 from utvm.errors import ProbeError
 from utvm.probe.usb import libusb, sysfs
-from utvm.probe.usb.device import UsbDevice
+from utvm.probe.usb.device import ListedProbe
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ProbeId:
     product: int
 
 
-class Probe(UsbDevice):
+class Probe(ListedProbe):
     """A connected probe."""
 
     def check(self) -> None:
@@ -53,7 +53,7 @@ class Source(Protocol):
     def unavailable_reason(self) -> str:
         """Why this source cannot be used here, or an empty string."""
 
-    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[UsbDevice]:
+    def devices(self, kinds: Mapping[tuple[int, int], str]) -> list[ListedProbe]:
         """Devices with one of these vendors and products."""
 
     def address(self, usb_path: str) -> int:

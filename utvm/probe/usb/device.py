@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A USB device as the sources list it."""
+"""A probe as the sources list it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class UsbDevice:
-    """A USB device of a known kind.
+class ListedProbe:
+    """A connected device of a known kind.
 
     Attributes:
         kind: its kind in board files: ``st-link``.

@@ -17,7 +17,7 @@ import usb.util
 
 from utvm.probe.udev import ACCESS_HINT
 from utvm.probe.usb import sysfs
-from utvm.probe.usb.device import UsbDevice
+from utvm.probe.usb.device import ListedProbe
 from utvm.virtual.usb import MAKER
 
 _ENGLISH = 0x0409
@@ -31,7 +31,7 @@ def unavailable_reason() -> str:
     return "" if _backend() is not None else "libusb cannot start"
 
 
-def devices(kinds: Mapping[tuple[int, int], str]) -> list[UsbDevice]:
+def devices(kinds: Mapping[tuple[int, int], str]) -> list[ListedProbe]:
     """Devices with one of these vendors and products."""
     probes = [
         _probe(device, kinds[device.idVendor, device.idProduct])
@@ -46,7 +46,7 @@ def address(usb_path: str) -> int:
     return next((int(device.address) for device in _devices() if _path_of(device) == usb_path), 0)
 
 
-def find(probe: UsbDevice) -> Any | None:
+def find(probe: ListedProbe) -> Any | None:
     """The pyusb device of a probe, or None."""
     wanted = (probe.bus, probe.address, probe.vendor, probe.product)
     return next(
@@ -85,7 +85,7 @@ def _path_of(device: Any) -> str:
     return f"{device.bus}-{'.'.join(map(str, ports))}" if ports else f"{device.bus}:{device.address}"
 
 
-def _probe(device: Any, kind: str) -> UsbDevice:
+def _probe(device: Any, kind: str) -> ListedProbe:
     maker, name, serial, problem = "", "", "", ""
     try:
         maker, name, serial = (_read_string(device, getattr(device, field)) for field in _STRINGS)
@@ -96,7 +96,7 @@ def _probe(device: Any, kind: str) -> UsbDevice:
     vendor, product = int(device.idVendor), int(device.idProduct)
     location = _path_of(device), int(device.bus), int(device.address)
     description = name or f"{vendor:04x}:{product:04x}"
-    return UsbDevice(kind, vendor, product, serial, *location, description, maker == MAKER, problem)
+    return ListedProbe(kind, vendor, product, serial, *location, description, maker == MAKER, problem)
 
 
 def _read_string(device: Any, index: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from utvm.probe.udev import ACCESS_HINT
-from utvm.probe.usb.device import UsbDevice
+from utvm.probe.usb.device import ListedProbe
 from utvm.virtual.usb import MAKER
 
 NODES = Path("/dev/bus/usb")
@@ -22,7 +22,7 @@ def unavailable_reason() -> str:
     return next((f"{folder} is missing" for folder in (DEVICES, NODES) if not folder.is_dir()), "")
 
 
-def devices(kinds: Mapping[tuple[int, int], str]) -> list[UsbDevice]:
+def devices(kinds: Mapping[tuple[int, int], str]) -> list[ListedProbe]:
     """Devices with one of these vendors and products."""
     # Interfaces of devices are listed too, without these numbers.
     candidates = (
@@ -37,9 +37,9 @@ def address(usb_path: str) -> int:
     return _number(DEVICES / usb_path, "devnum")
 
 
-def _probe(folder: Path, kind: str, vendor: int, product: int) -> UsbDevice:
+def _probe(folder: Path, kind: str, vendor: int, product: int) -> ListedProbe:
     bus, number = _number(folder, "busnum"), address(folder.name)
-    return UsbDevice(
+    return ListedProbe(
         kind,
         vendor,
         product,
