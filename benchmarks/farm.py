@@ -23,8 +23,9 @@ from benchmarks import seen
 from utvm.base.process.run import free_port
 from utvm.base.process.service import Service
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, Leasing, labgrid
+from utvm.farm.client import FarmClient, labgrid_python
 from utvm.farm.hosted import coordinator
+from utvm.farm.lease import LeaseHolder
 
 _JOBS, _SECONDS = 6, 10
 _SIZES = ((200, 400, 60, 20, 0), (200, 400, 60, 20, 200), (1000, 2000, 60, 100, 0))
@@ -49,13 +50,13 @@ def _shared(folder: Path, boards: int) -> tuple[float, float]:
     resources = {name: {"board": {"cls": "UtvmBoard"}} for name in names}
     with _coordinator(folder) as (address, _):
         (folder / "exporter.yaml").write_text(yaml.safe_dump(resources), encoding="utf-8")
-        command = [str(labgrid(_quiet)), "-m", "labgrid.remote.exporter", "--coordinator", address]
+        command = [str(labgrid_python(_quiet)), "-m", "labgrid.remote.exporter", "--coordinator", address]
         command += ["--name", "desk", str(folder / "exporter.yaml")]
         log = folder / "exporter.log"
         with Service("the exporter", command, log=log, health="^Exporter ready", error=ProvisionError):
             with FarmClient(address, folder / "labgrid.log", _quiet) as farm:
                 for name in names:
-                    farm.ask("offer", place=name, match=f"desk/{name}/*", tags={"kind": "load"})
+                    farm.call("offer", place=name, match=f"desk/{name}/*", tags={"kind": "load"})
             return _run_jobs(folder, address, boards)
 
 
@@ -64,8 +65,8 @@ def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
     ended: list[float] = []
 
     def job(number: int) -> None:
-        with Leasing(address, {"kind": "load"}, None, folder / f"job-{number}.log", _quiet) as leasing:
-            leasing.had()
+        with LeaseHolder(address, {"kind": "load"}, None, folder / f"job-{number}.log", _quiet) as leasing:
+            leasing.wait()
             had.append(time.monotonic())
             time.sleep(_SECONDS)
         ended.append(time.monotonic())
@@ -82,7 +83,7 @@ def _run_jobs(folder: Path, address: str, boards: int) -> tuple[float, float]:
 def _load(folder: Path, *numbers: int) -> dict[str, float]:
     with _coordinator(folder) as (address, pid):
         program = Path(__file__).with_name("farm_load.py")
-        command = [labgrid(_quiet), program, address, *map(str, numbers)]
+        command = [labgrid_python(_quiet), program, address, *map(str, numbers)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
         taken = sum(psutil.Process(pid).cpu_times()[:2])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

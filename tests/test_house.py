@@ -118,7 +118,7 @@ def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does
 _STARTS_PYTHON = {
     "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/pyocd.py"},
     # Environments of their own: each is an argument of python_command.
-    "'bin' / 'python'": {"utvm/environment/own_python.py", "utvm/farm/client.py"},
+    "'bin' / 'python'": {"utvm/environment/python_lock.py", "utvm/farm/client.py"},
     # TVM's own door, which starts Python itself.
     "rpc.Server": {"utvm/vta/here.py"},
 }

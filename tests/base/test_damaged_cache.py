@@ -18,7 +18,7 @@ from utvm import boards
 from utvm.base.storage.cache import Cache
 from utvm.compiler import compile_model
 from utvm.environment.layer import Layer
-from utvm.environment.layers import _kept_layer
+from utvm.environment.layers import _cached_layer
 from utvm.errors import ConfigError
 from utvm.firmware import build
 from utvm.virtual.cortex_m.counter import load_counter
@@ -175,13 +175,13 @@ def test_a_damaged_layer_of_the_environment_is_made_again(
         (folder / "made").write_bytes(b"a tar")
         return Layer(folder / "made", "its SHA-256", 5, 3)
 
-    first = _kept_layer(tmp_path, "python-1", make, anew=False)
+    first = _cached_layer(tmp_path, "python-1", make, anew=False)
     entry = tmp_path / "python-1"
     whole = files(entry)
     places = [("layer.json", place) for place in range(len(whole["layer.json"]))]
     for name, place in (*places, ("layer.tar", 0), ("seal", 0)):
         flip(entry / name, place)
-        assert _kept_layer(tmp_path, "python-1", make, anew=False) == first, f"{name}, byte {place}"
+        assert _cached_layer(tmp_path, "python-1", make, anew=False) == first, f"{name}, byte {place}"
         assert files(entry) == whole
     assert len(caplog.records) == len(places) + 2
 

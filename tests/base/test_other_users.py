@@ -24,7 +24,7 @@ from tests.strangers import Address, knock, listening, needs_root
 from utvm.base.process.peer import OwnerOnlySocket
 from utvm.errors import ProvisionError
 from utvm.farm import client
-from utvm.farm.client import coordinator_of, labgrid
+from utvm.farm.client import coordinator_address, labgrid_python
 from utvm.paths import ROOT
 
 pytestmark = needs_root
@@ -90,7 +90,7 @@ def test_an_address_of_other_computers_is_for_anyone_or_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("anyone", [False, True])
 def test_a_farm(tmp_path: Path, anyone: bool) -> None:
-    labgrid(lambda _: None)
+    labgrid_python(lambda _: None)
     farm = Farm(tmp_path / "farm")
     port = farm.address.rpartition(":")[2]
     words = ("farm.up", "--port", port, *(["--anyone"] if anyone else []), "--virtual", "host")
@@ -122,14 +122,14 @@ def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest
             monkeypatch.delenv("LG_COORDINATOR", raising=False)
             monkeypatch.setattr(client, "DEFAULT_PORT", port)
             with pytest.raises(ProvisionError, match="belongs to another user"):
-                coordinator_of("")
-            assert coordinator_of(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+                coordinator_address("")
+            assert coordinator_address(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
         finally:
             stranger.kill()
     with OwnerOnlySocket.listen_on("127.0.0.1", port) as own:
         accepted: list[object] = []
         threading.Thread(target=lambda: accepted.append(own.accept()), daemon=True).start()
-        assert coordinator_of("") == f"127.0.0.1:{port}"
+        assert coordinator_address("") == f"127.0.0.1:{port}"
 
 
 @pytest.mark.slow

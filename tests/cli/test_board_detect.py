@@ -63,7 +63,7 @@ def test_what_a_probe_says_of_itself_and_its_board_is_shown(
 ) -> None:
     said = shown(lambda: command(JsonChoice()), 3.3)
     assert "V2J40M27, target 3.30 V" in said and "no power" not in said
-    assert "the board has no power (0.20 V): look after its supply" in shown(lambda: command(JsonChoice()), 0.2)
+    assert "the board has no power (0.20 V): check its supply" in shown(lambda: command(JsonChoice()), 0.2)
 
 
 def test_a_physical_board_is_not_to_be_had_of_a_virtual_probe(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ selection.BoardSelection = BoardSelection
 from utvm.cli import locations as elsewhere
 
 class Told:
-    own_usb = own_boards = False
+    has_usb = chooses_board = False
     def run(self, errand):
         print("errand:", *errand.command({folder: folder.name for folder in errand.folders}, '/utvm'))
         return 0

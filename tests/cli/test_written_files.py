@@ -47,7 +47,12 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> NoReturn:
         raise AssertionError("work has begun")
 
-    for module, name in ((compiler, "load"), (temporary_roots, "draft"), (locked, "load_locked"), (suites, "run")):
+    for module, name in (
+        (compiler, "load"),
+        (temporary_roots, "temporary_root"),
+        (locked, "load_locked"),
+        (suites, "run"),
+    ):
         monkeypatch.setattr(module, name, work)
 
 

@@ -14,8 +14,9 @@ import pytest
 from tests.cli.running import inv
 from tests.environment.lock_maker import deb
 from tests.pages.samples import a_night, run_that_passed
-from utvm.environment.advisories import accepted, osv, tracker
-from utvm.environment.advisories.audit import report_on
+from utvm.environment import audit as accepted
+from utvm.environment.advisories import debian_findings, python_findings
+from utvm.environment.audit import report_on
 from utvm.environment.debian import load_lock
 from utvm.errors import ConfigError
 from utvm.hil.nightly import report
@@ -48,7 +49,7 @@ def _advisory(name: str, events: list[dict[str, str]], **other: Any) -> dict[str
 def _known(folder: Path, *entries: dict[str, Any], **locked: str) -> list[tuple[str, str, str]]:
     for number, entry in enumerate(entries):
         (folder / f"{number}.json").write_text(json.dumps(entry))
-    found, _, count = osv.findings(folder, {name: {version} for name, version in locked.items()})
+    found, _, count = python_findings(folder, {name: {version} for name, version in locked.items()})
     assert count == len(entries)
     return [(each.package, each.advisory, each.fixed) for each in found]
 
@@ -121,7 +122,7 @@ def test_a_debian_package_is_judged_by_its_source_and_release(
     file.write_text(json.dumps(content))
     # libone1 is made of one, which its folder on the mirror says.
     package = deb("libone1", version).model_copy(update={"file": "pool/main/o/one/libone1_1_amd64.deb"})
-    known = tracker.findings(file, [package], "bookworm")
+    known = debian_findings(file, [package], "bookworm")
     assert [(each.package, each.advisory) for each in known.findings] == [("libone1", "CVE-2026-1")] * applies
     assert known.unimportant == (status.get("urgency") == "unimportant")
     assert known.undetermined == (status["status"] == "undetermined")
@@ -240,16 +241,20 @@ def _spoil(folder: Path, file: str, content: bytes | None) -> None:
     [
         ("osv/all.zip", None, "has no advisory of a Python package"),
         ("osv/all.zip", b"PK\3\4", "all.zip: cannot be read"),
-        ("osv/x.json", b'{"id": "X"', "x.json: is no JSON"),
-        ("osv/x.json", b'{"id": "X", "modified": "today"}', "x.json: cannot be read as an advisory"),
-        ("osv/x.json", json.dumps(_advisory("one", [{"introduced": "?"}])).encode(), "as an advisory: Invalid"),
+        ("osv/x.json", b'{"id": "X"', "x.json: not valid JSON"),
+        ("osv/x.json", b'{"id": "X", "modified": "today"}', "x.json: not a valid advisory"),
+        (
+            "osv/x.json",
+            json.dumps(_advisory("one", [{"introduced": "?"}])).encode(),
+            "not a valid advisory: Invalid",
+        ),
         ("debian.json", None, "debian.json: cannot be read: No such file"),
-        ("debian.json", b"{}", "knows nothing of bookworm"),
-        ("debian.json", b"[" * 100_000, "debian.json: is no JSON"),
+        ("debian.json", b"{}", "has no entry for bookworm"),
+        ("debian.json", b"[" * 100_000, "debian.json: not valid JSON"),
         (
             "debian.json",
             b'{"bash": {"CVE-1": {"releases": {"bookworm": {}}}}}',
-            "what it says of bash cannot be read",
+            "invalid entry of bash",
         ),
         ("debian.json", b'{"bash": {"C": {"releases": {"bookworm": {"status": "new"}}}}}', "'new' is unknown"),
     ],
@@ -264,8 +269,8 @@ def test_what_cannot_be_read_is_never_taken_for_nothing(
         (folder / "osv" / "x.json").unlink()
     lock = load_lock()
     with pytest.raises(ConfigError) as refused:
-        osv.findings(folder / "osv", {"one": {"1"}})
-        tracker.findings(folder / "debian.json", lock.packages, "bookworm")
+        python_findings(folder / "osv", {"one": {"1"}})
+        debian_findings(folder / "debian.json", lock.packages, "bookworm")
     assert said in refused.value.message
 
 

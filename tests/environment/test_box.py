@@ -3,7 +3,7 @@
 
 import pytest
 
-from utvm.environment.box.disk import used_inodes
+from utvm.environment.disk import used_inodes
 from utvm.errors import ProvisionError
 
 _DESCRIBED = """Filesystem UUID:          5f7a1c1e-0000-4000-8000-00000000feed

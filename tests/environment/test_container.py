@@ -25,8 +25,8 @@ from tests.cli.running import inv
 from tests.environment.own_engine import own_engine
 from tests.processes import below
 from utvm.environment.container import LABEL
+from utvm.environment.guard import current_owner
 from utvm.environment.locked import load_locked
-from utvm.environment.owner import ourselves
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -298,7 +298,7 @@ def test_a_command_whose_guard_is_killed_removes_its_container(client: docker.Do
 
 
 def test_of_an_earlier_boot_only_what_does_not_run_is_removed(client: docker.DockerClient, engine: str) -> None:
-    label = dataclasses.replace(ourselves(), boot="another").label
+    label = dataclasses.replace(current_owner(), boot="another").label
     made = [
         client.containers.create("utvm:latest", ["sleep", "1000"], labels={LABEL: label}, init=True)
         for _ in range(2)

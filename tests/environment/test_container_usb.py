@@ -23,10 +23,9 @@ from tests.cli.running import inv
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.environment import container
-from utvm.environment import usb as passthrough
-from utvm.environment.container import LABEL, Extra
-from utvm.environment.engine import connected
-from utvm.environment.usb import UsbFilter, extra_of, filter_of
+from utvm.environment.container import LABEL, ContainerAccess, usb_access
+from utvm.environment.engine import connect
+from utvm.environment.machine.settings import UsbFilter, usb_filter
 from utvm.errors import ConfigError, ProbeError, ProvisionError
 from utvm.probe import usb as usb_module
 from utvm.probe.choice import probes_for
@@ -55,7 +54,7 @@ def bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     plug_in(tmp_path, "1", "LEFT", address=5)
     plug_in(tmp_path, "2", "RIGHT", address=6)
     nodes = tmp_path / "nodes"
-    monkeypatch.setattr(passthrough, "NODES", nodes)
+    monkeypatch.setattr(container, "NODES", nodes)
     monkeypatch.setattr(usb_module.list_ports, "comports", lambda: [])
     return nodes
 
@@ -72,13 +71,13 @@ def test_of_two_alike_the_one_that_was_named(bus: Path) -> None:
     board = boards.load("stm32f746")
     left = UsbFilter("0x0483", "0x374b", "LEFT", 1, 5)
     right = UsbFilter("0x0483", "0x374b", "RIGHT", 1, 6)
-    assert [filter_of(probe) for probe in probes_for(board, "")] == [left, right]
-    assert [filter_of(probe) for probe in probes_for(board, "RIGHT")] == [right]
-    assert [filter_of(probe) for probe in probes_for(None, "RIGHT")] == [right]
+    assert [usb_filter(probe) for probe in probes_for(board, "")] == [left, right]
+    assert [usb_filter(probe) for probe in probes_for(board, "RIGHT")] == [right]
+    assert [usb_filter(probe) for probe in probes_for(None, "RIGHT")] == [right]
 
 
-def _extra(board: str, serial: str) -> Extra:
-    return extra_of(probes_for(boards.load(board) if board else None, serial))
+def _extra(board: str, serial: str) -> ContainerAccess:
+    return usb_access(probes_for(boards.load(board) if board else None, serial))
 
 
 def test_a_container_gets_the_serial_port_of_that_probe_alone(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +124,7 @@ class InContainer:
         self._image = image
         self._capfd = capfd
 
-    def __call__(self, command: str, extra: Extra) -> str:
+    def __call__(self, command: str, extra: ContainerAccess) -> str:
         container.run(self._client, self._image, ["sh", "-c", command], extra)
         return "".join(self._capfd.readouterr())
 
@@ -135,7 +134,7 @@ def inside(
     engine: str, built: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[InContainer]:
     monkeypatch.setenv("DOCKER_HOST", engine)
-    with connected() as client:
+    with connect() as client:
         yield InContainer(client, built["tags"][0], capfd)
         assert client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True) == []
 
@@ -151,7 +150,7 @@ def test_a_probe_opens_and_nothing_else_does(inside: InContainer, bus: Path) -> 
     assert _AT_DRIVER in inside("exec 3<>/dev/bus/usb/001/005", extra)
     for other in ("mem", "kmsg", "acm"):
         assert _FORBIDDEN in inside(f"cat /dev/bus/usb/{other}", extra), other
-    without = Extra(folders=extra.folders)
+    without = ContainerAccess(folders=extra.folders)
     assert _FORBIDDEN in inside("cat /dev/bus/usb/001/005", without)
 
 
@@ -229,8 +228,8 @@ def test_a_lock_on_a_probe_is_seen_from_in_there(inside: InContainer, bus: Path)
 def test_a_node_that_is_gone_before_the_start_leaves_no_container(
     engine: str, inside: InContainer, bus: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ProvisionError, match="ttyACM9"), connected():
-        inside("true", Extra(devices=[str(tmp_path / "ttyACM9")]))
+    with pytest.raises(ProvisionError, match="ttyACM9"), connect():
+        inside("true", ContainerAccess(devices=[str(tmp_path / "ttyACM9")]))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import docker
 import pytest
 
 from utvm.environment.image import NAME
-from utvm.environment.python_layer import CHECKOUT, PLACE
+from utvm.environment.layers import CHECKOUT, VENV
 from utvm.paths import ROOT
 
 _FILE = ROOT / ".devcontainer" / "devcontainer.json"
@@ -46,7 +46,7 @@ def test_it_is_the_image_and_the_places_of_docker_run(settings: dict[str, Any]) 
         "target": CHECKOUT,
     }
     assert (
-        settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{PLACE}/bin/python"
+        settings["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{VENV}/bin/python"
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.environment.licences import PackageLicences, of_debian, of_wheel
+from utvm.environment.sbom import PackageLicences, debian_licences, wheel_licences
 
 _HEAD = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: x\n"
 
@@ -29,7 +29,7 @@ def _layer(folder: Path, files: dict[str, str], links: dict[str, str]) -> Path:
 
 def _said(folder: Path, *licences: str) -> PackageLicences:
     text = _HEAD + "".join(f"\nFiles: {each}\nLicense: {each}\n Words of it.\n" for each in licences)
-    return of_debian(_layer(folder, {"one/copyright": text}, {}), ["one"])["one"]
+    return debian_licences(_layer(folder, {"one/copyright": text}, {}), ["one"])["one"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_where_there_is_no_certain_answer_the_reason_is_given(tmp_path: Path) ->
         "lib/copyright": _HEAD + "License: ISC\n",
     }
     links = {"cc": "lib2", "lib2": "lib", "round": "round", "lib/changelog": "../x"}
-    found = of_debian(_layer(tmp_path, files, links), ["free", "none", "lost", "cc", "round"])
+    found = debian_licences(_layer(tmp_path, files, links), ["free", "none", "lost", "cc", "round"])
     assert found["free"].reason == "its copyright file is free text: /usr/share/doc/free/copyright"
     assert found["none"].reason == "it names no licence"
     assert found["lost"].reason == found["round"].reason == "it has no copyright file"
@@ -100,5 +100,5 @@ def test_a_wheel_s_terms_are_those_of_its_metadata(
     with zipfile.ZipFile(tmp_path / "x.whl", "w") as wheel:
         wheel.writestr("x/METADATA", "License: WTFPL\n")
         wheel.writestr("x-1.dist-info/METADATA", f"Metadata-Version: 2.4\nName: x\n{metadata}\n")
-    found = of_wheel(tmp_path / "x.whl")
+    found = wheel_licences(tmp_path / "x.whl")
     assert (found.expression, found.names, bool(found.reason)) == (expression, names, not expression)

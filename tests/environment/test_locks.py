@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.environment.lock_maker import deb, debian_lock, pylock
-from utvm.environment import debian, difference, python_lock
-from utvm.environment.locked import load_locked
+from utvm.environment import debian, python_lock
+from utvm.environment.locked import describe, load_locked
 from utvm.environment.recipe import dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION, ROOT
@@ -198,7 +198,7 @@ def _states(folder: Path) -> tuple[str, str]:
 
 def test_a_difference_is_told_in_words(tmp_path: Path) -> None:
     old, new = _states(tmp_path)
-    assert difference.describe(old, new) == [
+    assert describe(old, new) == [
         "Debian: gone 1.0-1 is gone",
         "Debian: here 1.0-1 is new",
         "Debian: odd 1.0-1 has another file, though its version is the same",
@@ -206,21 +206,21 @@ def test_a_difference_is_told_in_words(tmp_path: Path) -> None:
         "Python: a 1 became 2",
         "Debian's indices: of 2026-01-01 12:00, now of 2026-01-02 12:00",
     ]
-    assert difference.describe(old, old) == []
+    assert describe(old, old) == []
 
 
 def test_a_difference_to_nothing_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give a folder"):
-        difference.describe(str(tmp_path), str(tmp_path))
+        describe(str(tmp_path), str(tmp_path))
     with pytest.raises(ConfigError, match="or a revision"):
-        difference.describe("no-such-revision", str(PROVISION))
+        describe("no-such-revision", str(PROVISION))
 
 
 def _apt(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     def run(*_: object, **__: object) -> str:
         return says
 
-    monkeypatch.setattr("utvm.base.process.run.run_tool", run)
+    monkeypatch.setattr("utvm.environment.debian.run_tool", run)
 
 
 def test_the_mirror_is_apt_s_own_or_the_option_s(monkeypatch: pytest.MonkeyPatch) -> None:

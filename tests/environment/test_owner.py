@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from utvm.environment.owner import Owner, ourselves
+from utvm.environment.guard import Owner, current_owner
 
-_WHO = "from utvm.environment.owner import ourselves; print(ourselves().label, flush=True); input()"
+_WHO = "from utvm.environment.guard import current_owner; print(current_owner().label, flush=True); input()"
 
 
 def test_another_process_is_gone_when_it_has_ended() -> None:
@@ -28,8 +28,8 @@ def test_another_process_is_gone_when_it_has_ended() -> None:
 
 
 def test_a_number_that_is_used_again_is_another_process() -> None:
-    assert not ourselves().is_gone(running=True)
-    assert dataclasses.replace(ourselves(), started="1").is_gone(running=True)
+    assert not current_owner().is_gone(running=True)
+    assert dataclasses.replace(current_owner(), started="1").is_gone(running=True)
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def test_a_number_that_is_used_again_is_another_process() -> None:
 @pytest.mark.parametrize("running", [False, True])
 def test_nobody_judges_of_elsewhere(elsewhere: dict[str, str], running: bool) -> None:
     """A process number of another machine, or in a container with the engine's socket, says nothing here."""
-    owner = dataclasses.replace(ourselves(), started="1", **elsewhere)  # type: ignore[arg-type]
+    owner = dataclasses.replace(current_owner(), started="1", **elsewhere)  # type: ignore[arg-type]
     assert not owner.is_gone(running)
 
 
 def test_of_an_earlier_boot_nobody_is_left_but_what_runs_may_be_another_machine_s() -> None:
-    owner = dataclasses.replace(ourselves(), boot="another")
+    owner = dataclasses.replace(current_owner(), boot="another")
     assert owner.is_gone(running=False)
     assert not owner.is_gone(running=True)
 
 
 def test_a_label_is_read_as_it_was_written() -> None:
-    assert Owner.of(ourselves().label) == ourselves()
+    assert Owner.of(current_owner().label) == current_owner()
 
 
 @pytest.mark.parametrize("label", ["", "1234", "a b c d e f", "host x boot pid:[1] 12 34"])

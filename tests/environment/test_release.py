@@ -24,9 +24,7 @@ from utvm.base.process.service import Service
 from utvm.environment import engine
 from utvm.environment.image import Image, write_image
 from utvm.environment.layer import Layer
-from utvm.environment.package import build_package, changes, write_notes
-from utvm.environment.release import write_release
-from utvm.environment.signing import sign
+from utvm.environment.release import build_package, changes, sign, write_notes, write_release
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
 
@@ -141,7 +139,7 @@ def test_a_release_takes_the_place_of_one_and_of_nothing_else(released: Path, tm
     assert write_release([tmp_path / "image", tmp_path / "box"], released) == released
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
-    with pytest.raises(ConfigError, match="no release"):
+    with pytest.raises(ConfigError, match="not a release"):
         write_release([tmp_path / "image", tmp_path / "box"], tmp_path / "thesis")
     assert (tmp_path / "thesis" / "chapter").read_text() == "one"
 

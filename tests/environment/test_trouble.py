@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import files_in
-from utvm.environment.temporary_roots import draft
+from utvm.environment.temporary_roots import temporary_root
 from utvm.errors import ProvisionError
 from utvm.paths import PROVISION
 
@@ -66,7 +66,7 @@ def test_locks_that_a_killed_command_was_making_stay_as_they_were(tmp_path: Path
 
 
 def test_a_full_disk_is_said_and_left_as_it_was(tmp_path: Path) -> None:
-    with pytest.raises(ProvisionError, match="the disk is full"), draft(tmp_path) as folder:
+    with pytest.raises(ProvisionError, match="the disk is full"), temporary_root(tmp_path) as folder:
         (folder / "half").write_bytes(b"x")
         # The kernel's own full disk.
         with Path("/dev/full").open("wb", buffering=0) as full:
@@ -75,15 +75,15 @@ def test_a_full_disk_is_said_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_another_failure_is_passed_on(tmp_path: Path) -> None:
-    with pytest.raises(ProvisionError, match=os.strerror(errno.EACCES)), draft(tmp_path):
+    with pytest.raises(ProvisionError, match=os.strerror(errno.EACCES)), temporary_root(tmp_path):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 _HALF = """
 import sys, time
 from pathlib import Path
-from utvm.environment.temporary_roots import draft
-with draft(Path(sys.argv[1])) as folder:
+from utvm.environment.temporary_roots import temporary_root
+with temporary_root(Path(sys.argv[1])) as folder:
     (folder / "half").write_bytes(b"x")
     print("made", flush=True)
     time.sleep(1000)
@@ -96,9 +96,9 @@ def test_what_a_killed_build_left_goes_with_the_next_one(tmp_path: Path) -> None
             assert other.stdout is not None
             other.stdout.readline()
             # While its maker lives, a draft is left alone.
-            with draft(tmp_path):
+            with temporary_root(tmp_path):
                 assert len([name for name in files_in(tmp_path) if name.endswith("/half")]) == 1
         finally:
             other.kill()
-    with draft(tmp_path) as folder:
+    with temporary_root(tmp_path) as folder:
         assert files_in(tmp_path) == [folder.name]

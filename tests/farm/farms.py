@@ -20,7 +20,7 @@ from tests.processes import below
 from utvm.base.process.run import free_port
 from utvm.base.storage.cache import cache_root
 from utvm.farm import client
-from utvm.farm.client import FarmClient, labgrid
+from utvm.farm.client import FarmClient, labgrid_python
 from utvm.paths import ROOT
 
 _STAND_IN = """#!/bin/sh
@@ -139,7 +139,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def holders(client: FarmClient) -> dict[str, Any]:
     """Return who has which place."""
-    return {each["place"]: each["holder"] for each in client.ask("list")["places"]}
+    return {each["place"]: each["holder"] for each in client.call("list")["places"]}
 
 
 @contextlib.contextmanager
@@ -149,7 +149,7 @@ def two_hosts(folder: Path, desk: str, shelf: str) -> Iterator[Farm]:
     Args:
         desk, shelf: the virtual boards of each.
     """
-    labgrid(lambda _: None)
+    labgrid_python(lambda _: None)
     farm = Farm(folder)
     port = farm.address.rpartition(":")[2]
     here = ("--name", "desk", "--address", "localhost", "--virtual", desk)

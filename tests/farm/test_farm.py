@@ -14,7 +14,7 @@ import pytest
 
 from tests.environment.reports import read_report
 from tests.farm.farms import LONG, Farm, holders, kill_a_keeper, process, two_hosts, until, wait_for
-from utvm.farm.client import labgrid
+from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm
 
 
 def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm, tmp_path: Path) -> None:
-    program = labgrid(lambda _: None).with_name("labgrid-client")
+    program = labgrid_python(lambda _: None).with_name("labgrid-client")
     env = {**os.environ, "LG_COORDINATOR": farm.address, "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
 
     def stock(*words: str) -> str:
@@ -105,14 +105,14 @@ def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Fa
 def test_a_keeper_that_dies_in_line_is_followed_by_another_once(farm: Farm) -> None:
     """Seen at night as a board without a verdict, which nobody had taken."""
     with farm.client() as client:
-        client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
+        client.call("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             for _ in range(2):
                 until(run, " in line; held:")
                 kill_a_keeper(run.pid)
             said, _ = run.communicate(timeout=LONG)
     assert run.returncode == 3
-    assert said.count("labgrid's client has ended") == 1
+    assert said.count("labgrid's client has exited") == 1
 
 
 def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
@@ -136,17 +136,17 @@ def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
 
 def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: Farm) -> None:
     with farm.client() as client:
-        had = client.ask("lease", filters={"name": "shelf-host-1"}, wait=None)
+        had = client.call("lease", filters={"name": "shelf-host-1"}, wait=None)
         # Stopped, it moves no deadline on; killed meanwhile, it gives nothing back.
         process("helper.py", farm.address).kill()
     with farm.client() as client:
         assert holders(client)["shelf-host-1"] == had["holder"]
-        assert client.ask("reap")["freed"] == []
-        assert client.ask("reap", now=time.time() + 3600)["freed"] == [
+        assert client.call("reap")["freed"] == []
+        assert client.call("reap", now=time.time() + 3600)["freed"] == [
             {"place": "shelf-host-1", "holder": had["holder"]}
         ]
-        client.ask("lease", filters={"name": "shelf-host-1"}, wait=None)
-        assert client.ask("reap")["freed"] == []
+        client.call("lease", filters={"name": "shelf-host-1"}, wait=None)
+        assert client.call("reap")["freed"] == []
 
 
 def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: Farm) -> None:
@@ -159,7 +159,7 @@ def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: Farm) -> Non
     assert healed.returncode == 0, healed.stdout + healed.stderr
     assert "VIRTUAL stm32f746, in farm" in healed.stdout
     with farm.client() as client:
-        (place,) = [each for each in client.ask("list")["places"] if each["place"] == "desk-stm32f746-1"]
+        (place,) = [each for each in client.call("list")["places"] if each["place"] == "desk-stm32f746-1"]
     assert (place["tags"]["health"], place["comment"]) == ("ok", "")
 
 
@@ -168,27 +168,27 @@ def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm:
     with farm.client() as client:
         # The shelf's utvm.yaml says two.
         for outcome in ("verdict", "infrastructure", "verdict", "infrastructure", ""):
-            client.ask("lease", filters=wish, wait=None)
-            client.ask("release", outcome=outcome)
-        client.ask("lease", filters=wish, wait=None)
-        client.ask("release", outcome="infrastructure")
-        (place,) = [each for each in client.ask("list")["places"] if each["place"] == "shelf-host-2"]
+            client.call("lease", filters=wish, wait=None)
+            client.call("release", outcome=outcome)
+        client.call("lease", filters=wish, wait=None)
+        client.call("release", outcome="infrastructure")
+        (place,) = [each for each in client.call("list")["places"] if each["place"] == "shelf-host-2"]
         assert place["tags"]["health"] == "bad"
         assert place["comment"].startswith("2 runs in a row without a verdict")
-        client.ask("mark", place="shelf-host-1", health="bad", comment="by hand")
+        client.call("mark", place="shelf-host-1", health="bad", comment="by hand")
     healed = farm.inv("farm.heal", "all", **farm.with_ssh)
     assert healed.returncode == 0, healed.stdout + healed.stderr
     assert healed.stdout.count("1 passed") == 2  # It says that two checks have to pass, too.
     with farm.client() as client:
-        health = {each["place"]: each["tags"]["health"] for each in client.ask("list")["places"]}
+        health = {each["place"]: each["tags"]["health"] for each in client.call("list")["places"]}
         assert (health["shelf-host-1"], health["shelf-host-2"]) == ("bad", "ok")
-        client.ask("mark", place="shelf-host-1", health="ok", comment="")
+        client.call("mark", place="shelf-host-1", health="ok", comment="")
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is no tag"),
+        (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is not a tag"),
         (("--in", "farm", "--farm", "nowhere"), "--farm 'nowhere' is no HOST:PORT"),
         (("--in", "farm", "--tags", "host=attic"), "no place of the farm has board=host, host=attic"),
         (("--place", "shelf-host-1"), "use them with --in farm"),
@@ -202,7 +202,7 @@ def test_what_the_farm_has_not_is_refused(farm: Farm, words: tuple[str, ...], co
 def test_a_coordinator_that_dies_is_infrastructure(farm: Farm) -> None:
     """The last test of the file: after it there is no farm."""
     with farm.client() as client:
-        client.ask("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
+        client.call("lease", filters={"name": "desk-stm32f746-1"}, wait=None)
         with farm.begun("hil", "--board", "stm32f746", "--in", "farm", "--suite", "health") as run:
             until(run, " in line; held:")
             process("labgrid.remote.coordinator", farm.address.rpartition(":")[2]).kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.farm.farms import LONG, Farm, holders, two_hosts
-from utvm.farm.client import labgrid
+from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def _page(heading: str) -> str:
 
 
 def _run(farm: Farm, *words: object) -> subprocess.CompletedProcess[str]:
-    programs = labgrid(lambda _: None).parent
+    programs = labgrid_python(lambda _: None).parent
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LG_COORDINATOR": farm.address}
     command = [programs / str(words[0]), *map(str, words[1:])]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LONG)

@@ -72,17 +72,17 @@ def test_a_keeper_that_dies_in_a_turn_is_another_board(farm: Farm, tmp_path: Pat
     (board,) = _boards(tmp_path)
     assert (run.returncode, board["verdict"]) == (0, "passed"), said
     (earlier,) = board["lease"]["earlier"]
-    assert earlier["why"] == f"the lease of {earlier['place']} was lost: its keeper has ended"
+    assert earlier["why"] == f"the lease of {earlier['place']} was lost: its lease holder has exited"
     assert board["lease"]["place"] != earlier["place"]
     with farm.client() as client:
-        assert client.ask("reap", now=time.time() + 3600)["freed"]
+        assert client.call("reap", now=time.time() + 3600)["freed"]
 
 
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
         ({"board": "host", "place": "host", "count": 2}, "tags and count are for boards of a farm"),
-        ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is no tag"),
+        ({"board": "host", "tags": "shelf"}, "--tags 'shelf' is not a tag"),
     ],
 )
 def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(
@@ -110,7 +110,7 @@ def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_hi
         pages = farm.inv("history.export", "--format", "pages", "--output", tmp_path / "pages", cwd=tmp_path)
         farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
         with farm.client() as client:
-            client.ask("reap", now=time.time() + 3600)
+            client.call("reap", now=time.time() + 3600)
             assert not any(holders(client).values())
     results = _boards(tmp_path)
     passed = [each for each in results if each["verdict"] == "passed"]

@@ -15,7 +15,7 @@ import pytest
 from tests.environment.reports import read_report
 from tests.farm.farms import Farm, holders, until
 from utvm.base.process.run import free_port
-from utvm.farm.client import labgrid
+from utvm.farm.client import labgrid_python
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def _port_in(folder: Path) -> str:
 
 @pytest.mark.nightly  # It takes a minute, and an sshd that few desks have.
 def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
-    labgrid(lambda _: None)
+    labgrid_python(lambda _: None)
     farm = Farm(tmp_path / "farm")
     port = farm.address.rpartition(":")[2]
     (tmp_path / "ssh").mkdir()

@@ -60,8 +60,8 @@ class _InFarm(Place):
         try:
             client = self._client or self.farm.client().__enter__()
             self._client = client
-            client.ask("reap", now=time.time() + _HOUR)
-            places = client.ask("list")["places"]
+            client.call("reap", now=time.time() + _HOUR)
+            places = client.call("list")["places"]
         except ProvisionError as error:
             self.end()
             return [error.message]

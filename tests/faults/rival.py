@@ -13,7 +13,7 @@ from typing import IO
 
 from tests.farm.farms import Farm
 from utvm.errors import UtvmError
-from utvm.farm.client import Leasing
+from utvm.farm.lease import LeaseHolder
 
 BOARDS = "UTVM_FAULTS_BOARDS"
 """The folder of the marks, as runs are told it."""
@@ -88,8 +88,8 @@ class Rival:
 
     def _lease(self, seconds: float) -> None:
         log = self._farm.log.with_name("rival.log")
-        with Leasing(self._farm.address, {"board": "host"}, 5, log, lambda _: None) as leasing:
-            lease, lost = leasing.had(), threading.Event()
+        with LeaseHolder(self._farm.address, {"board": "host"}, 5, log, lambda _: None) as leasing:
+            lease, lost = leasing.wait(), threading.Event()
             lease.when_lost(lost.set)
             # As every run of ours does: one whose lease was lost may still be letting go.
             fence = Path(str(lease.board["work"])) / f"{lease.place}.lock"

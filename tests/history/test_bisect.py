@@ -38,7 +38,7 @@ def test_a_farm_is_asked_for_it(project: Path, tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host", "stm32f746") as farm:
         said = _is_named(project, "--in", "farm", "--farm", farm.address)
         with farm.client() as client:
-            (desk,) = [each for each in client.ask("list")["places"] if each["place"] == "desk-host-1"]
+            (desk,) = [each for each in client.call("list")["places"] if each["place"] == "desk-host-1"]
     assert "on host" in said and not desk["holder"]
 
 

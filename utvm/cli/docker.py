@@ -15,8 +15,8 @@ from utvm.cli.output import OUT, check_json, write_json
 from utvm.cli.progress import telling, working
 
 if TYPE_CHECKING:
-    from utvm.environment.build import Built
-    from utvm.environment.container import Extra
+    from utvm.environment.container import ContainerAccess
+    from utvm.environment.image import BuiltImage
     from utvm.environment.locked import Locked
 
 _MB = 1_000_000
@@ -38,19 +38,19 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     from utvm.environment import engine
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_image
-    from utvm.environment.signing import check_key, sign
+    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)
     locked = load_locked()
     with contextlib.ExitStack() as open_things:
         # Asked first: minutes later would be too late to hear that there is no engine.
-        client = None if export_only else open_things.enter_context(engine.connected())
+        client = None if export_only else open_things.enter_context(engine.connect())
         step = open_things.enter_context(working("docker.build", "fetching"))
         archive = Path(image.archive) if image.archive else None
         made = make_image(locked, step, archive, image.mirror, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
-            step("handing it to the engine")
+            step("loading it into the engine")
             engine.load_image(client, made.image)
     OUT.print(f"image        {made.image.digest}")
     OUT.print(f"environment  {locked.digest}")
@@ -63,7 +63,7 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     write_json(image, _figures(locked, made))
 
 
-def _figures(locked: "Locked", made: "Built") -> dict[str, object]:
+def _figures(locked: "Locked", made: "BuiltImage") -> dict[str, object]:
     return {
         "digest": made.image.digest,
         "environment": locked.digest,
@@ -89,20 +89,20 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command, or a shell, in a container of the environment; returns the command's exit code."""
     from utvm.environment import container, engine
-    from utvm.environment.making import image_in
+    from utvm.environment.making import ensure_image
 
     words, extra = shlex.split(command), _extra(board, probe)
-    with engine.connected() as client:
+    with engine.connect() as client:
         with telling("docker.build") as say:
-            image = image_in(client, say)
+            image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 
 
-def _extra(board: str, probe: str) -> "Extra | None":
+def _extra(board: str, probe: str) -> "ContainerAccess | None":
     from utvm import boards
-    from utvm.environment.usb import extra_of
+    from utvm.environment.container import usb_access
     from utvm.probe.choice import probes_for
 
     if not board and not probe:
         return None
-    return extra_of(probes_for(boards.load_chip(board) if board else None, probe))
+    return usb_access(probes_for(boards.load_chip(board) if board else None, probe))

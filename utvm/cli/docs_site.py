@@ -19,7 +19,7 @@ from utvm.base.storage.files import check_folder
 from utvm.cli import docs_commands, docs_errors
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
-from utvm.environment.own_python import own_python
+from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError
 from utvm.paths import ROOT
 
@@ -39,7 +39,7 @@ def build(output: Path) -> None:
 
 
 def _build(output: Path, say: Callable[[str], None]) -> None:
-    mkdocs = own_python(LOCK, "the site's generator", say) / "bin" / "mkdocs"
+    mkdocs = locked_venv(LOCK, "the site's generator", say) / "bin" / "mkdocs"
     say("gathering the pages")
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)

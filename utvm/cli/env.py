@@ -38,10 +38,10 @@ def lock(
     _: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "", verify: bool = False
 ) -> None:
     """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
-    from utvm.environment import debian, difference, python_lock
-    from utvm.environment.locked import load_locked
+    from utvm.environment import debian, python_lock
+    from utvm.environment.locked import describe, load_locked
     from utvm.environment.recipe import load_recipe
-    from utvm.environment.temporary_roots import draft
+    from utvm.environment.temporary_roots import temporary_root
     from utvm.paths import PROVISION
 
     if verify:
@@ -50,7 +50,7 @@ def lock(
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
     check_json(json)
-    with draft(ROOT / "build") as folder:
+    with temporary_root(ROOT / "build") as folder:
         # All in a copy: the locks change when they are complete and belong together, and else not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
@@ -68,7 +68,7 @@ def lock(
             with working("env.lock python", "resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_locked(copy)
-        changes = difference.describe(str(PROVISION), str(copy)) if update else []
+        changes = describe(str(PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
     counts = {"debian": len(locked.debian.packages), "python": len(locked.wheels)}
@@ -123,8 +123,8 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
 )
 def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accepted: str = "") -> ExitCode:
     """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
-    from utvm.environment.advisories.accepted import load
-    from utvm.environment.advisories.audit import audit as held_against
+    from utvm.environment.audit import audit as held_against
+    from utvm.environment.audit import load
     from utvm.environment.locked import load_locked
     from utvm.paths import PROVISION
 
@@ -165,10 +165,10 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
 )
 def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
     """Print the differences between two states of the locks, such as HEAD~1 and provision."""
-    from utvm.environment import difference
+    from utvm.environment.locked import describe
 
     check_json(json)
-    lines = difference.describe(old, new)
+    lines = describe(old, new)
     if write_json(json, {"differences": lines}):
         return
     for line in lines:

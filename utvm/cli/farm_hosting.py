@@ -11,8 +11,8 @@ from utvm.base.text.quoting import printable
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import BoardIdentity, choose
 from utvm.errors import ConfigError
-from utvm.farm.client import coordinator_of
-from utvm.farm.hosted import Host, OfferedBoard, coordinator, export, way_to
+from utvm.farm.client import coordinator_address
+from utvm.farm.hosted import Host, OfferedBoard, coordinator, coordinator_tunnel, export
 from utvm.hil.project import quarantine
 from utvm.paths import work
 from utvm.probe.choice import ids_of, match_of
@@ -42,7 +42,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
 def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
     """Offer this computer's boards to a farm until somebody interrupts it."""
     host = _host(name, address, ssh_port)
-    export(coordinator_of(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
+    export(coordinator_address(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
 
 
 def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
@@ -56,7 +56,7 @@ def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_
         raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = offered(host.name, virtual), logs_of("farm.export")
-    with way_to(first, port) as near:
+    with coordinator_tunnel(first, port) as near:
         export(near, host, offers, logs, _say)
 
 

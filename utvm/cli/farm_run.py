@@ -12,7 +12,7 @@ from utvm.base.storage.files import check_writable
 from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import TuneChoice
 from utvm.cli.progress import telling
-from utvm.environment.locations.remote_command import RemoteCommand
+from utvm.environment.remote import RemoteCommand
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.location import InFarm
 from utvm.options import Parts, parts
@@ -44,20 +44,20 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
     named |= {name: str(own[name]) for name in _WRITES if name in own}
     if named.get("log") == "":
         raise ConfigError("--in farm brings home what it is told the name of", "give --log FILE")
-    writes = {name: Path(path).resolve() for name, path in named.items() if path not in ("", "-")}
-    check_writable(*writes.values())
+    outputs = {name: Path(path).resolve() for name, path in named.items() if path not in ("", "-")}
+    check_writable(*outputs.values())
     # Which one of the board it is, the farm says.
     told = [
         dataclasses.replace(each, kind="auto", serial="", wait=0.0) if each is where else each for each in records
     ]
-    words = [word for each in told for word in parts(each) if _flag(word) not in writes]
+    words = [word for each in told for word in parts(each) if _flag(word) not in outputs]
     words += parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))
     words += [(_spelled(name, value),) for name, value in own.items() if value and name not in _WRITES]
-    words += [(f"--{name}=", path) for name, path in writes.items()]
+    words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)
     with telling("--in farm") as say:
         code = InFarm(say, there).run(
-            RemoteCommand(((command,), *words), board, where, writes=tuple(writes.values()))
+            RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
     try:
         return ExitCode(code)

@@ -14,7 +14,7 @@ from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.farm.client import FarmClient, coordinator_of
+from utvm.farm.client import FarmClient, coordinator_address
 from utvm.hil.nightly.running import HEALTH
 from utvm.history.doors import gauge
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -26,7 +26,10 @@ _STATES = ("free", "held", "away", "quarantine")
 @contextlib.contextmanager
 def asked(farm: str) -> Iterator[FarmClient]:
     """Have a session with a farm's coordinator, for the length of a ``with`` block."""
-    with telling("farm") as say, FarmClient(coordinator_of(farm), logs_of("farm") / "labgrid.log", say) as client:
+    with (
+        telling("farm") as say,
+        FarmClient(coordinator_address(farm), logs_of("farm") / "labgrid.log", say) as client,
+    ):
         yield client
 
 
@@ -34,7 +37,7 @@ def list_places(wanted: JsonChoice, farm: str) -> None:
     """Print the boards of a farm."""
     check_json(wanted)
     with asked(farm) as client:
-        found = client.ask("list")
+        found = client.call("list")
     if write_json(wanted, found):
         return
     for each in found["places"]:
@@ -53,7 +56,7 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
     check_json(wanted)
     check_writable(metrics)
     with asked(farm) as client:
-        found = client.ask("list")
+        found = client.call("list")
     counts = dict(Counter(_state(each) for each in found["places"]))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
@@ -71,7 +74,7 @@ def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
 def reap_leases(farm: str) -> None:
     """Free the boards whose lease is past its deadline, and say which."""
     with asked(farm) as client:
-        freed = client.ask("reap")["freed"]
+        freed = client.call("reap")["freed"]
     for each in freed:
         OUT.print(printable(f"freed {each['place']}, which {each['holder']} had"))
     OUT.print(f"{len(freed)} boards freed")
@@ -80,7 +83,7 @@ def reap_leases(farm: str) -> None:
 def take_out(place: str, why: str, farm: str) -> None:
     """Put a board into quarantine."""
     with asked(farm) as client:
-        client.ask("mark", place=place, health="bad", comment=why)
+        client.call("mark", place=place, health="bad", comment=why)
     OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
@@ -94,7 +97,7 @@ def heal_boards(place: str, farm: str) -> ExitCode:
         The worst of the checks.
     """
     with asked(farm) as client:
-        found = [each for each in client.ask("list")["places"] if each["tags"].get("health") == "bad"]
+        found = [each for each in client.call("list")["places"] if each["tags"].get("health") == "bad"]
     bad = [each for each in found if (each["judged"] if place == _ALL else each["place"] == place)]
     if place != _ALL and not bad:
         raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows what there is")
@@ -118,7 +121,7 @@ def _heal(board: dict[str, Any], farm: str) -> ExitCode:
             break
     else:
         with asked(farm) as client:
-            client.ask("mark", place=name, health="ok", comment="")
+            client.call("mark", place=name, health="ok", comment="")
     OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 

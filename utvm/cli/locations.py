@@ -3,22 +3,22 @@
 
 from collections.abc import Callable
 
-from utvm.environment.locations.in_container import InContainer
-from utvm.environment.locations.in_machine import InMachine
-from utvm.environment.locations.remote_command import Place
+from utvm.environment.container import InContainer
+from utvm.environment.machine.location import InMachine
+from utvm.environment.remote import RemoteLocation
 from utvm.farm.location import InFarm
 from utvm.provenance.location import LocationKind
 from utvm.selection import PlaceChoice
 
 
-def elsewhere(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> Place:
+def elsewhere(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
     """Return a place that is not here.
 
     Args:
         choice: what its options say.
         say: is told what is being done before a command runs there, and nothing when it begins.
     """
-    places: dict[LocationKind, Callable[[], Place]] = {
+    places: dict[LocationKind, Callable[[], RemoteLocation]] = {
         "docker": lambda: InContainer(say),
         "vm": lambda: InMachine(say),
         "farm": lambda: InFarm(say, choice),

@@ -14,7 +14,7 @@ from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import CountingChoice, JsonChoice, TuneChoice
 from utvm.cli.model_tune import tune_model
 from utvm.cli.output import OUT, logs_of
-from utvm.environment.locations.remote_command import RemoteCommand
+from utvm.environment.remote import RemoteCommand
 from utvm.errors import ConfigError, ProvisionError
 from utvm.farm.serving import ServedBoards
 from utvm.options import parts
@@ -34,7 +34,7 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
     key = f"{board.name}-{secrets.token_hex(4)}"
     plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
 
-    def errand(own: int, tracker: str, near: int) -> RemoteCommand:
+    def serve_command(own: int, tracker: str, near: int) -> RemoteCommand:
         words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
         words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
         return RemoteCommand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), board, where)
@@ -47,7 +47,7 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         assert tracker.health_match
         port = int(tracker.health_match[1])
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
-        served = stack.enter_context(ServedBoards(there, errand, port, asked.count, say))
+        served = stack.enter_context(ServedBoards(there, serve_command, port, asked.count, say))
         # TVM takes seconds to import.
         from utvm.tuning.remote import served_at
 

@@ -14,7 +14,7 @@ from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.drivers import choose
-from utvm.environment.locations.remote_command import Place, RemoteCommand
+from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
@@ -37,7 +37,7 @@ def run_suites(
     suites: SuiteChoice,
     reports: ReportChoice,
     place: PlaceChoice,
-    other: Place | None = None,
+    other: RemoteLocation | None = None,
 ) -> ExitCode:
     """Run suites on a board.
 
@@ -91,31 +91,31 @@ def _of_the_project(
     )
 
 
-def _find_probe(board: Board, where: BoardSelection, place: Place | None) -> Probe | None:
+def _find_probe(board: Board, where: BoardSelection, place: RemoteLocation | None) -> Probe | None:
     """Find the probe on this computer's USB that drives the board; None if it is driven otherwise."""
-    if place is not None and place.own_boards:
+    if place is not None and place.chooses_board:
         return None
     try:
         return choose(board, where).probe
     except NotPluggedIn:
-        if place is None or not place.own_usb or not where.serial:
+        if place is None or not place.has_usb or not where.serial:
             raise
         return None  # it may be on the location's own USB
 
 
-def _check_usb(board: Board, where: BoardSelection, usb: str, place: Place | None) -> UsbKind:
+def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocation | None) -> UsbKind:
     """Check that a virtual probe of the board can be plugged into a location's USB."""
     known: UsbKind | None = next((kind for kind in get_args(UsbKind) if kind == usb), None)
     if known is None:
         raise ConfigError(f"--usb {usb} is no probe", f"give one of {', '.join(get_args(UsbKind))}")
-    if place is None or not place.own_usb:
+    if place is None or not place.has_usb:
         raise ConfigError("--usb plugs a probe into a place that has a USB of its own", "use it with --in vm")
     if not board.virtual.model or where.kind == "physical":
         raise ConfigError("--usb is the probe of a virtual board that is a software model", "leave it out")
     return known
 
 
-def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | None:
+def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
     """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
     here, place = current_kind(), choice.in_
     if place in ("", here):
@@ -132,10 +132,12 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> Place | No
     return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
 
 
-def _complete(command: RemoteCommand, other: Place, suites: SuiteChoice, reports: ReportChoice) -> RemoteCommand:
+def _complete(
+    command: RemoteCommand, other: RemoteLocation, suites: SuiteChoice, reports: ReportChoice
+) -> RemoteCommand:
     """Add the words of ``hil`` and the folders that it needs."""
     where = command.selection
-    if other.own_boards:
+    if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
     root = report_root(reports)
     chosen = select_suites(suites.names)
@@ -150,8 +152,8 @@ def _complete(command: RemoteCommand, other: Place, suites: SuiteChoice, reports
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        fills=(root, logs_beside(root)),
-        start=chosen.root if chosen.own else None,
+        output_folders=(root, logs_beside(root)),
+        cwd=chosen.root if chosen.own else None,
     )
 
 
@@ -174,7 +176,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     chosen = nightly.select(turns, _words(only))
     known = None
     if advisories:
-        from utvm.environment.advisories.audit import report_on
+        from utvm.environment.audit import report_on
 
         known = report_on(Path(advisories))
     carried = jobs or nightly.jobs_carried()

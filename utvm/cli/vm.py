@@ -30,10 +30,10 @@ _MB = 1_000_000
 @task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment.box.box import BOX, CATALOGUE, box_name
+    from utvm.environment.box import BOX, CATALOGUE, box_name
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box
-    from utvm.environment.signing import check_key, sign
+    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)
@@ -65,13 +65,11 @@ def box(_: Context, image: ImageChoice) -> None:
 )
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
     """Write a signed release folder: box, image, bill of materials, wheel and notes."""
-    from utvm.environment.build import tags
+    from utvm.environment.image import tags
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
-    from utvm.environment.package import build_package, changes, write_notes
-    from utvm.environment.release import write_release
-    from utvm.environment.signing import check_key, sign
-    from utvm.environment.temporary_roots import draft
+    from utvm.environment.release import build_package, changes, check_key, sign, write_notes, write_release
+    from utvm.environment.temporary_roots import temporary_root
 
     check_json(image)
     check_key(image.sign)
@@ -80,7 +78,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_locked()
     archive = Path(image.archive) if image.archive else None
-    with working("vm.release", "fetching") as step, draft(ROOT / "build") as package:
+    with working("vm.release", "fetching") as step, temporary_root(ROOT / "build") as package:
         built = make_image(locked, step, archive, image.mirror, image.no_cache)
         box = make_box(locked, step, archive, image.mirror, image.no_cache)
         step("the release")
@@ -215,8 +213,8 @@ def status(_: Context, json: JsonChoice) -> None:
     content = {
         "name": found.records.name,
         "state": found.domain.state.value if found.domain else None,
-        "made": found.made,
-        "used": found.records.used,
+        "made": found.facts,
+        "used": found.records.is_used,
         "snapshots": found.snapshots,
         "daemons": found.daemons,
         "left_over": found.left_over,
@@ -225,18 +223,18 @@ def status(_: Context, json: JsonChoice) -> None:
     if write_json(json, content):
         return
     table = Table(box=None, show_header=False)
-    made = found.made or {}
+    made = found.facts or {}
     state = "none; ./inv vm.up makes one"
     if found.problem:
         state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
     if found.domain:
-        state = found.domain.state.value if found.made else "half made; ./inv vm.up makes it anew"
+        state = found.domain.state.value if found.facts else "half made; ./inv vm.up makes it anew"
     table.add_row("machine", f"{found.records.name}: {state}")
     if made:
         table.add_row("made of", f"{made['box']} {made['version']}")
         table.add_row("runs with", f"{made['runs']}: {made['why']}")
         table.add_row("USB plugs", made["plugs"].replace(",", ", "))
-        table.add_row("as new", "no: commands have run in it" if found.records.used else "yes")
+        table.add_row("as new", "no: commands have run in it" if found.records.is_used else "yes")
         table.add_row("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}")
     if found.snapshots:
         table.add_row("snapshots", ", ".join(found.snapshots))

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container of the environment, with the checkout in it: one command, or a shell, as the calling user.
+"""A container of the environment with the checkout in it, for one command or a shell, as the calling user.
 
-It has no network beyond its own loopback, no capabilities, and is never privileged. It is gone when its command
-has ended, and when we have, in whatever way.
+It has no network but loopback, no capabilities, and is never privileged. It is removed when its command or this
+process ends, even if killed.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import secrets
@@ -19,6 +20,7 @@ import tty
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import docker
@@ -26,28 +28,34 @@ import docker.errors
 import requests
 from docker.models.containers import Container
 
-from utvm.environment.guard import guard_container, remove_orphans
-from utvm.environment.owner import ourselves
-from utvm.environment.python_layer import CHECKOUT
-from utvm.errors import VERDICTS, ProvisionError
+from utvm.base.storage.lock import shared_directory
+from utvm.environment import engine
+from utvm.environment.guard import current_owner, guard_container, remove_orphans
+from utvm.environment.layers import CHECKOUT
+from utvm.environment.making import ensure_image
+from utvm.environment.remote import RemoteCommand
+from utvm.environment.store import Progress
+from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
+from utvm.probe.usb import Probe, serial_ports
+from utvm.probe.usb.sysfs import NODES
 from utvm.provenance.location import location_variables
 
 LABEL = "utvm.container"
-"""All containers of ours have it: their :class:`utvm.environment.owner.Owner`."""
+"""Label of all our containers: their :class:`utvm.environment.guard.Owner`."""
 _BLOCK = 1 << 16
-_PATIENCE = 30.0  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
+_GRACE = 30.0  # Seconds for an interrupted command to end: a run releases its board, and reports.
 
 
 @dataclass(frozen=True)
-class Extra:
-    """What a container has beyond the usual.
+class ContainerAccess:
+    """Additional folders and devices of a container.
 
     Attributes:
-        folders: of the host, each with its place in the container.
-        device_rules: which kinds of device may be opened, in the words of the kernel's control groups.
+        folders: of the host, each with its path in the container.
+        device_rules: kinds of device that may be opened, as rules of the kernel's device control group.
         devices: device nodes of the host, under their own names.
-        groups: numbers of groups that its user is in.
+        groups: additional group ids of its user.
     """
 
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -56,51 +64,53 @@ class Extra:
     groups: Sequence[int] = ()
 
 
-def run(client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra | None = None) -> int:
-    """Run a command in the checkout, pass on what it prints, and return its exit code.
+def run(
+    client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess | None = None
+) -> int:
+    """Run a command in the checkout, pass its output on, and return its exit code.
 
-    Interrupted, it tells the command to end and waits until it has; interrupted again, no longer. One that came to
-    a verdict all the same has said so, and that is its exit code.
+    On an interrupt, stop the command and wait for it, until interrupted again; a verdict that it still reaches is
+    returned as its exit code.
     """
-    # The other thread ends with its container: when its block does, that is gone.
+    # Reading ends with the container, which the inner block removes.
     with (
         ThreadPoolExecutor(1) as other_thread,
-        _created(client, image, command, extra or Extra(), tty=False) as container,
+        _create(client, image, command, extra or ContainerAccess(), tty=False) as container,
     ):
         output = container.attach(stdout=True, stderr=True, stream=True, logs=True, demux=True)
         try:
             container.start()
-            # Interrupted while it reads, a connection would be of no use any more.
+            # A connection cannot be used again after an interrupted read.
             other_thread.submit(_print, output).result()
         except KeyboardInterrupt:
-            verdict = _verdict_when_told_to_end(container)
+            verdict = _stop_and_get_verdict(container)
             if verdict is None:
                 raise
             return verdict
         return int(container.wait()["StatusCode"])
 
 
-def _verdict_when_told_to_end(container: Container) -> int | None:
-    """Tell a container's command to end, and return its exit code, if it began and came to a verdict in time."""
+def _stop_and_get_verdict(container: Container) -> int | None:
+    """Stop a container's command; return its exit code if that is a verdict."""
     with contextlib.suppress(docker.errors.APIError):  # it has just ended, or did not begin
         container.kill(signal="SIGTERM")
     container.reload()
     if container.status == "created":
         return None
     try:
-        code = int(container.wait(timeout=_PATIENCE)["StatusCode"])
+        code = int(container.wait(timeout=_GRACE)["StatusCode"])
     except requests.exceptions.RequestException:  # not in time
         return None
     return code if code in VERDICTS else None
 
 
-def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -> int:
-    """Hand the terminal to a shell in the checkout until it ends, and return its exit code."""
+def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None = None) -> int:
+    """Run an interactive shell in the checkout and return its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
-    with _created(client, image, ["bash"], extra or Extra(), tty=True) as container:
+    with _create(client, image, ["bash"], extra or ContainerAccess(), tty=True) as container:
         stream = container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-        # The SDK wraps the socket in a file object that cannot write; over TLS the wrapped one is the connection.
+        # The SDK's file object cannot write; the socket that it wraps can.
         connection = getattr(stream, "_sock", stream)
         container.start()
         with _raw_terminal(), _following_size(container):
@@ -109,27 +119,27 @@ def shell(client: docker.DockerClient, image: str, extra: Extra | None = None) -
 
 
 def _print(output: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-    for printed, complained in output:
-        for text, stream in ((printed, sys.stdout), (complained, sys.stderr)):
+    for chunks in output:
+        for text, stream in zip(chunks, (sys.stdout, sys.stderr), strict=True):
             if text:
                 stream.buffer.write(text)
                 stream.flush()
 
 
 @contextlib.contextmanager
-def _created(
-    client: docker.DockerClient, image: str, command: Sequence[str], extra: Extra, tty: bool
+def _create(
+    client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess, tty: bool
 ) -> Iterator[Container]:
-    """Make a container that does not run yet, and remove it in the end."""
+    """Create a container, not yet started, and remove it in the end."""
     name = f"utvm-{os.getpid()}-{secrets.token_hex(4)}"
     folders = {str(ROOT): CHECKOUT, **extra.folders}
     options: dict[str, Any] = {
         "name": name,
-        "labels": {LABEL: ourselves().label},
+        "labels": {LABEL: current_owner().label},
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
         "volumes": {host: {"bind": inside, "mode": "rw"} for host, inside in folders.items()},
-        # The calling user has no home in it; caches and such go with the container.
+        # The calling user has no home folder there.
         "environment": {
             "HOME": "/tmp",
             "TERM": os.environ.get("TERM", "dumb"),
@@ -141,29 +151,29 @@ def _created(
         "device_cgroup_rules": list(extra.device_rules),
         "devices": [f"{node}:{node}:rw" for node in extra.devices],
         "group_add": [str(group) for group in extra.groups],
-        # A first process that passes signals on and collects orphans.
+        # Its init process forwards signals and reaps orphans.
         "init": True,
         "tty": tty,
         "stdin_open": tty,
     }
     remove_orphans(client, LABEL)
-    with guard_container(name) as answered:
+    with guard_container(name) as mark_answered:
         try:
-            # Interrupted, it is waited for all the same: one that is not there yet could not be removed.
+            # Even if interrupted, wait for it: a container that does not exist yet cannot be removed.
             with ThreadPoolExecutor(1) as other_thread:
-                made = other_thread.submit(client.containers.create, image, list(command), **options).result()
+                container = other_thread.submit(client.containers.create, image, list(command), **options).result()
         except docker.errors.APIError as error:
-            answered()
+            mark_answered()
             if not isinstance(error, docker.errors.ImageNotFound):
                 raise
-            raise ProvisionError(f"the engine has no image {image}", "./inv docker.build makes it") from error
-        answered()
-        yield made
+            raise ProvisionError(f"the engine has no image {image}", "build it: ./inv docker.build") from error
+        mark_answered()
+        yield container
 
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Hand every key to the container, also Ctrl-C."""
+    """Pass every key to the container, also Ctrl-C."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setraw(sys.stdin)
@@ -204,3 +214,83 @@ def _pump(connection: socket.socket) -> None:
             else:
                 sources.remove(sys.stdin.fileno())
                 connection.shutdown(socket.SHUT_WR)
+
+
+_USB_MAJOR = 189  # Linux, Documentation/admin-guide/devices.txt
+
+
+def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
+    """Access to probes on this computer's USB.
+
+    It is given the whole bus as a folder, so that a probe can be unplugged and plugged in again; the nodes' user,
+    group and mode decide who may open them, as outside. A serial port has its current name.
+    """
+    ports = tuple(port for probe in probes for port in serial_ports(probe.serial))
+    nodes = [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]
+    folders = {str(NODES): "/dev/bus/usb"}
+    if locks := shared_directory():
+        # Probe locks hold inside and outside of containers.
+        folders[str(locks)] = str(locks)
+    return ContainerAccess(
+        folders=folders,
+        device_rules=(f"c {_USB_MAJOR}:* rw",),
+        devices=ports,
+        groups=_own_groups(nodes),
+    )
+
+
+def _own_groups(nodes: Sequence[str]) -> tuple[int, ...]:
+    """Groups of device nodes that the calling user is in: a container grants no further rights."""
+    owners = set()
+    for node in nodes:
+        with contextlib.suppress(OSError):  # unplugged just now
+            owners.add(Path(node).stat().st_gid)
+    return tuple(sorted(owners & set(os.getgroups())))
+
+
+_OTHERS = PurePosixPath("/mnt")
+
+
+class InContainer:
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`.
+
+    Args:
+        say: receives progress messages, and an empty one when the command begins.
+    """
+
+    has_usb = False
+    chooses_board = False
+
+    def __init__(self, say: Progress) -> None:
+        self._say = say
+
+    def run(self, command: RemoteCommand) -> int:
+        # The engine would create missing folders as root.
+        for folder in command.output_folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"{folder}: cannot be made: {error.strerror}", "choose another folder"
+                ) from error
+        places = _container_paths(command.paths)
+        more = {str(path): name for path, name in places.items() if ROOT not in path.parents}
+        devices = usb_access([command.probe]) if command.probe else ContainerAccess()
+        extra = dataclasses.replace(devices, folders={**devices.folders, **more})
+        with engine.connect() as client:
+            image = ensure_image(client, self._say)
+            self._say("")
+            return run(client, image, command.argv(places, CHECKOUT), extra)
+
+
+def _container_paths(folders: Sequence[Path]) -> dict[Path, str]:
+    """Paths of folders in a container. Folders with the same parent stay side by side, under their own names."""
+    parents = list(dict.fromkeys(path.parent for path in folders))
+    return {
+        path: str(
+            PurePosixPath(CHECKOUT) / path.relative_to(ROOT)
+            if ROOT in path.parents
+            else _OTHERS / str(parents.index(path.parent)) / path.name
+        )
+        for path in folders
+    }

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian half of the lock: which packages exactly, resolved by apt in a root of its own that has none.
+"""The Debian half of the lock: packages, resolved by apt in an empty root.
 
-The hashes are those of the indices that the archive's keyring signs, so whoever serves the files later, a mirror
-or a copy on a disk, need not be trusted.
+The hashes come from the indices that the archive's keyring signs, so a mirror or copy need not be trusted.
 """
 
 import contextlib
 import datetime
 import email.utils
+import functools
 import json
 import re
+import subprocess
 import tempfile
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -20,19 +21,18 @@ from pydantic import Field
 
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
-from utvm.environment.debian_update import set_free
 from utvm.environment.recipe import DebianPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION
 
 LOCK = PROVISION / "debian.lock"
-_REMAKE = "./inv env.lock makes it"
+_REMAKE = "create it: ./inv env.lock"
 
 
 class DebianPackage(Record):
-    """One package file: ``file`` is its place in ``archive``, a folder of a Debian mirror.
+    """One package file; ``file`` is its path in ``archive``, a folder of a Debian mirror.
 
-    ``source`` is the name and version of the source package, where they do not follow from the others.
+    ``source`` is name and version of the source package, unless they follow from the other fields.
     """
 
     name: str
@@ -50,15 +50,12 @@ class DebianPackage(Record):
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version
-        # A mirror keeps packages in folders called after their sources; +b is for those that were only built anew.
+        # A mirror has a folder for each source; +b marks a rebuild.
         return self.file.split("/")[-2], re.sub(r"\+b\d+$", "", self.version)
 
 
 class DebianLock(Record):
-    """All packages, sorted by name; ``date`` is that of the newest index they were chosen from.
-
-    ``machine`` are those that only the virtual machine has, beside all others.
-    """
+    """All packages, sorted by name, and those of the virtual machine only; ``date`` is the newest index's."""
 
     date: datetime.datetime
     recipe: str
@@ -67,20 +64,19 @@ class DebianLock(Record):
 
     @property
     def epoch(self) -> int:
-        """The date in seconds since 1970: what everything made from the lock is dated with."""
+        """The date in seconds since the epoch: the date of everything built from the lock."""
         return int(self.date.timestamp())
 
 
 def load_lock(path: Path = LOCK) -> DebianLock:
-    """Read a lock."""
     return load_yaml(path, DebianLock, _REMAKE)
 
 
 def write_lock(lock: DebianLock, path: Path) -> None:
-    """Write a lock: JSON, a package a line, so that version control shows which ones change."""
+    """Write a lock as JSON, one package a line."""
     lists = "".join(
         f',\n "{name}": [\n'
-        + ",\n".join(f"  {json.dumps(one.model_dump(exclude_defaults=True))}" for one in packages)
+        + ",\n".join(f"  {json.dumps(package.model_dump(exclude_defaults=True))}" for package in packages)
         + "\n ]"
         for name, packages in (("packages", lock.packages), ("machine", lock.machine))
         if packages
@@ -101,11 +97,11 @@ def check_current(lock: DebianLock, recipe: Recipe) -> None:
 
 
 def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
-    """Return where each archive is found: the URL of the folder that has its ``dists`` and ``pool``.
+    """URL of each archive: the folder with its ``dists`` and ``pool``.
 
     Args:
-        option: URL of a mirror that has the archives as folders, or with ``{archive}`` where their names go;
-            without it, what this machine's own apt uses.
+        option: URL of a mirror with the archives as folders, or with ``{archive}`` in place of their names; by
+            default the sources of this machine's apt.
     """
     archives = sorted(set(debian.suites.values()))
     if option:
@@ -113,31 +109,30 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
             raise ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
         pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
         return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
-    said = run_tool(
+    targets = run_tool(
         ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
         error=ProvisionError,
     )
-    used = dict(line.split(" ", 1) for line in reversed(said.splitlines()))
-    found = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
-    lacking = [archive for archive in archives if archive not in found]
+    used = dict(line.split(" ", 1) for line in reversed(targets.splitlines()))
+    urls = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
+    lacking = [archive for archive in archives if archive not in urls]
     if lacking:
         raise ProvisionError(
             f"this machine's apt has no source for {', '.join(lacking)} with {', '.join(debian.suites)}",
             "name a Debian mirror: --mirror URL, the folder that has debian and debian-security in it",
         )
-    return found
+    return urls
 
 
 def resolve(
     recipe: Recipe, bases: Mapping[str, str], held: DebianLock | None = None, update: str = ""
 ) -> DebianLock:
-    """Choose the newest packages that satisfy the recipe: those that Debian marks as essential or required, those
-    it lists, and what they depend on; nothing that is merely recommended.
+    """Select the newest packages of the recipe: essential and required ones, those listed, and dependencies.
 
     Args:
-        bases: where each archive is found, see :func:`mirrors`.
-        held: a lock whose versions stay where the mirror still has them.
-        update: the package of it that shall be newer, with what that forces.
+        bases: URL of each archive, see :func:`mirrors`.
+        held: a lock whose versions are kept if the mirror still has them.
+        update: package to update, together with others that this forces.
     """
     with _empty_root(recipe.debian, bases) as apt:
         run_tool(
@@ -153,37 +148,39 @@ def resolve(
         more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
         date = _newest_index(Path(apt[1].partition("=")[2]).parent)
     if not set(packages) <= set(more):
-        # One that needs the place of another: the machine could not be the container and something more.
+        # The machine must have all packages of the container.
         lost = ", ".join(sorted(package.name for package in set(packages) - set(more)))
         raise ProvisionError(
             f"environment.yaml: machine.packages push out {lost}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
     if held and (held.recipe, held.packages, held.machine) == (recipe.debian_digest, packages, machine):
-        return held  # Its date is in every layer: where nothing is newer, it stays.
+        return held  # Its date is in every layer: keep it if nothing has changed.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
 
 
 def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
-    """Have apt prefer the versions of a lock, but for those that an update needs newer."""
+    """Pin apt to the versions of a lock, except for packages that an update must change."""
 
     def newest(name: str) -> dict[str, str]:
         shown = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
         return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", shown, re.M))
 
     packages = (*held.packages, *held.machine)
-    free = set_free([update], {each.name: (each.made_from[0], each.version) for each in packages}, newest)
+    free = packages_to_update(
+        [update], {package.name: (package.made_from[0], package.version) for package in packages}, newest
+    )
     (Path(apt[1].partition("=")[2]).parent / "etc/apt/preferences").write_text(
         "\n".join(
-            f"Package: {each.name}\nPin: version {each.version}\nPin-Priority: 1001\n"
-            for each in packages
-            if each.name not in free
+            f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: 1001\n"
+            for package in packages
+            if package.name not in free
         )
     )
 
 
 def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
-    """Return what apt would install for these names, sorted by name."""
+    """Packages that apt would install, sorted by name."""
     uris = run_tool(
         [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
         error=ProvisionError,
@@ -201,7 +198,7 @@ def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[st
 
 @contextlib.contextmanager
 def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[str]]:
-    """Make a root without packages, and yield the words before an apt command that works on it."""
+    """Create a root without packages; yield the prefix of apt commands that use it."""
     with tempfile.TemporaryDirectory(prefix="utvm-apt-") as folder:
         root = Path(folder)
         for needed in ("etc/apt", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"):
@@ -213,7 +210,7 @@ def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[s
                 for suite, archive in debian.suites.items()
             )
         )
-        # This machine's way to the network counts (proxies, certificates), its other preferences do not.
+        # Keep this machine's network configuration (proxies, certificates), nothing else.
         network = run_tool(["apt-config", "dump", "Acquire"], error=ProvisionError)
         config = root / "apt.conf"
         config.write_text(
@@ -231,9 +228,8 @@ def _required_names(available: str) -> set[str]:
 
 
 def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield file and archive of every URI that apt would fetch."""
     for uri in re.findall(r"^'([^']+)'", uris, re.M):
-        # With the slash: the name of one archive may begin with that of another.
+        # With the slash: one archive's name may be a prefix of another's.
         archive = next(name for name, base in bases.items() if uri.startswith(base + "/"))
         yield urllib.parse.unquote(uri.removeprefix(bases[archive] + "/")), archive
 
@@ -260,15 +256,11 @@ def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPa
     return package.model_copy(update={"source": _source(package, stanza.get("Source", package.name))})
 
 
-def _source(package: DebianPackage, said: str) -> str:
-    """Return what a package is made from, where it does not follow from its name and version.
-
-    Args:
-        said: its index's field ``Source``: a name, and a version in brackets where it is another than its own.
-    """
-    name, _, version = said.partition(" ")
+def _source(package: DebianPackage, field: str) -> str:
+    """Name and version of the source package, from the field ``Source``; empty if they follow from the package."""
+    name, _, version = field.partition(" ")
     made_from = name, version.strip("()") or package.version
-    # What is signed (the kernel) is repackaged, with the version of what was signed; faults are its source's.
+    # Signed packages (the kernel) have a source of their own; advisories name the original one.
     if signed := re.fullmatch(r"(.+)-signed-[^-]+", name):
         made_from = signed[1], package.version
     return "" if package.made_from == made_from else " ".join(made_from)
@@ -281,3 +273,67 @@ def _newest_index(root: Path) -> datetime.datetime:
         for found in re.findall(r"^Date: (.*)$", index.read_text(encoding="utf-8"), re.M)
     ]
     return max(dates).astimezone(datetime.timezone.utc)
+
+
+_RELATION = re.compile(r"([^\s:(]+)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*(\S+)\s*\))?")
+
+Stanza = Mapping[str, str]
+"""Entry of a package in an index: values by field."""
+
+
+def packages_to_update(
+    names: Sequence[str], locked: Mapping[str, tuple[str, str]], newest: Callable[[str], Stanza]
+) -> set[str]:
+    """Locked packages that must change together with the given ones; packages of one source change together.
+
+    Args:
+        locked: source and version by package name.
+        newest: returns the index entry of a package.
+    """
+    free: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in free:
+            continue
+        free.add(name)
+        waiting += [other for other, (source, _) in locked.items() if source == locked[name][0]]
+        waiting += _forced_by(newest(name), locked)
+    return free
+
+
+def _forced_by(stanza: Stanza, locked: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for field in ("Pre-Depends", "Depends"):
+        for clause in filter(None, stanza.get(field, "").split(",")):
+            known = [relation for relation in map(_relation, clause.split("|")) if relation[0] in locked]
+            if known and not any(_holds(*relation, locked) for relation in known):
+                yield known[0][0]
+    for field in ("Breaks", "Conflicts"):
+        for name, operator, version in map(_relation, filter(None, stanza.get(field, "").split(","))):
+            if operator and name in locked and _holds(name, operator, version, locked):
+                yield name
+
+
+def _relation(text: str) -> tuple[str, str, str]:
+    found = _RELATION.match(text.strip())
+    return (found[1], found[2] or "", found[3] or "") if found else ("", "", "")
+
+
+def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[str, str]]) -> bool:
+    return not operator or compare_versions(locked[name][1], operator, version)
+
+
+@functools.cache
+def compare_versions(version: str, operator: str, other: str) -> bool:
+    """Compare two versions by dpkg, with one of its operators."""
+    try:
+        result = subprocess.run(
+            ["dpkg", "--compare-versions", version, operator, other], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise ProvisionError(
+            "dpkg is not installed, and only it compares Debian's versions", "run this on Debian, or --in docker"
+        ) from error
+    if result.returncode > 1 or result.stderr:
+        raise ConfigError(f"dpkg cannot compare {version} with {other}: {result.stderr.strip()}")
+    return result.returncode == 0

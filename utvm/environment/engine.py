@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Docker engine: finding it, handing it an image, removing what runs. ``DOCKER_HOST`` says where it is."""
+"""The Docker engine at ``DOCKER_HOST``: connect, load an image, remove a container."""
 
 import contextlib
 import http
@@ -14,36 +14,34 @@ import requests
 from utvm.environment.image import Image, write_archive
 from utvm.errors import ProvisionError
 
-_PATIENCE = 600  # Seconds that one request may take: a busy machine loads an image slowly.
+_REQUEST_TIMEOUT = 600  # Seconds; a busy machine loads an image slowly.
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[docker.DockerClient]:
-    """Connect to the engine."""
-    place = os.environ.get("DOCKER_HOST", "/var/run/docker.sock")
+def connect() -> Iterator[docker.DockerClient]:
+    address = os.environ.get("DOCKER_HOST", "/var/run/docker.sock")
     try:
-        client = docker.from_env(timeout=_PATIENCE)
+        client = docker.from_env(timeout=_REQUEST_TIMEOUT)
         try:
             client.ping()
             yield client
         finally:
             client.close()
     except (docker.errors.DockerException, requests.RequestException) as error:
-        raise _explained(error, place) from error
+        raise _translate(error, address) from error
 
 
 def has_image(client: docker.DockerClient, image: Image) -> bool:
-    """Return whether the engine has exactly this image under its name."""
+    """True if the engine has exactly this image under its tag."""
     try:
-        found = client.images.get(image.tags[0])
+        loaded = client.images.get(image.tags[0])
     except docker.errors.ImageNotFound:
         return False
-    # Engines that keep images in containerd's store call an image by its manifest, others by its configuration.
-    return found.id in (image.digest, image.config)
+    # An image's id is its manifest's in containerd's store, and its configuration's elsewhere.
+    return loaded.id in (image.digest, image.config)
 
 
-def knows(client: docker.DockerClient, name: str) -> bool:
-    """Return whether the engine has an image of that name."""
+def has_tag(client: docker.DockerClient, name: str) -> bool:
     try:
         client.images.get(name)
     except docker.errors.ImageNotFound:
@@ -52,11 +50,11 @@ def knows(client: docker.DockerClient, name: str) -> bool:
 
 
 def load_image(client: docker.DockerClient, image: Image) -> None:
-    """Hand an image to the engine, which gives it its names."""
+    """Load an image and its tags into the engine."""
     read, write = os.pipe()
 
     def send() -> None:
-        # When the engine refuses the image, the reading end is closed: what it said is raised below.
+        # If the engine refuses the image, it closes the pipe; its error is raised below.
         with contextlib.suppress(BrokenPipeError), os.fdopen(write, "wb") as output:
             write_archive(image.layout, output)
 
@@ -72,32 +70,32 @@ def load_image(client: docker.DockerClient, image: Image) -> None:
 
 
 def remove_container(client: docker.DockerClient, name: str) -> bool:
-    """Remove a container, running or not, if there is one of that name; return whether there was."""
+    """Remove a container, running or not; False if there is none of that name."""
     try:
         client.containers.get(name).remove(force=True)
     except docker.errors.NotFound:
         return False
     except docker.errors.APIError as error:
-        # Somebody else is removing it.
+        # CONFLICT: another process is removing it.
         if error.status_code != http.HTTPStatus.CONFLICT:
             raise
     return True
 
 
-def _explained(error: Exception, place: str) -> ProvisionError:
+def _translate(error: Exception, address: str) -> ProvisionError:
     text = str(error)
     if "Permission denied" in text or "PermissionError" in text:
         return ProvisionError(
-            f"the Docker engine at {place} does not let you in",
+            f"the Docker engine at {address} does not let you in",
             "join its group (sudo usermod -aG docker $USER, then log in anew), or use a rootless engine",
         )
     if any(word in text for word in ("Connection refused", "ConnectionRefused", "No such file", "FileNotFound")):
         return ProvisionError(
-            f"no Docker engine answers at {place}",
-            "start it (sudo systemctl start docker), or say where it is with DOCKER_HOST",
+            f"no Docker engine answers at {address}",
+            "start it (sudo systemctl start docker), or set DOCKER_HOST",
         )
     if "no space left on device" in text:
-        return ProvisionError("the Docker engine's disk is full", "docker system prune frees what nobody uses")
+        return ProvisionError("the Docker engine's disk is full", "free space: docker system prune")
     return ProvisionError(
-        f"the Docker engine at {place}: {text.splitlines()[0] if text else type(error).__name__}"
+        f"the Docker engine at {address}: {text.splitlines()[0] if text else type(error).__name__}"
     )

@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container image: layers and what is to be known of them, as an OCI image layout.
+"""The container image, as an OCI image layout, with its bill of materials and checksums.
 
 The layout is a folder of blobs named by their SHA-256 (OCI image specification, "Image Layout"). It also has the
 ``manifest.json`` by which engines older than that specification load images. Layers are not compressed:
 compressors differ from one version to the next, and with them the image's digest would.
 """
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from utvm.base.storage.cache import file_digest
 from utvm.environment.layer import Layer
+from utvm.environment.layers import VENV, Layers
+from utvm.environment.locked import Locked
+from utvm.environment.store import Progress
+from utvm.environment.temporary_roots import replace_folder
 
 NAME = "utvm"
-"""What the image is called in an engine."""
+"""Name of the image in an engine."""
 _OCI = "application/vnd.oci.image"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -48,10 +55,10 @@ def write_image(
     """Write an image layout into a new folder.
 
     Args:
-        layers: from the lowest to the topmost, each with what it is.
-        created: the date that it bears, as RFC 3339 writes it.
-        place: where the Python environment is in it.
-        tags: what it is called in an engine, ``NAME:TAG``.
+        layers: from the lowest to the topmost, each with a description.
+        created: date in RFC 3339's format.
+        place: path of the Python environment in the image.
+        tags: its names in an engine, ``NAME:TAG``.
     """
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
@@ -65,7 +72,7 @@ def write_image(
             "created": created,
             "config": {"Env": _environment(place), "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.sha256}" for _, layer in layers]},
-            "history": [{"created": created, "created_by": what} for what, _ in layers],
+            "history": [{"created": created, "created_by": description} for description, _ in layers],
         },
     )
     manifest = _blob(
@@ -82,7 +89,7 @@ def write_image(
         },
     )
     _write(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-    _write_names(layout, manifest, tags)
+    _write_index(layout, manifest, tags)
     files = [_blob_path(f"sha256:{layer.sha256}") for _, layer in layers]
     older = {"Config": _blob_path(str(config["digest"])), "RepoTags": list(tags), "Layers": files}
     _write(layout / "manifest.json", [older])
@@ -97,14 +104,13 @@ def write_image(
 
 
 def _environment(place: str) -> list[str]:
-    # What Python compiles is for the processes to come, and beside no file of the checkout.
+    # Bytecode is kept for later processes, but not beside the checkout's files.
     bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
     return [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
 
 
-def _write_names(layout: Path, manifest: Mapping[str, object], tags: Sequence[str]) -> None:
-    """Write what the image is called: the layout's index."""
-    names = [
+def _write_index(layout: Path, manifest: Mapping[str, object], tags: Sequence[str]) -> None:
+    entries = [
         {
             "mediaType": f"{_OCI}.manifest.v1+json",
             **manifest,
@@ -115,11 +121,11 @@ def _write_names(layout: Path, manifest: Mapping[str, object], tags: Sequence[st
         }
         for tag in tags
     ]
-    _write(layout / "index.json", {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": names})
+    _write(layout / "index.json", {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": entries})
 
 
 def write_archive(layout: Path, output: IO[bytes]) -> None:
-    """Write a layout as one tar, which is what engines load; ``output`` need not be able to seek."""
+    """Write a layout as one tar, the format that engines load, to a stream."""
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(layout.rglob("*")):
             info = tarfile.TarInfo(path.relative_to(layout).as_posix())
@@ -133,11 +139,10 @@ def write_archive(layout: Path, output: IO[bytes]) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Have a file under another name, too: a link where the disk has such, else a copy."""
+    """Link a file under another name, or copy it if links are not possible."""
     try:
         os.link(source, target)
     except OSError:
-        # On another disk, or where links are not allowed.
         shutil.copyfile(source, target)
 
 
@@ -158,3 +163,46 @@ def _write(path: Path, content: object) -> None:
 
 def _json(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """A built image, and the seconds that each step took."""
+
+    image: Image
+    folder: Path
+    seconds: Mapping[str, float]
+
+
+def build(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltImage:
+    """Build the image, its bill of materials and checksums; they replace the output folder as a whole."""
+    say = progress or (lambda _: None)
+    below = layers.debian()
+    above = layers.python(below)
+    say("the image")
+    begin = time.monotonic()
+    with replace_folder(output) as (whole, _):
+        image = write_image(
+            [("Debian packages, from debian.lock", below), ("Python packages, from pylock.toml", above)],
+            whole / "oci",
+            created=locked.debian.date.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            labels=locked.labels,
+            place=VENV,
+            tags=tags(locked),
+        )
+        (whole / "sbom.cdx.json").write_text(layers.bill(below), encoding="utf-8")
+        write_sums(whole)
+    seconds = {**layers.seconds, "image": time.monotonic() - begin}
+    return BuiltImage(dataclasses.replace(image, layout=output / "oci"), output, seconds)
+
+
+def tags(locked: Locked) -> tuple[str, ...]:
+    """Tags of the image in an engine: its environment, and the latest one."""
+    return (f"{NAME}:{locked.digest[:12]}", f"{NAME}:latest")
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksums of all files in the format of ``sha256sum --check``."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{file_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")

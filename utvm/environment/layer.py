@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers: tar files in which equal content is equal bytes, wherever and by whomever they were made.
+"""Reproducible layers: tar files in which equal content is equal bytes.
 
-Members are sorted by name, belong to numbers and not to names, and are no younger than the lock. Of files that
-share their content by hard links, the one whose name sorts first has it and the others refer to it.
+Members are sorted by name, have numeric owners only, and are no younger than the lock. Of hard links to one file,
+the one whose name sorts first has the content.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from typing import IO
 
 from utvm.base.storage.cache import file_digest
 
-# What a member may keep of its extended headers; the others tell of the tar that it came from.
-_KEPT_HEADER = "SCHILY.xattr."
+# Other extended headers depend on the original tar.
+_KEPT_HEADERS = "SCHILY.xattr."
 
 
 @dataclass(frozen=True)
 class Member:
-    """One entry of a layer, with its content where it has one of its own."""
+    """One entry of a layer, with its content if it has any."""
 
     info: tarfile.TarInfo
     open: Callable[[], IO[bytes]] | None = None
@@ -30,7 +30,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Layer:
-    """A written layer: ``sha256`` is of the file, ``unpacked`` the bytes of all files in it."""
+    """A written layer; ``unpacked`` is the total size in bytes of its files."""
 
     path: Path
     sha256: str
@@ -39,16 +39,12 @@ class Layer:
 
 
 def compose(members: Iterable[Member], output: Path, epoch: int) -> Layer:
-    """Write a layer.
-
-    Args:
-        epoch: no member is younger than that many seconds since 1970.
-    """
+    """Write a layer with no member younger than ``epoch``."""
     ordered = sorted(_without_order(members), key=lambda member: member.info.name)
     unpacked = 0
     with tarfile.open(output, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for member in ordered:
-            info = _normalised(member.info, epoch)
+            info = _normalise(member.info, epoch)
             if member.open is None:
                 tar.addfile(info)
             else:
@@ -60,24 +56,24 @@ def compose(members: Iterable[Member], output: Path, epoch: int) -> Layer:
 
 @contextlib.contextmanager
 def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> Iterator[list[Member]]:
-    """Yield the members of a tar file whose names are kept; their content can be read in the ``with`` block."""
+    """Yield the members of a tar file that pass a filter; their content can be read in the ``with`` block."""
     with tarfile.open(path) as tar:
-        found = []
+        members = []
         for info in tar:
             clean = copy.copy(info)
             clean.name = _clean(info.name)
             if clean.islnk():
                 clean.linkname = _clean(info.linkname)
             if clean.name and keep(clean.name):
-                found.append(Member(clean, _reader(tar, info) if info.isreg() else None))
-        yield found
+                members.append(Member(clean, _reader(tar, info) if info.isreg() else None))
+        yield members
 
 
 def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
-    """Yield what is in a folder, and the folder itself, as root's, with the access rights that packages have.
+    """Yield a folder and its contents, owned by root, with the usual permissions of packages.
 
     Args:
-        prefix: what the folder is called in the layer.
+        prefix: path of the folder in the layer.
     """
     for path in (folder, *folder.rglob("*")):
         below = path.relative_to(folder).as_posix()
@@ -91,7 +87,7 @@ def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
         else:
             status = path.stat()
             info.size = status.st_size
-            # Whoever makes the layer has a umask; whether a file is a program is the package's own word.
+            # Independent of the umask, except for the executable bit.
             info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
             yield Member(info, _opener(path))
 
@@ -114,7 +110,7 @@ def _clean(name: str) -> str:
 
 
 def _without_order(members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members so that no hard link depends on the order in which they came."""
+    """Yield the members, with hard links independent of their original order."""
     groups: dict[str, list[Member]] = {}
     contents: dict[str, Member] = {}
     for member in members:
@@ -129,17 +125,17 @@ def _without_order(members: Iterable[Member]) -> Iterator[Member]:
         first = copy.copy(owner.info)
         first.name = names[0]
         yield Member(first, owner.open)
-        for other in names[1:]:
+        for name_of_link in names[1:]:
             link = copy.copy(owner.info)
-            link.name, link.linkname, link.type, link.size = other, names[0], tarfile.LNKTYPE, 0
+            link.name, link.linkname, link.type, link.size = name_of_link, names[0], tarfile.LNKTYPE, 0
             yield Member(link)
     for target, links in groups.items():
         raise ValueError(f"{links[0].info.name} is a hard link to {target}, which is not in the layer")
 
 
-def _normalised(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+def _normalise(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
     clean = copy.copy(info)
     clean.mtime = min(int(info.mtime), epoch) if info.mtime else epoch
     clean.uname = clean.gname = ""
-    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_KEPT_HEADER)}
+    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_KEPT_HEADERS)}
     return clean

@@ -1,46 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers that the container image and the virtual machine's disk are made of, each made once for a lock.
+"""The layers of the container image and of the virtual machine's disk, built once for a lock and cached.
 
-A layer is kept under the user's cache by what it was made from. It may be made again to see that it comes out the
-same; when it does not, that is an error: the promise of the whole environment is broken.
+A layer may be built again to verify that it is reproducible; a difference is an error.
 """
 
 import dataclasses
+import fnmatch
 import json
 import logging
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.sources import WheelFile
 
 import utvm
 from utvm.base.storage.cache import cache_root, content_key, is_sealed, mark_used, rename_durably, seal
-from utvm.environment import licences, python_layer, rootfs
+from utvm.environment import rootfs
 from utvm.environment.debian import DebianPackage
-from utvm.environment.layer import Layer
+from utvm.environment.layer import Layer, compose, members_of_tree
 from utvm.environment.locked import Locked
-from utvm.environment.recipe import dpkg_filters
+from utvm.environment.python_lock import Wheel
+from utvm.environment.recipe import PythonPart, dpkg_filters
 from utvm.environment.rootfs import Shape
-from utvm.environment.sbom import bill_of_materials
+from utvm.environment.sbom import bill_of_materials, debian_licences, wheel_licences
 from utvm.environment.store import Progress, Store
-from utvm.environment.temporary_roots import draft
+from utvm.environment.temporary_roots import temporary_root
 from utvm.errors import ProvisionError
+
+VENV = "/opt/utvm"
+"""Path of the virtual environment in the image."""
+CHECKOUT = "/utvm"
+"""Path of the checkout in a container."""
+
+
+def make_python_layer(
+    python: PythonPart, wheels: Sequence[Wheel], store: Store, folder: Path, epoch: int, files: Mapping[str, str]
+) -> Layer:
+    """Unpack the wheels without running any program, and write the layer ``python.tar`` into a folder.
+
+    The interpreter is Debian's. Nothing is compiled to bytecode.
+
+    Args:
+        files: contents of further files, by their paths in the virtual environment.
+    """
+    tree = folder / "venv"
+    packages = tree / "lib" / f"python{python.version}" / "site-packages"
+    packages.mkdir(parents=True)
+    (tree / "bin").mkdir()
+    for name in ("python", "python3"):
+        (tree / "bin" / name).symlink_to(f"/usr/bin/python{python.version}")
+    (tree / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8")
+    # Makes the container's checkout importable from everywhere.
+    (packages / "utvm.pth").write_text(f"{CHECKOUT}\n", encoding="utf-8")
+    for wheel in wheels:
+        # The installer needs the wheel's name; in the store it has its hash.
+        named = folder / wheel.file
+        named.symlink_to(store.verified(wheel))
+        with WheelFile.open(named) as source:
+            install(source, _destination(tree, packages, source.distribution), additional_metadata={})
+        named.unlink()
+    for path in sorted(packages.rglob("*")):
+        below = path.relative_to(packages).as_posix()
+        if any(fnmatch.fnmatchcase(below, pattern) for pattern in python.leave_out) and not path.is_dir():
+            path.unlink()
+    for name, content in files.items():
+        (tree / name).write_text(content, encoding="utf-8")
+    layer = compose(members_of_tree(tree, VENV.lstrip("/")), folder / "python.tar", epoch)
+    shutil.rmtree(tree)
+    return layer
+
+
+def _destination(tree: Path, packages: Path, distribution: str) -> SchemeDictionaryDestination:
+    places = {
+        "purelib": packages,
+        "platlib": packages,
+        "headers": tree / "include" / distribution,
+        "scripts": tree / "bin",
+        "data": tree,
+    }
+    return SchemeDictionaryDestination(
+        {kind: str(place) for kind, place in places.items()},
+        interpreter=f"{VENV}/bin/python",
+        script_kind="posix",
+        bytecode_optimization_levels=(),
+    )
+
 
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
-_PYTHON_PROGRAMS = ("layer.py", "python_layer.py", "licences.py", "sbom.py")
+_PYTHON_PROGRAMS = ("layer.py", "layers.py", "sbom.py")
 
 
 class Layers:
-    """Makes the layers of one locked environment from files that are in the store, or takes those that are kept.
+    """Builds the layers of a locked environment from files in the store, or takes them from the cache.
 
     Args:
-        folder: where layers are kept; by default under the user's cache directory.
-        anew: make them even if they are kept, and compare them with those.
-        progress: told which layer is its concern now.
+        folder: the cache; by default the user's.
+        anew: build cached layers again, and compare.
 
     Attributes:
-        seconds: what each layer took.
+        seconds: build time of each layer.
     """
 
     def __init__(
@@ -61,45 +125,40 @@ class Layers:
         self._bill = ""
 
     def debian(self) -> Layer:
-        """Return the container's Debian packages. Every method raises ProvisionError: a file is damaged, a tool
-        fails, the disk is full, or the layer came out differently."""
+        """Layer of the container's Debian packages."""
         return self._debian(rootfs.CONTAINER, self._locked.debian.packages)
 
     def machine(self, shape: Shape) -> Layer:
-        """Return the virtual machine's Debian packages, shaped into a system that starts by itself."""
+        """Layer of the virtual machine's Debian packages, configured as a bootable system."""
         packages = sorted(
             (*self._locked.debian.packages, *self._locked.debian.machine), key=lambda package: package.name
         )
         return self._debian(shape, packages)
 
     def bill(self, below: Layer) -> str:
-        """Return the bill of materials of the image.
-
-        Args:
-            below: a layer with its Debian packages, those of a machine beside them or not.
-        """
+        """The image's bill of materials; ``below`` is a layer with its Debian packages."""
         if self._bill:
             return self._bill
         locked = self._locked
-        of_debian = licences.of_debian(below.path, [package.name for package in locked.debian.packages])
-        terms = {package.sha256: of_debian[package.name] for package in locked.debian.packages}
-        terms |= {wheel.sha256: licences.of_wheel(self._store.verified(wheel)) for wheel in locked.wheels}
+        licences = debian_licences(below.path, [package.name for package in locked.debian.packages])
+        terms = {package.sha256: licences[package.name] for package in locked.debian.packages}
+        terms |= {wheel.sha256: wheel_licences(self._store.verified(wheel)) for wheel in locked.wheels}
         self._bill = bill_of_materials(locked.debian, locked.wheels, locked.digest, terms)
         return self._bill
 
     def python(self, below: Layer) -> Layer:
-        """Return the Python environment, with the bill of materials in it, for which there is the layer below."""
+        """Layer of the Python environment, with the bill of materials of the layer below."""
         locked = self._locked
-        # By the stamps ./inv sees that the environment has what a checkout asks for.
+        # ./inv compares the stamps with the checkout's lists.
         own_files = {
             "environment.json": json.dumps(locked.labels, indent=1) + "\n",
             "debian.stamp": locked.files["debian.txt"],
             "python.stamp": locked.files["pylock.toml"],
         }
-        return self._made(
+        return self._build(
             "python",
             content_key(locked.digest, utvm.__version__, *map(_program, _PYTHON_PROGRAMS)),
-            lambda folder: python_layer.make_python_layer(
+            lambda folder: make_python_layer(
                 locked.recipe.python,
                 locked.wheels,
                 self._store,
@@ -119,7 +178,7 @@ class Layers:
             _program("layer.py"),
             _program("rootfs.py"),
         )
-        return self._made(
+        return self._build(
             shape.name,
             key,
             lambda folder: rootfs.make_debian_layer(
@@ -127,10 +186,10 @@ class Layers:
             ),
         )
 
-    def _made(self, kind: str, key: str, make: Callable[[Path], Layer]) -> Layer:
+    def _build(self, kind: str, key: str, make: Callable[[Path], Layer]) -> Layer:
         self._say(f"the {kind} layer")
         begin = time.monotonic()
-        layer = _kept_layer(self._folder, f"{kind}-{key}", make, self._anew)
+        layer = _cached_layer(self._folder, f"{kind}-{key}", make, self._anew)
         self.seconds[kind] = time.monotonic() - begin
         return layer
 
@@ -139,40 +198,40 @@ def _program(name: str) -> bytes:
     return (Path(__file__).parent / name).read_bytes()
 
 
-def _kept_layer(kept: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
-    entry = kept / name
+def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:
+    entry = cache / name
     mark_used(entry)
     before = _read_layer(entry)
     if before is not None and not anew:
         return before
-    with draft(kept) as folder:
-        made = make(folder)
-        if before is not None and before.sha256 != made.sha256:
+    with temporary_root(cache) as folder:
+        layer = make(folder)
+        if before is not None and before.sha256 != layer.sha256:
             raise ProvisionError(
-                f"{name}: made again from the same lock, the layer has the SHA-256 {made.sha256}, "
+                f"{name}: made again from the same lock, the layer has the SHA-256 {layer.sha256}, "
                 f"not {before.sha256}",
                 f"please report it; the earlier one is in {entry}",
             )
         ready = folder / "ready"
         ready.mkdir()
-        made.path.rename(ready / _LAYER)
-        facts = {"sha256": made.sha256, "size": made.size, "unpacked": made.unpacked}
+        layer.path.rename(ready / _LAYER)
+        facts = {"sha256": layer.sha256, "size": layer.size, "unpacked": layer.unpacked}
         (ready / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
         seal(ready, name)
         if entry.exists():
             entry.rename(folder / "earlier")
-        # Another build may have put the same layer there meanwhile; it is as good.
+        # Another process may have stored the same layer meanwhile.
         if not entry.exists():
             rename_durably(ready, entry)
-    return dataclasses.replace(made, path=entry / _LAYER)
+    return dataclasses.replace(layer, path=entry / _LAYER)
 
 
 def _read_layer(entry: Path) -> Layer | None:
-    """Return a kept layer, hashed again, or None: there is none, or it is damaged."""
+    """Cached layer, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     if not is_sealed(entry, entry.name):
-        _log.warning("%s: damaged, not used; it is made again", entry)
+        _log.warning("%s: damaged, not used; it is built again", entry)
         return None
     facts = json.loads((entry / _FACTS).read_text(encoding="utf-8"))
     return Layer(entry / _LAYER, **facts)

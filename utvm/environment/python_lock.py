@@ -11,7 +11,7 @@ what the file is called in a folder beside the lock. An archive that ``env.archi
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +25,9 @@ from pydantic import Field
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.base.storage.config import Record
+from utvm.base.storage.lock import hold
 from utvm.environment.recipe import PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION, ROOT
@@ -35,10 +37,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+
 LOCK = PROVISION / "pylock.toml"
 FOLDER = "wheels"
 """The folder beside a lock that its paths name."""
-_REMAKE = "./inv env.lock makes it"
+_REMAKE = "create it: ./inv env.lock"
 _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
 _LINUX = "sys_platform == 'linux'"
 
@@ -56,14 +59,14 @@ class Wheel(Record):
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
     """Return the wheels that a lock has for a Python, sorted by name: one of each package."""
     try:
-        return wheels_of(lock.read_text(encoding="utf-8"), python)
+        return parse_wheels(lock.read_text(encoding="utf-8"), python)
     except OSError as error:
         raise ConfigError(f"{lock}: cannot be read: {error.strerror}", _REMAKE) from error
     except ConfigError as error:
         raise ConfigError(f"{lock}: {error.message}", error.hint) from error
 
 
-def wheels_of(text: str, python: PythonPart) -> tuple[Wheel, ...]:
+def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
     """Return the wheels that a lock's text has, as :func:`load_wheels` does."""
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
@@ -86,7 +89,7 @@ def wheels_of(text: str, python: PythonPart) -> tuple[Wheel, ...]:
     return tuple(sorted(found, key=lambda wheel: wheel.name))
 
 
-def taken(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
+def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
     """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
     for.
     """
@@ -129,10 +132,10 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
-    text = _written(content["packages"], asked, supported)
+    text = _format_lock(content["packages"], asked, supported)
     for version in supported:
         try:
-            wheels_of(text, python.model_copy(update={"version": version}))
+            parse_wheels(text, python.model_copy(update={"version": version}))
         except ConfigError as error:
             raise ProvisionError(f"pylock.toml {error.message}") from error
     lock.write_text(text, encoding="utf-8")
@@ -154,7 +157,7 @@ def _requires_python() -> SpecifierSet:
     return SpecifierSet(project["requires-python"])
 
 
-def _written(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
+def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
     """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
@@ -191,7 +194,7 @@ def _suits(tag: Tag, exact: list[str]) -> bool:
 
 
 def _tags(python: PythonPart) -> list[Tag]:
-    """Return what wheels may be for, the best first."""
+    """Supported tags of wheels, the best first."""
     version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
     name = f"cp{python.version.replace('.', '')}"
     return [
@@ -211,7 +214,7 @@ def _platforms(python: PythonPart) -> list[str]:
 
 
 def _system(version: str) -> dict[str, str]:
-    """Return what markers are asked about on Linux, with CPython of a version."""
+    """Environment for markers: Linux with CPython of a version."""
     return {
         "python_version": version,
         "python_full_version": f"{version}.0",
@@ -225,3 +228,37 @@ def _system(version: str) -> dict[str, str]:
         "platform_release": "",
         "platform_version": "",
     }
+
+
+_PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
+
+
+def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
+    """Return the folder of an environment; it is made where its lock has changed.
+
+    Args:
+        lock: a list of requirements with their digests.
+        what: whose it is, in a few words.
+        say: is told that it is made.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
+    mark_used(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with hold(folder.name, directory=folder.parent, patience=_PATIENCE):
+        if not (folder / "whole").is_file():
+            say(f"making the environment of {what}: some 20 MB to fetch")
+            shutil.rmtree(folder, ignore_errors=True)
+            run_tool(python_command("venv", str(folder)), error=ProvisionError, timeout=_PATIENCE)
+            run_tool(
+                python_command(
+                    *("pip", "install", "--quiet", "--disable-pip-version-check"),
+                    *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(lock)),
+                    interpreter=(str(folder / "bin" / "python"),),
+                ),
+                error=ProvisionError,
+                hint="is the package index reachable?",
+                timeout=_PATIENCE,
+            )
+            (folder / "whole").touch()
+    return folder

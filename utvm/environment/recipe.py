@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes into the environment: ``provision/environment.yaml`` with the two lists that it stands beside.
+"""The contents of the environment: ``provision/environment.yaml`` and the two lists beside it.
 
 ``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv``, so they stay the one place
 for what the work itself needs.
@@ -30,7 +30,7 @@ class Multilibs(Record):
 
 
 class DebianPart(Record):
-    """What comes from Debian.
+    """Debian packages of the environment.
 
     ``suites`` says which archive each is in, ``packages`` what each is for, ``without`` why each is not in it.
     """
@@ -46,7 +46,7 @@ class DebianPart(Record):
 
 
 class MachinePart(Record):
-    """What the virtual machine has beyond the container.
+    """Additional packages and settings of the virtual machine.
 
     ``packages`` says what each is for; ``early_drivers`` are in its initial RAM disk; ``disk_gib`` is the size of
     its disk, which takes only what is written to it.
@@ -58,7 +58,7 @@ class MachinePart(Record):
 
 
 class PythonPart(Record):
-    """What the Python packages are chosen for, and what is left out: packages, and files of the others."""
+    """Python version and platform, and the packages and files that are left out."""
 
     version: str = Field(pattern=r"^3\.\d+$")
     glibc: str = Field(pattern=r"^2\.\d+$")
@@ -97,7 +97,7 @@ class Recipe:
     digest: str
 
 
-def listed(path: Path) -> dict[str, str]:
+def read_package_list(path: Path) -> dict[str, str]:
     """Return the packages of a list such as ``debian.txt``: the name of each and what it is for."""
     found = {}
     for line in _read(path).splitlines():
@@ -115,7 +115,7 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
     """
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)
-    work = listed(folder / "debian.txt")
+    work = read_package_list(folder / "debian.txt")
     twice = sorted(work.keys() & file.debian.packages.keys())
     if twice:
         raise ConfigError(

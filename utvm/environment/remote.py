@@ -1,30 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command on another computer that ends when we do, and files that go there and back: ssh and rsync."""
+"""Commands at another location: how they are described, run over ssh, and given their files by rsync."""
 
 import contextlib
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Protocol
 
 from utvm.base.process import service
 from utvm.base.process.run import run_tool
+from utvm.boards import Board
 from utvm.errors import VERDICTS, ProvisionError
+from utvm.paths import ROOT
+from utvm.probe.usb import Probe
+from utvm.probe.virtual import UsbKind
+from utvm.selection import BoardSelection
+
+
+@dataclass(frozen=True)
+class RemoteCommand:
+    """A command of ``./inv`` to be run at another location, with this checkout.
+
+    Attributes:
+        words: the command and its options, each in parts; a path among them is translated for the location.
+        board: the board that it drives; ``selection`` says which one.
+        probe: the selected probe on this computer's USB, if any.
+        usb: kind of the virtual probe to plug into the location's USB; its virtual board runs on this computer.
+        output_folders: folders that it writes to; created if missing.
+        cwd: the working folder; None for the checkout.
+        output_files: files among ``words`` that it writes; it may read existing ones.
+    """
+
+    words: tuple[tuple[str | Path, ...], ...]
+    board: Board
+    selection: BoardSelection
+    probe: Probe | None = None
+    usb: UsbKind | None = None
+    output_folders: tuple[Path, ...] = ()
+    cwd: Path | None = None
+    output_files: tuple[Path, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All folders and files of this computer that it needs, without duplicates."""
+        named = (part for word in self.words for part in word if isinstance(part, Path))
+        return tuple(dict.fromkeys((*named, *self.output_folders, *filter(None, [self.cwd]))))
+
+    def argv(self, paths: Mapping[Path, str], checkout: str) -> list[str]:
+        """Command line to give in the location's checkout, with translated paths."""
+        program = ["env", f"--chdir={paths[self.cwd]}", f"{checkout}/inv"] if self.cwd else ["./inv"]
+        words = ["".join(paths[part] if isinstance(part, Path) else part for part in word) for word in self.words]
+        return program + words
+
+
+def remote_paths(command: RemoteCommand, own: PurePosixPath, checkout: str) -> dict[Path, str]:
+    """Paths of a command on a computer that receives copies of its files.
+
+    Args:
+        own: folder of this run: outputs go to a new folder, so that only they are fetched.
+    """
+    return {
+        path: str(
+            PurePosixPath(checkout) / path.relative_to(ROOT)
+            if ROOT in path.parents and path not in command.output_folders and path.is_dir()
+            else own / str(number) / path.name
+        )
+        for number, path in enumerate(command.paths)
+    }
+
+
+class RemoteLocation(Protocol):
+    """Another place to run commands: a container, the virtual machine, a farm.
+
+    Attributes:
+        has_usb: it has a USB of its own, with probes that are not plugged in here.
+        chooses_board: it selects the board, and adds the options that name it.
+    """
+
+    has_usb: bool
+    chooses_board: bool
+
+    def run(self, command: RemoteCommand) -> int:
+        """Run a command as the calling user, pass its output on, and return its exit code.
+
+        Ctrl-C and SIGTERM stop the command and are then raised; nothing of it outlives this process.
+        """
+
 
 LOST = 255
-"""What ssh itself ends with."""
-# rsync ends as ssh does, or with a code of its own where ssh had gone before it looked.
+"""Exit code of ssh if the connection broke."""
+# rsync returns ssh's exit code, or one of its own if ssh exited first.
 _BROKEN = dict.fromkeys((LOST, 10, 12), "lost its connection")
-_PATIENCE = 60  # Seconds that an interrupted command may take to end: a run lets go of its board, and reports.
+_GRACE = 60  # Seconds for an interrupted command to end: a run releases its board, and reports.
 
-# Runs a command until it ends or until the connection does: sshd then closes the input that `cat` reads. Who waits
-# then looks each second, so that it is not there for long when the command has ended.
+# Run a command until it ends or the connection does: sshd then closes the input that `cat` reads. The watcher
+# polls each second, so that it ends soon after the command.
 _OWNED = f"""
 setsid "$@" </dev/null 3<&- & command=$!
 {{ cat <&3; kill -TERM -$command
-  for second in $(seq {_PATIENCE}); do kill -0 -$command || exit; sleep 1; done
+  for second in $(seq {_GRACE}); do kill -0 -$command || exit; sleep 1; done
   kill -KILL -$command; }} >/dev/null 2>&1 &
 watcher=$!
 wait $command; code=$?
@@ -34,42 +112,40 @@ exit $code
 
 
 def owned(folder: str, words: Sequence[str], first: str = "") -> list[str]:
-    """Return the command that runs another one until that ends, or until its own standard input does.
+    """Shell command that runs another one in a folder until it ends, or until the standard input does.
 
     Args:
-        folder: where it runs.
-        words: the command.
-        first: what the shell does before, in that folder.
+        first: shell commands to run before, in that folder.
     """
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
 def run_owned(
     command: Sequence[str],
-    begun: Callable[[Callable[[], None]], None] = lambda end: None,
+    on_start: Callable[[Callable[[], None]], None] = lambda stop: None,
     log: IO[bytes] | None = None,
 ) -> int:
-    """Run a command of :func:`owned`, here or over ssh; pass on what it prints, and return its exit code.
+    """Run a command of :func:`owned`, here or over ssh; pass its output on, and return its exit code.
 
-    It is told to end when we end, in whatever way; interrupted, we wait until it has. One that came to a verdict
-    all the same has said so, and that is its exit code.
+    The command is stopped when this process ends. On an interrupt, wait for it; a verdict that it still reaches is
+    returned as its exit code.
 
     Args:
-        begun: receives what tells it to end.
-        log: the file that has what it prints; None for where we print.
+        on_start: receives the function that stops the command.
+        log: file for the output; None for the standard streams.
     """
     sys.stdout.flush()
-    # A session of its own: Ctrl-C in the terminal is for us, and we end it in order.
+    # In a session of its own, Ctrl-C does not reach it: it is stopped below.
     errors = subprocess.STDOUT if log else None
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=errors, start_new_session=True)
     assert running.stdin is not None
     try:
-        begun(running.stdin.close)
+        on_start(running.stdin.close)
         code = running.wait()
     except KeyboardInterrupt:
         running.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(_PATIENCE)
+            running.wait(_GRACE)
         if running.returncode not in VERDICTS:
             raise
         code = running.returncode
@@ -78,16 +154,12 @@ def run_owned(
     return code
 
 
-def rsync(over: Sequence[str], *words: str, hint: str = "") -> None:
-    """Copy files by rsync.
-
-    Args:
-        over: the ssh command that it goes over.
-    """
+def rsync(ssh: Sequence[str], *words: str, hint: str = "") -> None:
+    """Copy files by rsync over an ssh command."""
     if shutil.which("rsync") is None:
         raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
     run_tool(
-        ["rsync", "--archive", "--no-owner", "--no-group", f"--rsh={shlex.join(over)}", *words],
+        ["rsync", "--archive", "--no-owner", "--no-group", f"--rsh={shlex.join(ssh)}", *words],
         error=ProvisionError,
         timeout=1800,
         hint=hint,

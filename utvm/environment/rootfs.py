@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A layer of Debian packages: a root file system that mmdebstrap installs from the locked files alone.
 
-The files become an archive of one suite in a folder, so a build from a mirror and one from an old disk are the
-same build. mmdebstrap needs no root where a user has numbers of users to give away (``/etc/subuid``).
+The files are laid out as a local archive, so the build does not depend on their source. mmdebstrap needs no root
+if the user has subordinate user ids (``/etc/subuid``).
 """
 
 import contextlib
@@ -22,22 +22,22 @@ from utvm.environment.debian import DebianPackage
 from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
 from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.environment.store import Store
-from utvm.environment.temporary_roots import disk_full, draft
+from utvm.environment.temporary_roots import disk_full, temporary_root
 from utvm.errors import ProvisionError
 
-_PATIENCE = 3600.0  # Seconds. Two cores take two minutes; a busy machine takes its time.
+_TIMEOUT = 3600.0  # Seconds; two idle cores take two minutes.
 
 _SOURCES = "# This image was made from locked packages, see /opt/utvm/environment.json. A mirror goes here.\n"
-# What mmdebstrap leaves that tells of how it was called.
+# Remove mmdebstrap's traces of how it was called.
 _TIDY = """
 set -e
 printf %s "$UTVM_SOURCES" > "$1/etc/apt/sources.list"
 rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap" "$1"/var/cache/debconf/*-old
 : > "$1/var/lib/apt/extended_states"
 """
-# What goes before mmdebstrap, so that it ends with us even when we are killed outright. Without namespaces of its
-# own, its mounts would stay on this machine; as a user, it makes its own and has to be told to take them down.
-_WHOLLY_GONE = {
+# Prefix that ends mmdebstrap with this process, even after kill -9. For root, a mount namespace removes its
+# mounts; for a user, mmdebstrap removes its own on SIGTERM.
+_ENDS_WITH_US = {
     "root": ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--mount-proc", "--kill-child"),
     "unshare": ("setpriv", "--pdeathsig", "TERM"),
 }
@@ -45,14 +45,13 @@ _WHOLLY_GONE = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a layer is made for.
+    """Name and configuration of a layer.
 
     Attributes:
-        name: its file is called so.
-        leave_out: what names of files begin with that are not in it.
-        before: a shell script that runs before most packages are unpacked; ``$1`` is the root file system.
-        files: what is written into it when all are configured, by its name; root's, and readable by all.
-        after: a shell script that runs then.
+        leave_out: prefixes of omitted files.
+        before: shell script that runs before most packages are unpacked; ``$1`` is the root file system.
+        files: contents of files that are added after configuration, by path; owned by root, readable by all.
+        after: shell script that runs then.
         variables: environment variables of both scripts.
     """
 
@@ -64,21 +63,17 @@ class Shape:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-# The engine makes these for every container; mmdebstrap's are this machine's.
+# The engine creates these for every container; mmdebstrap's come from this machine.
 CONTAINER = Shape("debian", ("dev/", "etc/hostname", "etc/resolv.conf", "etc/hosts"))
 
 
 def make_debian_layer(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, store: Store, shape: Shape, folder: Path
 ) -> Layer:
-    """Install locked packages and write the layer, ``NAME.tar``, into a folder.
-
-    Args:
-        epoch: the lock's date, in seconds since 1970.
-    """
+    """Install locked packages and write the layer, ``NAME.tar``, into a folder."""
     if shutil.which("mmdebstrap") is None:
         raise ProvisionError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap uidmap")
-    with _workshop(folder) as work:
+    with _work_folder(folder) as work:
         _make_repository(packages, store, work / "repository")
         root = work / "root.tar"
         _install(debian, packages, epoch, shape, work, root)
@@ -90,8 +85,8 @@ def make_debian_layer(
 
 
 @contextlib.contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
-    """Yield the folder to work in: for a user's mmdebstrap, one that the users it becomes can get at."""
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """Yield the folder to work in. For a user's mmdebstrap, subordinate users must be able to enter it."""
     if os.geteuid() == 0:
         yield folder
         return
@@ -103,7 +98,7 @@ def _workshop(folder: Path) -> Iterator[Path]:
                 "set TMPDIR to a folder that all may enter, as /tmp",
             )
     create_own_folder(place)
-    with draft(place) as work:
+    with temporary_root(place) as work:
         for open_to_all in (place, work):
             open_to_all.chmod(0o755)
         yield work
@@ -112,16 +107,16 @@ def _workshop(folder: Path) -> Iterator[Path]:
 def _install(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, shape: Shape, work: Path, root: Path
 ) -> None:
-    """Have mmdebstrap install the packages that are in the repository, and write what comes of it as a tar."""
+    """Install the packages of the repository with mmdebstrap, and write the root file system as a tar."""
     options = [f"--dpkgopt={line}" for line in dpkg_filters(debian)]
-    # All by name: from a flat archive mmdebstrap would not take those that Debian requires.
+    # List all packages: from a flat archive, mmdebstrap does not select required ones.
     names = ",".join(f"{package.name}={package.version}" for package in packages)
     scripts = [("essential", shape.before), ("customize", shape.after), ("customize", _TIDY)]
     if shape.files:
         scripts.insert(1, ("customize", f"tar-in {shlex.quote(str(_tar_of(shape.files, epoch, work)))} /"))
     mode = "root" if os.geteuid() == 0 else "unshare"
     command: list[str | Path] = [
-        *_WHOLLY_GONE[mode],
+        *_ENDS_WITH_US[mode],
         *clean_environment(
             {
                 "SOURCE_DATE_EPOCH": str(epoch),
@@ -134,18 +129,18 @@ def _install(
         ),
         *("sh", "-c", 'umask 022; exec "$@"', "mmdebstrap"),
         *("mmdebstrap", "--variant=apt", "--format=tar", f"--mode={mode}"),
-        # Whether apt gives up root, where it can read the files as another user, shows in who owns its folders.
+        # Otherwise the owner of apt's folders depends on whether another user can read the files.
         *("--aptopt=APT::Sandbox::User root", f"--architectures={debian.architecture}", *options),
         f"--include={names}",
         *(f"--{when}-hook={script}" for when, script in scripts if script),
         *("", root, f"deb [trusted=yes] copy:{quote(str(work / 'repository'))} ./"),
     ]
     try:
-        run_tool(command, timeout=_PATIENCE, error=ProvisionError)
+        run_tool(command, timeout=_TIMEOUT, error=ProvisionError)
     except ProvisionError as error:
         if "No space left on device" in error.message:
             raise disk_full(work.parent) from error
-        raise _in_short(error) from error
+        raise _shorten_error(error) from error
 
 
 def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
@@ -153,7 +148,7 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
     for name, content in files.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(content, encoding="utf-8")
-    # Folders that are there keep the rights that they have.
+    # Existing folders keep their permissions.
     return compose(
         (member for member in members_of_tree(tree, ".") if not member.info.isdir()),
         work / "files.tar",
@@ -161,20 +156,20 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
     ).path
 
 
-def _in_short(error: ProvisionError) -> ProvisionError:
+def _shorten_error(error: ProvisionError) -> ProvisionError:
     lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
     return ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint)
 
 
 def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Path) -> None:
-    """Lay out the package files, each verified, with the index that apt wants to see."""
+    """Lay out the verified package files and their index for apt."""
     folder.mkdir()
     folder.chmod(0o755)
     stanzas = []
     for package in packages:
         path = store.verified(package)
         name = package.file.rpartition("/")[2]
-        # A copy that all may read, not a link into the user's cache: mmdebstrap's apt may be another user.
+        # A readable copy, not a link into the user's cache: mmdebstrap's apt may be another user.
         shutil.copyfile(path, folder / name)
         (folder / name).chmod(0o644)
         control = run_tool(["dpkg-deb", "--field", path], error=ProvisionError).rstrip()

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Package files by the SHA-256 of their content: under the user's cache, or an archive that one keeps for years.
+"""Package files by the SHA-256 of their content: in the user's cache, or in an archive.
 
-A file is only ever in a store under the hash that it has: it is hashed on its way in, and again when it is used,
-since disks rot. So an archive that was lying around for years is as good as the mirror.
+A file is hashed when it is added, and again when it is used, so an old archive is as good as the mirror.
 """
 
 import os
@@ -17,12 +16,12 @@ from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.environment.debian import DebianPackage
 from utvm.environment.python_lock import Wheel, pip
 from utvm.environment.recipe import PythonPart
-from utvm.environment.temporary_roots import disk_full, draft
+from utvm.environment.temporary_roots import disk_full, temporary_root
 from utvm.errors import ProvisionError
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
-_AT_ONCE = 40  # Files that one start of apt fetches: what came is kept when the next does not.
-_PATIENCE = 1800.0  # Seconds for that many over a slow line.
+_BATCH = 40  # Files of one start of apt; a failed batch keeps its complete files.
+_FETCH_TIMEOUT = 1800.0
 
 Locked = DebianPackage | Wheel
 _LockedT = TypeVar("_LockedT", DebianPackage, Wheel)
@@ -30,49 +29,44 @@ Progress = Callable[[str], None]
 
 
 class Store:
-    """Files named by their SHA-256.
-
-    Args:
-        directory: by default under the user's cache directory.
-    """
+    """Files named by their SHA-256, by default in the user's cache."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (directory or cache_root() / "packages").resolve()
 
     def path(self, sha256: str) -> Path:
-        """Return where the file of that hash is, if it is there."""
         return self.directory / "sha256" / sha256[:2] / sha256
 
     def has(self, package: Locked) -> bool:
-        """Return whether a package's file is there; it is not looked at."""
+        """True if the package file exists. Its hash is not checked."""
         return self.path(package.sha256).is_file()
 
     def verified(self, package: Locked) -> Path:
-        """Return a package's file after hashing it."""
+        """Path of a package file, after checking its hash."""
         path = self.path(package.sha256)
         mark_used(path)
         try:
-            found = file_digest(path)
+            digest = file_digest(path)
         except OSError as error:
             raise ProvisionError(
                 f"{package.file} is not in {self.directory}: {error.strerror}",
-                "without --archive, what is missing is fetched",
+                "without --archive, missing files are fetched",
             ) from error
-        if found != package.sha256:
+        if digest != package.sha256:
             path.unlink()
             raise ProvisionError(
-                f"{path}: damaged: {package.file} should have the SHA-256 {package.sha256} and has {found}",
-                "it has been removed; start again to have it fetched anew",
+                f"{path}: damaged: {package.file} should have the SHA-256 {package.sha256} and has {digest}",
+                "it has been removed; start again to fetch it",
             )
         return path
 
     def add(self, file: Path, package: Locked) -> None:
-        """Move a file in, whole or not at all."""
-        found = file_digest(file)
-        if found != package.sha256:
+        """Move a file into the store, after checking its hash."""
+        digest = file_digest(file)
+        if digest != package.sha256:
             raise ProvisionError(
-                f"{package.file} has another SHA-256 than the lock says: {found}, not {package.sha256}",
-                "do not use this source; nothing of the file has been kept",
+                f"{package.file} has another SHA-256 than the lock says: {digest}, not {package.sha256}",
+                "do not use this source; the file was not stored",
             )
         path = self.path(package.sha256)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,57 +76,56 @@ class Store:
     def fetch_debian(
         self, packages: Sequence[DebianPackage], bases: Mapping[str, str], progress: Progress | None = None
     ) -> None:
-        """Fetch what is not there yet, with apt's own means: its proxies, retries and certificates.
+        """Fetch missing files with apt's own proxies, retries and certificates.
 
         Args:
-            bases: where each archive is found.
-            progress: told now and then how far it is.
+            bases: URL of each archive.
         """
         for batch, done, missing in self._batches(packages):
             if progress:
                 progress(f"Debian packages: {done} of {missing}")
-            with draft(self.directory) as folder:
+            with temporary_root(self.directory) as folder:
                 words: list[str | Path] = [_APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file"]
                 for package in batch:
-                    place = bases[package.archive] + "/" + package.file
-                    words += [place, folder / package.sha256, f"SHA256:{package.sha256}"]
+                    url = bases[package.archive] + "/" + package.file
+                    words += [url, folder / package.sha256, f"SHA256:{package.sha256}"]
                 try:
-                    run_tool(words, timeout=_PATIENCE, error=ProvisionError)
+                    run_tool(words, timeout=_FETCH_TIMEOUT, error=ProvisionError)
                 except ProvisionError as error:
-                    self._keep_whole(batch, folder)
-                    raise _unfetched(error, folder, "name another mirror with --mirror URL") from error
+                    self._keep_complete(batch, folder)
+                    raise _shorten_error(error, folder, "name another mirror with --mirror URL") from error
                 for package in batch:
                     self.add(folder / package.sha256, package)
 
     def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, progress: Progress | None = None) -> None:
-        """Fetch what is not there yet, with pip: its index, proxies and certificates."""
+        """Fetch missing files with pip's own index, proxies and certificates."""
         for batch, done, missing in self._batches(wheels):
             if progress:
                 progress(f"Python packages: {done} of {missing}")
-            with draft(self.directory) as folder:
+            with temporary_root(self.directory) as folder:
                 requirements = folder / "requirements.txt"
                 requirements.write_text(
                     "".join(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in batch)
                 )
                 words = [*pip("download", python), "--require-hashes", f"--dest={folder}", "-r", str(requirements)]
                 try:
-                    run_tool(words, timeout=_PATIENCE, error=ProvisionError)
+                    run_tool(words, timeout=_FETCH_TIMEOUT, error=ProvisionError)
                 except ProvisionError as error:
-                    raise _unfetched(error, folder, "is the package index reachable?") from error
+                    raise _shorten_error(error, folder, "is the package index reachable?") from error
                 for wheel in batch:
                     self.add(folder / wheel.file, wheel)
 
     def copy(self, packages: Sequence[Locked], target: "Store") -> int:
-        """Copy files into another store, each hashed, and return how many were new there."""
+        """Copy files into another store; return the number of new ones."""
         new = [package for package in packages if not target.has(package)]
-        with draft(target.directory) as folder:
+        with temporary_root(target.directory) as folder:
             for package in new:
                 shutil.copyfile(self.verified(package), folder / package.sha256)
                 target.add(folder / package.sha256, package)
         return len(new)
 
     def name_wheels(self, wheels: Sequence[Wheel], folder: Path) -> None:
-        """Have wheels under their names in a folder, as links: so a lock can be given to any installer."""
+        """Link wheels under their names in a folder, for other installers."""
         folder.mkdir(exist_ok=True)
         for wheel in wheels:
             named = folder / wheel.file
@@ -142,22 +135,19 @@ class Store:
     def _batches(self, packages: Sequence[_LockedT]) -> Iterator[tuple[list[_LockedT], int, int]]:
         missing = [package for package in packages if not self.has(package)]
         waiting, done = iter(missing), 0
-        while batch := list(islice(waiting, _AT_ONCE)):
+        while batch := list(islice(waiting, _BATCH)):
             yield batch, done, len(missing)
             done += len(batch)
 
-    def _keep_whole(self, batch: Sequence[Locked], folder: Path) -> None:
+    def _keep_complete(self, batch: Sequence[Locked], folder: Path) -> None:
         for package in batch:
             path = folder / package.sha256
             if path.is_file() and file_digest(path) == package.sha256:
                 self.add(path, package)
 
 
-def _unfetched(error: ProvisionError, folder: Path, hint: str) -> ProvisionError:
-    """Say in a few lines what a tool said in many."""
+def _shorten_error(error: ProvisionError, folder: Path, hint: str) -> ProvisionError:
     if "No space left on device" in error.message:
         return disk_full(folder.parent)
-    words = [line for line in error.message.splitlines() if line.lower().startswith(("e:", "error:"))]
-    if not words:
-        return error
-    return ProvisionError("\n".join(["packages cannot be fetched:", *words[:4]]), hint)
+    lines = [line for line in error.message.splitlines() if line.lower().startswith(("e:", "error:"))]
+    return ProvisionError("\n".join(["packages cannot be fetched:", *lines[:4]]), hint) if lines else error

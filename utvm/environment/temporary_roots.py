@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drafts: scratch folders for what may be a root file system, and what is said when there is no room for one."""
+"""Temporary folders that may hold a root file system, and the errors of a full disk."""
 
 import contextlib
 import errno
@@ -13,40 +13,50 @@ from utvm.errors import ProvisionError
 
 
 @contextlib.contextmanager
-def draft(parent: Path) -> Iterator[Path]:
-    """Make an empty folder as :func:`utvm.base.storage.temporary.temporary_folder` does."""
+def temporary_root(parent: Path) -> Iterator[Path]:
+    """Empty temporary folder, see :func:`utvm.base.storage.temporary.temporary_folder`."""
     try:
         with temporary.temporary_folder(parent, _remove) as folder:
             try:
                 yield folder
             except OSError as error:
-                # Said before it is removed: how much room there is now.
-                raise _explained(error, folder.parent) from error
+                # Before the folder is removed: the message gives the free space.
+                raise _translate(error, folder.parent) from error
     except OSError as error:
-        raise _explained(error, parent.resolve()) from error
+        raise _translate(error, parent.resolve()) from error
+
+
+@contextlib.contextmanager
+def replace_folder(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield a new folder, which replaces the given one when the block ends, and a folder for working files."""
+    with temporary_root(folder.parent) as work:
+        new = work / "new"
+        new.mkdir()
+        yield new, work
+        if folder.exists():
+            folder.rename(work / "earlier")
+        new.rename(folder)
 
 
 def _remove(folder: Path) -> None:
     temporary.remove_tree(folder)
     if folder.exists() and shutil.which("mmdebstrap"):
-        # Files of a root file system belong to user numbers that only a user namespace gives us the right to.
+        # Only a user namespace may remove files of the root file system's users.
         subprocess.run(["mmdebstrap", "--unshare-helper", "rm", "-rf", folder], capture_output=True, check=False)
     if folder.exists():
         raise ProvisionError(f"{folder}: cannot be removed", f"sudo rm -rf {folder}")
 
 
-def disk_full(place: Path) -> ProvisionError:
-    """Return the error for a disk without room."""
-    free = shutil.disk_usage(place).free // 1_000_000
+def disk_full(folder: Path) -> ProvisionError:
+    """Error for a full disk."""
+    free = shutil.disk_usage(folder).free // 1_000_000
     return ProvisionError(
-        f"{place}: the disk is full ({free} MB free)",
-        "an image takes about 5 GB while it is made; free some, or set XDG_CACHE_HOME to another disk",
+        f"{folder}: the disk is full ({free} MB free)",
+        "building an image takes about 5 GB: free some space, or set XDG_CACHE_HOME to another disk",
     )
 
 
-def _explained(error: OSError, parent: Path) -> ProvisionError:
+def _translate(error: OSError, parent: Path) -> ProvisionError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return disk_full(parent)
-    return ProvisionError(
-        f"{error.filename or parent}: {error.strerror or error}", "may you read and write there?"
-    )
+    return ProvisionError(f"{error.filename or parent}: {error.strerror or error}", "check its permissions")

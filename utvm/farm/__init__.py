@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards that are shared by many, on many hosts: labgrid's coordinator, exporters and client do it.
+"""Boards shared by many users, on many hosts, by labgrid's coordinator, exporters and client.
 
-``helper`` runs in labgrid's own Python environment and imports nothing of utvm; ``client`` makes that environment,
-talks to the helper, and has the lease: the right to a board for a while. ``hosted`` is what a host exports.
+``helper`` runs in labgrid's own Python environment and imports nothing of utvm; ``client`` talks to it. ``lease``
+holds a lease and retries on another board, once. ``location`` runs a command at the board's host, ``serving``
+serves several boards. ``hosted`` runs the programs of a host; ``tunnel`` restricts connections to one user.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A farm's coordinator, asked through the helper in labgrid's environment; and a lease on one of its boards."""
+"""Client of a farm's coordinator, through the helper that runs in labgrid's Python environment."""
 
 import contextlib
 import getpass
@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,25 +21,24 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.peer import peer_uid
 from utvm.base.process.run import last_lines
 from utvm.base.storage.files import open_regular
-from utvm.environment.own_python import own_python
+from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION
-from utvm.provenance.lease import Lease
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
-_ENDING = 20.0  # Seconds in which the helper gives a lease back.
-_ANSWER = 90.0
-_ACCEPTING = 5.0  # Seconds in which a coordinator accepts a connection.
+_STOP_TIMEOUT = 20.0  # Seconds for the helper to give a lease back.
+_REPLY_TIMEOUT = 90.0
+_ACCEPT_TIMEOUT = 5.0
 
 
-def labgrid(say: Callable[[str], None]) -> Path:
-    """Return the Python of labgrid's environment, which is made if need be."""
-    return own_python(LOCK, "labgrid", say) / "bin" / "python"
+def labgrid_python(say: Callable[[str], None]) -> Path:
+    """Python of labgrid's environment, which is created if missing."""
+    return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
 
 
-def coordinator_of(address: str) -> str:
-    """Return the HOST:PORT that is meant; an empty one is that of labgrid's own variable, else this user's own."""
+def coordinator_address(address: str) -> str:
+    """Check a HOST:PORT; the default is LG_COORDINATOR, else this user's own coordinator."""
     text = address or os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
@@ -48,68 +47,73 @@ def coordinator_of(address: str) -> str:
 
 
 def _own_coordinator() -> str:
-    """Return the usual address: who is there decides to which hosts jobs go, so that must be this user."""
+    # A coordinator decides which hosts jobs go to, so the one at the default address must be this user's.
     address = ("127.0.0.1", DEFAULT_PORT)
     with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
-        last = time.monotonic() + _ACCEPTING
-        # Until it is accepted, the other end belongs to nobody.
-        while (uid := peer_uid(connection)) is None and time.monotonic() < last:
+        deadline = time.monotonic() + _ACCEPT_TIMEOUT
+        # Until it is accepted, the other end has no owner.
+        while (uid := peer_uid(connection)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if uid != os.geteuid():
             raise ProvisionError(
                 f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
-                "--farm or LG_COORDINATOR name it where it is meant all the same",
+                "to use it all the same, name it with --farm or LG_COORDINATOR",
             )
     return f"127.0.0.1:{DEFAULT_PORT}"
 
 
 def proxyless() -> dict[str, str]:
-    """Return the environment variable that keeps gRPC from asking a proxy for addresses of this computer."""
+    """Environment variable that makes gRPC reach this computer without a proxy."""
     variable = "no_grpc_proxy"
-    given = os.environ.get(variable) or os.environ.get("no_proxy", "")
-    return {variable: ",".join(filter(None, (given, "127.0.0.1", "::1", "localhost")))}
+    current = os.environ.get(variable) or os.environ.get("no_proxy", "")
+    return {variable: ",".join(filter(None, (current, "127.0.0.1", "::1", "localhost")))}
 
 
-class _EndedError(ProvisionError):
-    """The helper is no more."""
+class HelperEnded(ProvisionError):
+    """The helper has exited."""
 
 
-_ERRORS = {"usage": ConfigError, "ended": _EndedError}
+_ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 
 
 class FarmClient:
-    """The helper, for the length of a ``with`` block: one session with a coordinator.
+    """The helper process, for the length of a ``with`` block: one session with a coordinator.
 
     Args:
         address: of the coordinator, HOST:PORT.
-        log: where labgrid's own words go.
-        say: is told what is being done.
+        log: file for labgrid's own messages.
+        say: receives progress messages.
     """
 
     def __init__(self, address: str, log: Path, say: Callable[[str], None]) -> None:
         self._address = address
         self._log = log
         self._say = say
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.on_loss: Callable[[str], None] = lambda why: None
+        self.on_loss: Callable[[str], None] = lambda reason: None
 
     def __enter__(self) -> "FarmClient":
-        self.begin()
+        self.start()
         try:
-            self.answer(_ANSWER)
+            self.read_reply(_REPLY_TIMEOUT)
         except BaseException:
-            self.end()
+            self.stop()
             raise
         return self
 
-    def begin(self) -> None:
-        """Start the helper: its first answer is that it is ready."""
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the helper. Its first reply says that it is ready."""
         helper = str(Path(__file__).with_name("helper.py"))
-        command = python_command(helper, self._address, interpreter=(str(labgrid(self._say)),))
+        command = python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
         with open(self._log, "ab", opener=open_regular) as log:
-            # Not one that the kernel ends with us: it has a lease to give back when its standard input ends.
+            # It must outlive a killed parent: it gives the lease back when its standard input ends.
             self._helper = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -122,46 +126,46 @@ class FarmClient:
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
+    def stop(self) -> None:
+        """Stop the helper, which ends its lease."""
+        self.on_loss = lambda reason: None
+        assert self._helper.stdin is not None and self._helper.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._helper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._helper.wait(_STOP_TIMEOUT)
+        self._helper.kill()
+        self._helper.wait()
+        self._reader.join()
+        self._helper.stdout.close()
 
-    def ask(self, do: str, **what: Any) -> Any:
-        """Ask for something and return the answer.
+    def call(self, method: str, **arguments: Any) -> Any:
+        """Call a method of the helper's client and return its reply."""
+        self.send(method, **arguments)
+        return self.read_reply(_REPLY_TIMEOUT)
 
-        Args:
-            do: a method of the helper's client, ``what`` is what that takes.
-        """
-        self.send(do, **what)
-        return self.answer(_ANSWER)
-
-    def send(self, do: str, **what: Any) -> None:
-        """Ask for something; :meth:`answer` returns what is said to it."""
+    def send(self, method: str, **arguments: Any) -> None:
+        """Call a method of the helper's client; :meth:`read_reply` returns its replies."""
         assert self._helper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._helper.stdin.write(json.dumps({"do": do, **what}) + "\n")
+            self._helper.stdin.write(json.dumps({"do": method, **arguments}) + "\n")
             self._helper.stdin.flush()
 
-    def answer(self, patience: float | None) -> dict[str, Any]:
-        """Return the next answer.
-
-        Args:
-            patience: seconds; None for as long as it takes.
-        """
+    def read_reply(self, timeout: float | None) -> dict[str, Any]:
+        """Next reply; an error among the replies is raised."""
         try:
-            answer = self._answers.get(timeout=patience)
+            reply = self._replies.get(timeout=timeout)
         except queue.Empty:
-            raise ProvisionError(f"the farm at {self._address} gives no answer") from None
-        if "error" in answer:
-            error = _ERRORS.get(answer["kind"], ProvisionError)
-            raise error(answer["error"], answer.get("hint", "./inv farm.list shows what there is"))
-        return answer
+            raise ProvisionError(f"the farm at {self._address} does not answer") from None
+        if "error" in reply:
+            error = _ERRORS.get(reply["kind"], ProvisionError)
+            raise error(reply["error"], reply.get("hint", "./inv farm.list shows all boards"))
+        return reply
 
     @property
-    def answered(self) -> bool:
-        """Whether there is an answer that nobody has heard."""
-        return not self._answers.empty()
+    def has_unread_reply(self) -> bool:
+        """True if a reply was received and not yet read."""
+        return not self._replies.empty()
 
     def _read(self) -> None:
         assert self._helper.stdout is not None
@@ -170,110 +174,7 @@ class FarmClient:
             if "lost" in content:
                 self.on_loss(content["lost"])
             else:
-                self._answers.put(content)
-        self.on_loss("its keeper has ended")
-        ended = f"labgrid's client has ended; its log {self._log} ends with:\n{last_lines(self._log)}"
-        self._answers.put({"error": ended, "kind": "ended"})
-
-    def end(self) -> None:
-        """End the helper, which ends its lease."""
-        self.on_loss = lambda why: None
-        assert self._helper.stdin is not None and self._helper.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._helper.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._helper.wait(_ENDING)
-        self._helper.kill()
-        self._helper.wait()
-        self._reader.join()
-        self._helper.stdout.close()
-
-
-class Leasing:
-    """A board of a farm, for the length of a ``with`` block: waited for, and then had.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        filters: the tags that the board must have.
-        wait: seconds to wait in line; None for as long as it takes.
-        log: where labgrid's own words go.
-        say: is told how long the line is, and who has the boards.
-        but: boards that are not wanted.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        filters: Mapping[str, str],
-        wait: float | None,
-        log: Path,
-        say: Callable[[str], None],
-        but: Collection[str] = (),
-    ) -> None:
-        self._farm = FarmClient(address, log, say)
-        self._say = say
-        self._request = {"filters": dict(filters), "wait": wait, "but": sorted(but)}
-        self.lease: Lease | None = None
-        self._lost = ""
-        self._anew = False
-
-    def __enter__(self) -> "Leasing":
-        self._begin()
-        return self
-
-    def _begin(self) -> None:
-        self._lost = ""
-        self._farm.on_loss = self._lose
-        self._farm.begin()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._farm.on_loss = lambda why: None
-            if self.lease:
-                # Where the farm does not answer any more, the lease ends by its deadline.
-                with contextlib.suppress(ProvisionError):
-                    self._farm.ask("release", outcome=self.lease.outcome)
-        finally:
-            self._farm.end()
-
-    def had(self) -> Lease:
-        """Wait until there is one."""
-        while self.lease is None:
-            self._hear()
-        return self.lease
-
-    def poll(self) -> Lease | None:
-        """Return it once it is there, without waiting; raises as :meth:`had`."""
-        while self.lease is None and self._farm.answered:
-            self._hear()
-        return self.lease
-
-    def _hear(self) -> None:
-        try:
-            answer = self._farm.answer(None)
-        except _EndedError:
-            if self._anew:
-                raise
-            # Whoever kills it while it stands in line has taken nobody's board: another one does, once.
-            self._anew = True
-            self._farm.end()
-            self._begin()
-            return
-        if "ready" in answer:
-            self._farm.send("lease", **self._request)
-        elif "place" in answer:
-            self.lease = Lease(**answer)
-            if self._lost:
-                self.lease.mark_lost(self._lost)
-        elif "away" in answer:
-            self._say(f"waiting for a host: {answer['away']}")
-        elif answer["busy"]:
-            held = ", ".join(f"{place} by {holder}" for place, holder in answer["busy"].items())
-            self._say(f"waiting for a board, place {answer['position']} in line; held: {held}")
-
-    def _lose(self, why: str) -> None:
-        self._lost = why
-        if self.lease:
-            self.lease.mark_lost(why)
+                self._replies.put(content)
+        self.on_loss("its lease holder has exited")
+        message = f"labgrid's client has exited; its log {self._log} ends with:\n{last_lines(self._log)}"
+        self._replies.put({"error": message, "kind": "ended"})

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of labgrid's coordinator that speaks JSON lines: run by path, in labgrid's Python environment.
 
-Each line of the standard input is a request, ``{"do": NAME, ...}``: a method of :class:`LabgridClient` and what it
-takes. It is answered by one line, and a lease that has to wait by some before that. The end of the standard input
-ends the lease, whatever has become of who held it. labgrid (26.0.1) never frees the place of a holder that is
-gone, so a lease has a deadline too, in the place's tags: this process moves it on, ``reap`` frees what is past it.
+Each line of the standard input is a request, ``{"do": NAME, ...}``: a method of :class:`LabgridClient` and its
+arguments. The reply is one line; a lease that has to wait reports its position in lines before that. The end of
+the standard input ends the lease, however its holder ended. labgrid (26.0.1) never frees the place of a lost
+holder, so a lease also has a deadline, in the place's tags: this process extends it, ``reap`` frees expired
+places.
 """
 
 import asyncio
@@ -21,32 +22,32 @@ import grpc
 from labgrid.remote.client import ClientSession, ServerError
 from labgrid.remote.generated import labgrid_coordinator_pb2 as pb
 
-_BEAT = 30.0  # Seconds between signs of a lease's keeper,
-_BEAT_FOR = 1.0  # or so many for each place, if that is more: labgrid tells each sign to every client.
-_BEATS = 4  # So many of them a lease outlives the last one.
-_LOOK = 0.2
-_ASK = (2.0, 20.0)  # Seconds between questions of who waits; a reservation that nobody asks after ends in 60.
-_ASKED_FOR = 0.05  # Seconds more of that for each who waits: all ask the one coordinator.
-_AWAY = 60.0  # Seconds that the coordinator may be gone, or the hosts of all boards that would do.
+_HEARTBEAT = 30.0  # Seconds between heartbeats of a lease holder,
+_HEARTBEAT_PER_PLACE = 1.0  # or so many per place, if that is more: labgrid forwards each to every client.
+_HEARTBEATS = 4  # A lease expires after so many missed heartbeats.
+_POLL = 0.2
+_RESERVATION_POLL = (2.0, 20.0)  # Seconds, at least and at most; labgrid drops a reservation after 60.
+_POLL_PER_WAITER = 0.05  # Seconds more for each client in the queue: all poll the one coordinator.
+_AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _CONNECTING = 15.0
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
 _BAD_AFTER, _WELL_AFTER = "utvm_bad_after", "utvm_well_after"
 
 
-class NotToBeHad(Exception):
-    """What was asked for cannot be had; ``kind`` is usage, or infrastructure."""
+class Unavailable(Exception):
+    """The request cannot be met; ``kind`` is usage or infrastructure."""
 
     def __init__(self, message: str, kind: str = "infrastructure") -> None:
         super().__init__(message)
         self.kind = kind
 
 
-class HostsAway(NotToBeHad):
-    """The hosts of all boards that would do are away; one may be starting again."""
+class HostsAway(Unavailable):
+    """The hosts of all matching boards are away; one may be restarting."""
 
 
 def say(**content: Any) -> None:
-    """Write one line of the answer."""
+    """Write one line of the reply."""
     print(json.dumps(content), flush=True)
 
 
@@ -61,10 +62,10 @@ class LabgridClient:
         self._address = address
         self._session: Any = None
         self._place = self._token = ""
-        self._keeping: asyncio.Task[None] | None = None
+        self._holding: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Begin a session, in place of the one that there was."""
+        """Start a session, in place of an earlier one."""
         await self._disconnect()
         self._session = ClientSession(self._address, asyncio.get_running_loop())
         self.holder = f"{self._session.gethostname()}/{self._session.getuser()}"
@@ -90,12 +91,14 @@ class LabgridClient:
         return {place.name: place for place in (await self._call("GetPlaces")).places}
 
     async def _waiting(self) -> list[Any]:
-        found = (await self._call("GetReservations")).reservations
-        waiting = [each for each in found if each.state == 0 and each.token != ""]
-        return sorted(waiting, key=lambda each: (-each.prio, each.created))
+        reservations = (await self._call("GetReservations")).reservations
+        waiting = [
+            reservation for reservation in reservations if reservation.state == 0 and reservation.token != ""
+        ]
+        return sorted(waiting, key=lambda reservation: (-reservation.prio, reservation.created))
 
     def _resources(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return what a place has at hand, by class: nothing where its exporter is away."""
+        """Available resources of a place, by class; empty if its exporter is away."""
         place = self._session.places.get(name)
         return {
             entry.cls: entry.args
@@ -105,16 +108,16 @@ class LabgridClient:
             if entry.data and entry.avail and place and place.hasmatch((exporter, group, entry.cls, resource))
         }
 
-    async def _synced(self) -> None:
-        """Know what the coordinator has told everybody, by a new session where the old one has ended."""
+    async def _sync(self) -> None:
+        """Synchronise with the coordinator, in a new session if the old one has ended."""
         if self._session.stopping.is_set():
             await self.connect()
-        # What waits for an answer in a session that ends just now waits for ever.
+        # In a session that ends just now, this would wait for ever.
         await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
 
     async def list(self) -> None:
-        """Say what places there are, and who waits."""
-        await self._synced()
+        """List all places and the queue."""
+        await self._sync()
         places = [
             {
                 "place": name,
@@ -128,13 +131,13 @@ class LabgridClient:
             for name, place in sorted((await self._places()).items())
         ]
         waiting = [
-            {"holder": each.owner, "wants": dict(each.filters["main"].filter), "since": each.created}
-            for each in await self._waiting()
+            {"holder": waiter.owner, "wants": dict(waiter.filters["main"].filter), "since": waiter.created}
+            for waiter in await self._waiting()
         ]
         say(places=places, waiting=waiting)
 
     async def offer(self, place: str, match: str, tags: dict[str, str]) -> None:
-        """Make a place of what an exporter has; one that there is keeps its health."""
+        """Create a place for an exporter's resources; an existing one keeps its health."""
         known = (await self._places()).get(place)
         if known is None:
             await self._call("AddPlace", name=place)
@@ -145,20 +148,18 @@ class LabgridClient:
         say()
 
     async def mark(self, place: str, health: str, comment: str) -> None:
-        """Say of a place that it is good or bad, and why."""
-        await self._known(place)
+        """Mark a place as good or bad, with the reason."""
+        await self._check_place(place)
         await self._call("SetPlaceTags", placename=place, tags={_HEALTH: health, _TROUBLE: ""})
         await self._call("SetPlaceComment", placename=place, comment=comment)
         say()
 
-    async def _known(self, place: str) -> Any:
-        places = await self._places()
-        if place not in places:
-            raise NotToBeHad(f"the farm has no place {place!r}", "usage")
-        return places[place]
+    async def _check_place(self, place: str) -> None:
+        if place not in await self._places():
+            raise Unavailable(f"the farm has no place {place!r}", "usage")
 
     async def reap(self, now: float | None = None) -> None:
-        """Free the places whose lease is past its deadline, if it is still that lease."""
+        """Free the places whose lease has expired."""
         now = time.time() if now is None else now
         freed = []
         for name, place in (await self._places()).items():
@@ -168,114 +169,112 @@ class LabgridClient:
                 freed.append({"place": name, "holder": place.acquired})
         say(freed=freed)
 
-    async def lease(self, filters: dict[str, str], wait: float | None, but: Sequence[str] = ()) -> None:
-        """Wait for a board in labgrid's line, and keep it until :meth:`release` or the end of the input.
-
-        Args:
-            but: places that are not wanted.
-        """
+    async def lease(self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = ()) -> None:
+        """Queue for a board, then hold it until :meth:`release` or the end of the input."""
         begun = time.monotonic()
         try:
             deadline = math.inf if wait is None else begun + wait
             while True:
-                fitting = await self._at_hand(filters, but, deadline)
-                wish = filters | await self._one_of(fitting) if but else filters
-                await self._allocated(wish, fitting, deadline)
+                matching = await self._wait_for_hosts(filters, excluded, deadline)
+                wanted = filters | await self._pick(matching) if excluded else filters
+                await self._reserve(wanted, matching, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
                     break
-                # Its host has just gone: the place is no longer among the fitting ones.
+                # Its host has just gone: the place no longer matches.
                 await self._cancel()
             await self._call("AcquirePlace", placename=self._place)
-            # At once: else it stays idle for up to 15 s after it was released.
+            # At once: otherwise the place stays idle for up to 15 s after its release.
             await self._cancel()
-            await self._beat()
+            await self._heartbeat()
         except BaseException:
             await asyncio.shield(self.release())
             raise
-        self._keeping = asyncio.create_task(self._keep())
+        self._holding = asyncio.create_task(self._hold())
         say(
             place=self._place,
             holder=self.holder,
             waited=round(time.monotonic() - begun, 3),
             board=resources["UtvmBoard"],
             service=resources.get("NetworkService", {}),
-            others=len(fitting - {self._place}),
+            others=len(matching - {self._place}),
         )
 
-    async def _one_of(self, fitting: set[str]) -> dict[str, str]:
+    async def _pick(self, matching: set[str]) -> dict[str, str]:
         places = await self._places()
-        return {"name": min(fitting, key=lambda name: (bool(places[name].acquired), name))}
+        return {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
 
-    async def _at_hand(self, filters: dict[str, str], but: Sequence[str], deadline: float) -> set[str]:
-        """Return the places that a wish may get, as :meth:`_fitting`; where their hosts are away, wait for one."""
+    async def _wait_for_hosts(self, filters: dict[str, str], excluded: Sequence[str], deadline: float) -> set[str]:
+        """Matching places; if all their hosts are away, wait for one."""
         last = min(time.monotonic() + _AWAY, deadline)
-        told = ""
+        reported = ""
         while True:
             try:
-                return await self._fitting(filters, but)
+                return await self._matching_places(filters, excluded)
             except HostsAway as away:
                 if time.monotonic() > last:
                     raise
-                if str(away) != told:
-                    told = str(away)
-                    say(away=told)
-            await asyncio.sleep(_ASK[0])
+                if str(away) != reported:
+                    reported = str(away)
+                    say(away=reported)
+            await asyncio.sleep(_RESERVATION_POLL[0])
 
-    async def _fitting(self, filters: dict[str, str], but: Sequence[str]) -> set[str]:
-        """Return the places that a wish may get."""
-        await self._synced()
-        wish = {key: value for key, value in filters.items() if key != _HEALTH}
-        spoken = ", ".join(f"{key}={value}" for key, value in wish.items())
+    async def _matching_places(self, filters: dict[str, str], excluded: Sequence[str]) -> set[str]:
+        await self._sync()
+        required = {key: value for key, value in filters.items() if key != _HEALTH}
+        tags = ", ".join(f"{key}={value}" for key, value in required.items())
         places = await self._places()
-        fitting = [
-            place for place in places.values() if wish.items() <= {"name": place.name, **dict(place.tags)}.items()
+        matching = [
+            place
+            for place in places.values()
+            if required.items() <= {"name": place.name, **dict(place.tags)}.items()
         ]
-        if not fitting:
-            raise NotToBeHad(f"no place of the farm has {spoken}", "usage")
-        fitting = [place for place in fitting if place.name not in but]
-        if not fitting:
-            raise NotToBeHad(f"the farm has no other board with {spoken} than {', '.join(sorted(but))}")
+        if not matching:
+            raise Unavailable(f"no place of the farm has {tags}", "usage")
+        matching = [place for place in matching if place.name not in excluded]
+        if not matching:
+            raise Unavailable(f"the farm has no other board with {tags} than {', '.join(sorted(excluded))}")
         health = filters.get(_HEALTH)
-        well = [place for place in fitting if health in (None, place.tags.get(_HEALTH))]
-        if not well:
-            why = "; ".join(f"{place.name}: {place.comment or 'no reason given'}" for place in fitting)
-            raise NotToBeHad(f"all boards with {spoken} are in quarantine: {why}")
-        present = {place.name for place in well if "UtvmBoard" in self._resources(place.name)}
+        healthy = [place for place in matching if health in (None, place.tags.get(_HEALTH))]
+        if not healthy:
+            why = "; ".join(f"{place.name}: {place.comment or 'no reason given'}" for place in matching)
+            raise Unavailable(f"all boards with {tags} are in quarantine: {why}")
+        present = {place.name for place in healthy if "UtvmBoard" in self._resources(place.name)}
         if not present:
-            raise HostsAway(f"the hosts of all boards with {spoken} are away: {', '.join(p.name for p in well)}")
+            raise HostsAway(f"the hosts of all boards with {tags} are away: {', '.join(p.name for p in healthy)}")
         return present
 
-    async def _allocated(self, filters: dict[str, str], fitting: set[str], deadline: float) -> None:
-        """Reserve, and wait until a place is ours to take."""
-        answer = await self._call("CreateReservation", prio=0.0, filters={"main": {"filter": filters}})
-        self._token = answer.reservation.token
-        told = None
+    async def _reserve(self, filters: dict[str, str], matching: set[str], deadline: float) -> None:
+        """Reserve a place, and wait until it may be acquired."""
+        created = await self._call("CreateReservation", prio=0.0, filters={"main": {"filter": filters}})
+        self._token = created.reservation.token
+        reported = None
         while True:
             reservation = (await self._call("PollReservation", token=self._token)).reservation
             if reservation.state == 1:
                 self._place = reservation.allocations["main"]
                 return
             if reservation.state != 0:
-                raise NotToBeHad("the reservation is no longer valid")
+                raise Unavailable("the reservation is no longer valid")
             if time.monotonic() > deadline:
-                raise NotToBeHad("no board was free in time")
-            tokens = [each.token for each in await self._waiting()]
-            # Who has which place is told to everybody; the coordinator is not asked again.
+                raise Unavailable("no board was free in time")
+            tokens = [waiter.token for waiter in await self._waiting()]
+            # The session is told of all holders; there is no need to ask the coordinator.
             places = self._session.places
-            busy = {name: holder for name in sorted(fitting & places.keys()) if (holder := places[name].acquired)}
+            busy = {name: holder for name in sorted(matching & places.keys()) if (holder := places[name].acquired)}
             position = tokens.index(self._token) + 1 if self._token in tokens else 1
-            if told != (position, busy):
-                told = (position, busy)
+            if reported != (position, busy):
+                reported = (position, busy)
                 say(position=position, busy=busy)
-            # One whom hundreds ask all the time has time for nothing else.
-            asked, least, most = time.monotonic(), *_ASK
+            # Hundreds of clients that poll too often would keep the coordinator busy.
+            polled, least, most = time.monotonic(), *_RESERVATION_POLL
             while (
-                time.monotonic() < asked + min(most, max(least, _ASKED_FOR * len(tokens))) and not self._is_told()
+                time.monotonic() < polled + min(most, max(least, _POLL_PER_WAITER * len(tokens)))
+                and not self._is_reserved()
             ):
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
 
-    def _is_told(self) -> bool:
+    def _is_reserved(self) -> bool:
         return any(place.reservation == self._token for place in self._session.places.values())
 
     async def _cancel(self) -> None:
@@ -283,34 +282,34 @@ class LabgridClient:
         if token:
             await self._call("CancelReservation", token=token)
 
-    async def _beat(self) -> None:
-        tags = {_UNTIL: str(int(time.time() + _BEATS * self._between())), _HOLDER: self.holder}
+    async def _heartbeat(self) -> None:
+        tags = {_UNTIL: str(int(time.time() + _HEARTBEATS * self._interval())), _HOLDER: self.holder}
         await self._call("SetPlaceTags", placename=self._place, tags=tags)
 
-    def _between(self) -> float:
-        return max(_BEAT, _BEAT_FOR * len(self._session.places))
+    def _interval(self) -> float:
+        return max(_HEARTBEAT, _HEARTBEAT_PER_PLACE * len(self._session.places))
 
-    async def _keep(self) -> None:
-        """Move the deadline on, and say when the lease is lost."""
-        next_beat = time.monotonic() + self._between()
+    async def _hold(self) -> None:
+        """Extend the deadline; report when the lease is lost."""
+        next_beat = time.monotonic() + self._interval()
         try:
             while True:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
                 if self._session.stopping.is_set():
-                    await self._again()
+                    await self._reacquire()
                 place = self._session.places.get(self._place)
                 if place is None or place.acquired != self.holder:
                     holder = place.acquired if place else None
-                    raise NotToBeHad(f"it is held by {holder}" if holder else "it was released")
+                    raise Unavailable(f"it is held by {holder}" if holder else "it was released")
                 if time.monotonic() > next_beat:
-                    next_beat = time.monotonic() + self._between()
+                    next_beat = time.monotonic() + self._interval()
                     with contextlib.suppress(grpc.RpcError):
-                        await self._beat()
-        except NotToBeHad as lost:
+                        await self._heartbeat()
+        except Unavailable as lost:
             say(lost=str(lost))
 
-    async def _again(self) -> None:
-        """Take the place again, by its name, from a coordinator that was away: it has forgotten who held it."""
+    async def _reacquire(self) -> None:
+        """Acquire the place again from a coordinator that was restarted and has forgotten its holder."""
         deadline = time.monotonic() + _AWAY
         while time.monotonic() < deadline:
             try:
@@ -318,37 +317,37 @@ class LabgridClient:
                 place = (await self._places()).get(self._place)
                 if place is not None and not place.acquired:
                     await self._call("AcquirePlace", placename=self._place)
-                    await self._beat()
+                    await self._heartbeat()
                     await self._session.sync_with_coordinator()
                 return
             except (ServerError, grpc.RpcError, asyncio.TimeoutError):
                 await asyncio.sleep(1.0)
-        raise NotToBeHad(f"the coordinator was away for {_AWAY:g} s")
+        raise Unavailable(f"the coordinator was away for {_AWAY:g} s")
 
     async def release(self, outcome: str = "") -> None:
-        """Give the board back: if it is still ours.
+        """Give the board back, if it is still held.
 
         Args:
-            outcome: of the run: ``verdict``, or ``infrastructure``, of which a few in a row make a board bad.
+            outcome: of the run: ``verdict`` or ``infrastructure``; a few of these in a row quarantine the board.
         """
-        if self._keeping:
-            self._keeping.cancel()
+        if self._holding:
+            self._holding.cancel()
         with contextlib.suppress(grpc.RpcError):
             await self._cancel()
         place, self._place = self._place, ""
         if place:
             try:
-                await self._judge(place, outcome)
+                await self._update_health(place, outcome)
             finally:
                 await self._call("ReleasePlace", placename=place, fromuser=self.holder)
 
-    async def _judge(self, name: str, outcome: str) -> None:
+    async def _update_health(self, name: str, outcome: str) -> None:
         place = (await self._places()).get(name)
         if place is None or place.acquired != self.holder:
             return
         trouble = int(place.tags.get(_TROUBLE, "0")) + 1 if outcome == "infrastructure" else 0
         tags = {_UNTIL: "", _HOLDER: ""}
-        # One that is in quarantine stays there as it was put there.
+        # A board in quarantine stays there.
         if outcome and place.tags.get(_HEALTH) != "bad":
             tags[_TROUBLE] = str(trouble or "")
         if _TROUBLE in tags and trouble >= int(place.tags.get(_BAD_AFTER, "3")):
@@ -359,13 +358,13 @@ class LabgridClient:
         await self._call("SetPlaceTags", placename=name, tags=tags)
 
 
-async def _answer(client: LabgridClient, request: dict[str, Any]) -> None:
+async def _reply(client: LabgridClient, request: dict[str, Any]) -> None:
     name = request.pop("do")
     try:
         await getattr(client, name)(**request)
         if name == "release":
             say()
-    except NotToBeHad as error:
+    except Unavailable as error:
         say(error=str(error), kind=error.kind)
     except grpc.RpcError as error:
         say(error=str(error.details()), kind="infrastructure")
@@ -385,7 +384,7 @@ async def _serve(address: str) -> None:
         await client.connect()
         say(ready=True)
         while line := await reader.readline():
-            work = asyncio.create_task(_answer(client, json.loads(line)))
+            work = asyncio.create_task(_reply(client, json.loads(line)))
     except (ServerError, grpc.RpcError, asyncio.TimeoutError):
         hint = "./inv farm.up runs one; --farm HOST:PORT or LG_COORDINATOR names another"
         say(error=f"no coordinator answers at {address}", kind="infrastructure", hint=hint)

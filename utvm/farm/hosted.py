@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host of a farm runs: labgrid's exporter, which offers its boards, and on one host the coordinator."""
+"""Programs of a farm's host: labgrid's exporter, which offers its boards, and on one host the coordinator."""
 
 import contextlib
 import getpass
@@ -19,13 +19,12 @@ from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import private_folder
 from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, labgrid, proxyless
-from utvm.farm.door import Door
-from utvm.farm.forward import Forward
+from utvm.farm.client import FarmClient, labgrid_python, proxyless
+from utvm.farm.tunnel import CoordinatorProxy, SshTunnel
 from utvm.paths import ROOT
 
-_LOOK = 0.5
-_AGAIN = 2.0  # Seconds until an exporter that has ended is started again.
+_POLL = 0.5
+_RESTART_DELAY = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,9 @@ class OfferedBoard:
     """A board that a host offers.
 
     Attributes:
-        place: what the farm calls it.
-        cpu: of its chip.
+        place: its name in the farm.
+        kind: ``physical``, ``virtual`` or ``process``.
+        serial: of its probe; empty if it has none.
     """
 
     place: str
@@ -44,13 +44,13 @@ class OfferedBoard:
 
 @dataclass(frozen=True)
 class Host:
-    """How a farm knows a host.
+    """A host as the farm knows it.
 
     Attributes:
-        name: of its exporter: no other one has it.
-        address, port: where it is logged in by ssh, as the user who exports.
-        bad_after: runs in a row without a verdict after which a board of it is taken out.
-        well_after: health checks in a row that bring it back.
+        name: of its exporter; unique in the farm.
+        address, port: for ssh, as the exporting user.
+        bad_after: runs in a row without a verdict that quarantine a board.
+        well_after: passed health checks in a row that end the quarantine.
     """
 
     name: str
@@ -67,46 +67,42 @@ def coordinator(
     """Run labgrid's coordinator, for the length of a ``with`` block.
 
     Args:
-        port: TCP port of 127.0.0.1 at which it answers.
-        state: a folder for what it remembers.
-        anyone: whether other users are answered. Whoever is may take every board: labgrid has no access control.
+        port: TCP port of 127.0.0.1.
+        state: folder for its state.
+        anyone: serve other users, too. They may take every board: labgrid has no access control.
     """
     state.mkdir(parents=True, exist_ok=True)
-    python = labgrid(say)
+    python = labgrid_python(say)
     with contextlib.ExitStack() as stack:
         try:
             listener = stack.enter_context(listen(port, anyone=anyone))
             socket_path = stack.enter_context(private_folder()) / f"coordinator-{port}"
         except OSError as error:
             raise ProvisionError(
-                f"cannot listen on 127.0.0.1:{port}: {error}", "--port names another one"
+                f"cannot listen on 127.0.0.1:{port}: {error}", "choose another one with --port"
             ) from error
-        # The mode of the socket is the umask's; the folder that it is in is this user's, too.
+        # The umask sets the socket's mode; its folder is this user's, too.
         command = ["sh", "-c", 'umask 077; cd "$0" && exec "$@"', str(state)]
         command += python_command(
             "labgrid.remote.coordinator", "--listen", f"unix:{socket_path}", interpreter=(str(python),)
         )
         service = Service("the coordinator", command, log=log, health=r"^listening on ", error=ProvisionError)
         stack.enter_context(service)
-        stack.enter_context(Door(listener, socket_path))
+        stack.enter_context(CoordinatorProxy(listener, socket_path))
         yield service
 
 
 @contextlib.contextmanager
-def way_to(first: str, port: int) -> Iterator[str]:
-    """Have a way to a coordinator that listens on another computer alone, for the length of a ``with`` block.
+def coordinator_tunnel(host: str, port: int) -> Iterator[str]:
+    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here.
 
     Args:
-        first: that computer, as ssh calls it.
-        port: at which it listens there.
-
-    Returns:
-        HOST:PORT at this end, for this user only.
+        host: that computer, as ssh calls it.
     """
-    login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", first]
-    run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {first} must work without a password")
-    with Forward(login, port) as forward:
-        yield f"127.0.0.1:{forward.port}"
+    login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host]
+    run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {host} must work without a password")
+    with SshTunnel(login, port) as tunnel:
+        yield f"127.0.0.1:{tunnel.port}"
 
 
 def export(
@@ -117,39 +113,38 @@ def export(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Offer boards until somebody interrupts it; an exporter that has ended is started again.
+    """Offer boards until interrupted; an exporter that exits is restarted.
 
     Args:
         address: of the coordinator, HOST:PORT.
-        say: is told what is done.
-        check: raises where something else has ended.
+        check: raises if another needed process has exited.
     """
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
     command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
     options = ("--coordinator", address, "--name", host.name, str(config))
-    command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid(say)),))
-    known = False
+    command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid_python(say)),))
+    started = False
     while True:
         try:
             with Service(
                 "the exporter", command, log=logs / "exporter.log", health="^Exporter ready", error=ProvisionError
             ) as exporter:
                 _make_places(address, host, offers, logs, say)
-                known = True
+                started = True
                 say(f"{len(offers)} boards are offered to {address} as {host.name}; Ctrl-C ends it")
                 while exporter.running:
                     check()
-                    time.sleep(_LOOK)
-            why = "the exporter has ended"
+                    time.sleep(_POLL)
+            reason = "the exporter has exited"
         except ProvisionError as error:
             check()
-            if not known:
+            if not started:
                 raise
-            why = error.message.partition(";")[0]
-        say(f"{why}; it is started again")
-        time.sleep(_AGAIN)
+            reason = error.message.partition(";")[0]
+        say(f"{reason}; restarting it")
+        time.sleep(_RESTART_DELAY)
 
 
 def _make_places(
@@ -159,9 +154,9 @@ def _make_places(
         for offer in offers:
             tags = {"board": offer.board.name, "kind": offer.board.kind, "host": host.name, "cpu": offer.cpu}
             tags |= {"utvm_bad_after": str(host.bad_after), "utvm_well_after": str(host.well_after)}
-            # The host's name, too: a match of */PLACE/* would take another host's.
+            # With the host's name: */PLACE/* would match other hosts' resources.
             match = f"{host.name}/{offer.place}/*"
-            farm.ask("offer", place=offer.place, match=match, tags={**tags, "serial": offer.board.serial})
+            farm.call("offer", place=offer.place, match=match, tags={**tags, "serial": offer.board.serial})
 
 
 def _resources(host: Host, offer: OfferedBoard) -> dict[str, dict[str, object]]:

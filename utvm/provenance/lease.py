@@ -56,11 +56,6 @@ class Lease:
             "earlier": [dict(board) for board in self.earlier],
         }
 
-    def earlier_with(self, reason: str) -> tuple[Mapping[str, str], ...]:
-        """``earlier`` of the next lease if this board gave no verdict."""
-        brief = reason.partition("\n")[0].rstrip(":")
-        return (*self.earlier, {"place": self.place, "host": self.host, "why": brief})
-
     def variables(self) -> dict[str, str]:
         """Environment variable that passes the lease to another process of the run."""
         names = {item.name for item in dataclasses.fields(self)} - {"lost", "outcome", "_when_lost"}

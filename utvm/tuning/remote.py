@@ -23,7 +23,7 @@ from utvm.compiler import Model
 from utvm.compiler.package.write import write_package
 from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.tuning.measure import REPEATS, Candidate, CandidateResult
-from utvm.tuning.worker import Answer, Failure, ServedBoard, ServedCandidate
+from utvm.tuning.worker import Answer, Failure, ServedCandidate, WorkerReady
 
 _TRIES = 3
 _CANDIDATE_SECONDS = 120.0  # Linking and loading counted.
@@ -207,12 +207,12 @@ class _Worker:
 
     def __init__(self, host: str, port: int, key: str) -> None:
         self._place = (host, port, key)
-        self._ready: ServedBoard | None = None
+        self._ready: WorkerReady | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self.busy = False
 
-    def started(self, patience: float) -> ServedBoard | None:
+    def started(self, patience: float) -> WorkerReady | None:
         """Return what the worker has, if it has a board within so many seconds."""
         if self._ready is None:
             if self._process is None or self._process.poll() is not None:
@@ -221,7 +221,7 @@ class _Worker:
             if isinstance(said, Failure):
                 self.end()
                 time.sleep(patience)
-            self._ready = said if isinstance(said, ServedBoard) else None
+            self._ready = said if isinstance(said, WorkerReady) else None
         return self._ready
 
     def ask(self, job: ServedCandidate, limit: float) -> Answer | Failure:

@@ -32,8 +32,8 @@ class ServedCandidate:
 
 
 @dataclass(frozen=True)
-class ServedBoard:
-    """What a worker says when it has a board: its name there, and what that counts."""
+class WorkerReady:
+    """Message of a worker that has a board: the board's name, and the unit that it counts."""
 
     board: str
     unit: str
@@ -60,7 +60,7 @@ def work(connection: Connection, host: str, port: int, key: str) -> None:
     try:
         session = _requested(host, port, key)
         unit = _unit(session)
-        connection.send(ServedBoard(str(_stats(session)["board"]), unit))
+        connection.send(WorkerReady(str(_stats(session)["board"]), unit))
         while True:
             connection.send(_measured(session, connection.recv(), unit))
     except (EOFError, BrokenPipeError):

@@ -75,7 +75,7 @@ class Real:
     def left(self) -> list[str]:
         """Return what is left of the machine."""
         found = []
-        with daemons.answering(lambda _: None):
+        with daemons.running_libvirt(lambda _: None):
             found += [one.name for one in libvirt.domains() if one.name == self.records.name]
             found += [name for name in libvirt.volumes() if self.records.name in name]
             if not libvirt.domains():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.environment.machine.conftest import Fake
-from utvm.environment.machine import kvm
+from utvm.environment.machine import settings
 from utvm.errors import ProvisionError
 
 _THROUGH = "echo 'VFS: Unable to mount root fs on unknown-block(0,0)'"
@@ -22,22 +22,22 @@ def device(tmp_path: Path) -> Path:
 
 def test_where_a_kernel_starts_the_cpu_is_the_computer_s(fake: Fake, device: Path) -> None:
     fake("qemu-system-x86_64", f'case "$*" in *"-accel kvm -cpu host "*) {_THROUGH};; esac')
-    chosen = kvm.choose(Path("kernel"), device)
+    chosen = settings.choose_acceleration(Path("kernel"), device)
     assert (chosen.driver, chosen.cpu_mode, chosen.qemu_cpu) == ("kvm", "host-passthrough", "")
 
 
 def test_a_register_that_the_host_refuses_is_left_out(fake: Fake, device: Path) -> None:
     fake("qemu-system-x86_64", f'case "$*" in *arch-capabilities=off*) {_THROUGH};; *) {_REFUSES};; esac')
-    chosen = kvm.choose(Path("kernel"), device)
+    chosen = settings.choose_acceleration(Path("kernel"), device)
     assert (chosen.driver, chosen.qemu_cpu) == ("kvm", "host,arch-capabilities=off")
 
 
 def test_a_hanging_kernel_means_software_emulation(
     fake: Fake, device: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kvm, "_PATIENCE", 0.3)
+    monkeypatch.setattr(settings, "_PATIENCE", 0.3)
     fake("qemu-system-x86_64", f'case "$*" in *arch-capabilities=off*) exec sleep 1000;; *) {_REFUSES};; esac')
-    chosen = kvm.choose(Path("kernel"), device)
+    chosen = settings.choose_acceleration(Path("kernel"), device)
     assert (chosen.driver, chosen.cpu_mode) == ("qemu", "maximum")
     assert "failed to set MSR 0x10a" in chosen.why
     assert "did not get through" in chosen.why
@@ -45,15 +45,15 @@ def test_a_hanging_kernel_means_software_emulation(
 
 def test_a_qemu_that_ends_in_peace_but_started_no_kernel_does_not_count(fake: Fake, device: Path) -> None:
     fake("qemu-system-x86_64", "exit 0")
-    assert kvm.choose(Path("kernel"), device).driver == "qemu"
+    assert settings.choose_acceleration(Path("kernel"), device).driver == "qemu"
 
 
 def test_without_kvm_nothing_is_tried(fake: Fake, tmp_path: Path) -> None:
     fake("qemu-system-x86_64", "exit 1")
-    chosen = kvm.choose(Path("kernel"), tmp_path / "none")
+    chosen = settings.choose_acceleration(Path("kernel"), tmp_path / "none")
     assert (chosen.driver, chosen.why) == ("qemu", f"there is no {tmp_path / 'none'}")
 
 
 def test_without_qemu_that_is_said(fake: Fake, device: Path) -> None:
     with pytest.raises(ProvisionError, match="qemu-system-x86_64 is not installed"):
-        kvm.choose(Path("kernel"), device)
+        settings.choose_acceleration(Path("kernel"), device)

@@ -25,7 +25,7 @@ from tests.processes import below
 from utvm import boards
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
-from utvm.environment.usb import UsbFilter
+from utvm.environment.machine.settings import UsbFilter
 from utvm.paths import ROOT
 from utvm.probe.virtual import UsbProbe, start_virtual
 
@@ -189,7 +189,7 @@ def test_a_probe_that_is_not_there_is_not_lent(up: Real) -> None:
     """libvirt understands what is asked of it; where there is no USB at all, it says that."""
     absent = UsbFilter("0x0483", "0x374b", "NONE", bus=99, device=99)
     said = r"Did not find USB device|/sys/bus/usb/devices"
-    with pytest.raises(libvirt.LibvirtError, match=said), libvirt.lent(up.records.name, absent):
+    with pytest.raises(libvirt.LibvirtError, match=said), libvirt.attached_device(up.records.name, absent):
         pass
 
 

@@ -18,11 +18,11 @@ import pytest
 from tests.environment.machine.conftest import Fake
 from utvm.base.storage import lock
 from utvm.environment.locked import load_locked
-from utvm.environment.machine import boxes, daemons, libvirt
+from utvm.environment.machine import daemons, libvirt, vagrant
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.records import Records
+from utvm.environment.machine.settings import UsbFilter
 from utvm.environment.machine.vagrant import Vagrant
-from utvm.environment.usb import UsbFilter
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT
 
@@ -92,7 +92,7 @@ def test_no_daemon_is_started_that_would_keep_a_limit_too_low_for_it(
         f"import os, pathlib; from utvm.environment.machine import daemons\n"
         f"daemons.FOLDER = pathlib.Path({str(tmp_path)!r}); daemons._SYSTEMD = daemons.FOLDER / 'none'\n"
         "os.geteuid = lambda: 0\n"
-        "with daemons.answering(print): pass"
+        "with daemons.running_libvirt(print): pass"
     )
     words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
@@ -114,7 +114,7 @@ def test_a_box_that_is_not_there_is_made(
 ) -> None:
     """Also where there is one of other locks. The box is an empty file; who makes it is a stand-in."""
     catalogue = tmp_path / "utvm.json"
-    box = boxes.box_of(load_locked())
+    box = vagrant.locked_box(load_locked())
 
     def write(name: str) -> None:
         provider = {"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": "0" * 64}
@@ -122,15 +122,15 @@ def test_a_box_that_is_not_there_is_made(
         catalogue.write_text(json.dumps({"name": name, "versions": versions}))
 
     fake("vagrant", f'case "$*" in *"box add"*) cp "$3" {tmp_path}/added; mkdir -p {box.folder};; esac')
-    monkeypatch.setattr(boxes, "CATALOGUE", catalogue)
+    monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", catalogue)
     if there == "another":
         write("utvm/another")
     made = []
-    assert boxes.have(box, Vagrant(records), "", lambda: made.append(write(box.name)))
+    assert vagrant.ensure_box(box, Vagrant(records), "", lambda: made.append(write(box.name)))
     assert len(made) == 1
     assert json.loads((tmp_path / "added").read_text())["name"] == box.name
     with pytest.raises(ConfigError, match="there is no box"):
-        boxes.have(box, Vagrant(records), str(tmp_path / "nowhere.json"), _never)
+        vagrant.ensure_box(box, Vagrant(records), str(tmp_path / "nowhere.json"), _never)
 
 
 def test_how_long_a_box_takes_is_said_first(
@@ -141,7 +141,7 @@ def test_how_long_a_box_takes_is_said_first(
     fake("vagrant", "exit 0")
     fake("apt-get", "exit 0")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
+    monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", tmp_path / "none.json")
     said: list[str] = []
     with pytest.raises(ProvisionError, match="apt has no source"):
         Machine(records, said.append).up()
@@ -155,7 +155,7 @@ def test_looking_starts_nothing(fake: Fake, records: Records, tmp_path: Path) ->
         fake(daemon, f"touch {tmp_path}/started")
     status = Machine(records).status()
     assert (status.domain, "does not answer" in status.problem) == (None, True)
-    records.begin()
+    records.create()
     records.finish({"box": "utvm/x"})
     with pytest.raises(ProvisionError, match="does not answer") as caught:
         Machine(records).snapshots()
@@ -226,7 +226,7 @@ def test_what_libvirt_says_is_passed_on(fake: Fake) -> None:
 )
 def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said: str, message: str) -> None:
     fake("vagrant", f'echo "{said}" >&2; exit 1')
-    records.begin()
+    records.create()
     with pytest.raises(ProvisionError) as caught:
         Vagrant(records).up()
     assert message in caught.value.message
@@ -234,7 +234,7 @@ def test_a_failure_of_vagrant_is_one_message(fake: Fake, records: Records, said:
 
 def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, tmp_path: Path) -> None:
     fake("vagrant", 'echo "$VAGRANT_HOME $VAGRANT_DOTFILE_PATH $UTVM_MACHINE $*"')
-    records.begin()
+    records.create()
     Vagrant(records).halt()
     home, own, settings, *words = records.log.read_text().split()
     assert (home, own) == (str(tmp_path / "data" / "utvm" / "vagrant"), str(records.vagrant))
@@ -244,7 +244,7 @@ def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, 
 def test_a_box_that_vagrant_has_is_not_added_again(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = boxes.box_of(load_locked())
+    box = vagrant.locked_box(load_locked())
     # As Vagrant 2.3.4 prints it, without --no-tty.
     fake(
         "vagrant",
@@ -252,9 +252,9 @@ def test_a_box_that_vagrant_has_is_not_added_again(
         f"echo 1763799000,,box-name,{box.name}\necho 1763799000,,box-provider,libvirt\n"
         f"echo 1763799000,,box-version,{box.version};; *) exit 1;; esac",
     )
-    monkeypatch.setattr(boxes, "CATALOGUE", tmp_path / "none.json")
-    records.begin()
-    assert not boxes.have(box, Vagrant(records), "", _never)
+    monkeypatch.setattr(vagrant, "LOCAL_CATALOGUE", tmp_path / "none.json")
+    records.create()
+    assert not vagrant.ensure_box(box, Vagrant(records), "", _never)
 
 
 @pytest.fixture
@@ -279,31 +279,31 @@ def test_a_box_is_taken_from_any_web_folder(
 ) -> None:
     folder, url = web_folder
     added = tmp_path / "added.json"
-    box = boxes.box_of(load_locked())
+    box = vagrant.locked_box(load_locked())
     rows = f"1,,box-name,{box.name}\\n1,,box-provider,libvirt\\n1,,box-version,{box.version}\\n"
     fake(
         "vagrant",
         f'case "$*" in "box add"*) cp "$3" {added}; mkdir -p {box.folder};;'
         f' "box list"*) if [ -d {box.folder} ]; then printf "{rows}"; fi;; esac',
     )
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version))
-    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
+    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
     (version,) = json.loads(added.read_text())["versions"]
     assert version["providers"][0]["url"] == f"{url}/utvm.box"
     # It is there now; other bytes under the same name take its place.
-    assert not boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
+    assert not vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
     (folder / "utvm.json").write_text(_catalogue(box.name, box.version).replace("0" * 64, "1" * 64))
-    assert boxes.have(box, Vagrant(records), f"{url}/utvm.json", _never)
+    assert vagrant.ensure_box(box, Vagrant(records), f"{url}/utvm.json", _never)
 
 
 def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_folder: tuple[Path, str]) -> None:
     folder, url = web_folder
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
     with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 @pytest.mark.parametrize(("content", "problem"), [("<html>", "is no catalogue"), ("[]", "is no catalogue")])
@@ -312,19 +312,21 @@ def test_what_is_no_catalogue_is_refused(
 ) -> None:
     folder, url = web_folder
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     (folder / "utvm.json").write_text(content)
     with pytest.raises(ConfigError, match=problem):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 def test_a_catalogue_that_is_not_there_says_where(
     fake: Fake, records: Records, web_folder: tuple[Path, str]
 ) -> None:
     fake("vagrant", "exit 0")
-    records.begin()
+    records.create()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
-        boxes.have(boxes.box_of(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json", _never)
+        vagrant.ensure_box(
+            vagrant.locked_box(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json", _never
+        )
 
 
 @pytest.mark.parametrize("call", ["halt", "suspend", "resume", "snapshots", "shell", "sync"])
@@ -343,7 +345,7 @@ def test_a_probe_is_lent_to_the_machine_and_taken_back(fake: Fake, tmp_path: Pat
         f'echo "$4 $5 $7" >>{calls}; [ "$4" = attach-device ] && cat "$6" >>{calls} && echo >>{calls} && exit 0\n'
         f"exit {detaching}",
     )
-    with libvirt.lent("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
+    with libvirt.attached_device("utvm-one", UsbFilter("0x0483", "0x374b", "066BFF", bus=1, device=4)):
         said = calls.read_text().splitlines()
     assert said[0] == "attach-device utvm-one --live"
     source = ElementTree.fromstring(said[1]).find("source")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frozen environment as a virtual machine: Vagrant and libvirt run it, ssh and rsync reach it.
+"""The frozen environment as a virtual machine, run by Vagrant and libvirt, reached by ssh and rsync.
 
-``kvm`` finds out what can run it here, ``settings`` is what Vagrant is told, ``records`` what we keep of a
-machine. ``daemons`` has libvirt running, ``libvirt`` looks at what it has and removes what is ours, ``vagrant``
-drives Vagrant, ``boxes`` has the box in it. ``guest`` talks to the running machine. ``machine`` puts them
-together: one machine for a checkout.
+``settings`` holds a machine's settings and chooses its acceleration, ``records`` its files on this computer.
+``daemons`` starts libvirt, ``libvirt`` queries and removes, ``vagrant`` drives Vagrant and its boxes. ``guest``
+talks to the running machine. ``machine`` combines them; ``location`` runs commands there.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's daemons: found, or started where no systemd does that, and ended with the last machine.
+"""libvirt's daemons: started if there is no systemd, and stopped with the last machine.
 
-A machine outlives the command that started it, and so do they: they are the only processes of ours that do.
+With the machines, they are the only processes that outlive the command that started them.
 """
 
 import contextlib
@@ -22,13 +22,12 @@ from utvm.environment.machine import libvirt
 from utvm.errors import ProvisionError
 
 FOLDER = Path("/run/utvm")
-"""Their process ids and logs, and who uses them."""
+"""Their process ids, logs and locks."""
 _SYSTEMD = Path("/run/systemd/system")
-# In the order in which they are started.
+# In the order of their start.
 _DAEMONS = ("virtlogd", "libvirtd")
 _PATIENCE = 60.0
-# They, and machines, would keep what the shell that starts them sets: with less they fail later, in words of
-# their own. Limit: how much, ulimit's option, what is limited.
+# They and their machines inherit the shell's limits. Limit: minimum, option of ulimit, description.
 _LIMITS = {
     resource.RLIMIT_NOFILE: (1024, "-n", "the number of open files"),
     resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY, "-f", "the size of files"),
@@ -37,19 +36,15 @@ _LIMITS = {
 
 
 @contextlib.contextmanager
-def answering(say: Callable[[str], None]) -> Iterator[None]:
-    """Have libvirt answer in a ``with`` block. Daemons of ours end with it, unless something still needs them.
-
-    Args:
-        say: is told what is started and ended.
-    """
+def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
+    """Keep libvirt running in a ``with`` block; then stop our daemons, unless a machine needs them."""
     if os.geteuid() != 0:
         _ensure(say)
         yield
         return
     create_own_folder(FOLDER)
     with open(FOLDER / "users", "w", opener=open_regular) as users:
-        # As long as one command holds it, none takes the daemons away. The kernel knows when a command is gone.
+        # While a command holds this lock, no other one stops the daemons; the kernel releases it.
         fcntl.flock(users, fcntl.LOCK_SH)
         started = _ensure(say)
         try:
@@ -63,19 +58,19 @@ def answering(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def running() -> dict[str, int]:
-    """Return the daemons that we started and that run, with their process ids."""
-    found = {}
+    """Process ids of running daemons that we started, by name."""
+    pids = {}
     for name in _DAEMONS:
         with contextlib.suppress(OSError, ValueError):
             pid = int((FOLDER / f"{name}.pid").read_text())
-            # The number may be another program's by now.
+            # The number may have been reused.
             if Path(f"/proc/{pid}/comm").read_text().strip() == name:
-                found[name] = pid
-    return found
+                pids[name] = pid
+    return pids
 
 
 def _ensure(say: Callable[[str], None]) -> bool:
-    """Have libvirt answer; return whether something was started for that."""
+    """Start libvirt if it does not answer; return whether a daemon was started."""
     problem = libvirt.problem()
     if problem is None:
         return False
@@ -87,12 +82,12 @@ def _ensure(say: Callable[[str], None]) -> bool:
         raise ProvisionError(problem.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")
     _check_limits()
     with open(FOLDER / "starter", "w", opener=open_regular) as starter:
-        # Of two commands that find none, one starts them.
+        # Only one of two concurrent commands starts them.
         fcntl.flock(starter, fcntl.LOCK_EX)
         started: list[str] = []
         deadline = time.monotonic() + _PATIENCE
         while problem := libvirt.problem():
-            # Again and again: one that answers no more may take a while to be gone.
+            # Repeatedly: a daemon that is ending no longer answers.
             started += [name for name in _DAEMONS if _start(name)]
             if time.monotonic() > deadline:
                 log = FOLDER / "libvirtd.log"
@@ -106,7 +101,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
 
 
 def _check_limits() -> None:
-    """Refuse to start daemons that could not work with the limits of this command."""
+    """Check the limits of this shell."""
     for limit, (least, option, what) in _LIMITS.items():
         allowed = resource.getrlimit(limit)[0]
         if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):
@@ -118,15 +113,14 @@ def _check_limits() -> None:
 
 
 def _stop_if_idle() -> list[str]:
-    """End the daemons that we started, unless a machine needs them; return those that ended.
+    """Stop our daemons, unless there is a running machine or one of ours; return their names.
 
-    One that runs does, whoever's it is. So does one of ours that is off or suspended: a libvirt that has just been
-    started can take a minute to find out what each QEMU can do.
+    A stopped machine counts, since a new libvirt may take a minute to probe QEMU.
     """
     ours = running()
     if not ours or libvirt.running_domains() or libvirt.domains():
         return []
-    # A network of a daemon that has ended would keep its bridge and its DHCP server.
+    # Otherwise bridges and DHCP servers would stay.
     libvirt.stop_networks()
     for name, pid in reversed(ours.items()):
         with contextlib.suppress(ProcessLookupError):
@@ -141,12 +135,12 @@ def _stop_if_idle() -> list[str]:
 
 
 def _start(name: str) -> bool:
-    there = (one.info for one in psutil.process_iter(["name", "status"]))
-    if any(one["name"] == name and one["status"] != psutil.STATUS_ZOMBIE for one in there):
+    running = (process.info for process in psutil.process_iter(["name", "status"]))
+    if any(info["name"] == name and info["status"] != psutil.STATUS_ZOMBIE for info in running):
         return False
     if shutil.which(name) is None:
         raise ProvisionError(f"{name} is not installed", libvirt.INSTALL)
-    # They go on by themselves, in sessions of their own.
+    # They detach themselves.
     run_tool(
         [
             *("env", f"LIBVIRT_LOG_OUTPUTS=2:file:{FOLDER / name}.log"),

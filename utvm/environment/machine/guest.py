@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running machine: reached by ssh, which is proven before it is used, and given the checkout by rsync."""
+"""The running machine, reached by ssh and rsync."""
 
 import contextlib
 import shlex
@@ -13,9 +13,9 @@ from pathlib import Path
 from utvm.base.process import service
 from utvm.base.process.signals import die_with_parent
 from utvm.base.text.quoting import ssh_config
+from utvm.environment.layers import CHECKOUT
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.records import Records
-from utvm.environment.python_layer import CHECKOUT
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import ProvisionError
 

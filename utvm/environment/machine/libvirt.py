@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What libvirt has: machines, disks, snapshots, the network; and removing those of ours. Through virsh."""
+"""libvirt's machines, disks, snapshots and networks, and the removal of ours, through virsh."""
 
 import contextlib
 import json
@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 
 from utvm.base.process.run import run_tool
 from utvm.environment.machine.records import PREFIX
-from utvm.environment.usb import UsbFilter
+from utvm.environment.machine.settings import UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
 NETWORK = "utvm"
-"""The one that all machines of ours are in."""
+"""The network of all our machines."""
 _T = TypeVar("_T")
 _URI = "qemu:///system"
 _POOL = "default"
@@ -39,7 +39,7 @@ def qemu_user() -> str:
 
 
 class State(Enum):
-    """What a machine does."""
+    """State of a machine."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -50,7 +50,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Domain:
-    """A machine as libvirt has it."""
+    """A machine in libvirt."""
 
     name: str
     state: State
@@ -59,7 +59,7 @@ class Domain:
 
 
 class LibvirtError(ProvisionError):
-    """libvirt does not do its work; ``nobody_answers``: its daemon may only have to be started."""
+    """libvirt has failed; ``nobody_answers``: its daemon may not be running."""
 
     def __init__(self, message: str, hint: str = "", nobody_answers: bool = False) -> None:
         super().__init__(message, hint)
@@ -67,7 +67,7 @@ class LibvirtError(ProvisionError):
 
 
 def problem() -> LibvirtError | None:
-    """Return why libvirt cannot be used, or None."""
+    """Why libvirt cannot be used, or None."""
     try:
         virsh("uri")
     except LibvirtError as error:
@@ -87,10 +87,10 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
             error=ProvisionError,
         )
     except ProvisionError as error:
-        raise _explained(error.message) from None
+        raise _translate_error(error.message) from None
 
 
-def _explained(said: str) -> LibvirtError:
+def _translate_error(said: str) -> LibvirtError:
     if "ermission denied" in said or "authentication unavailable" in said or "access denied" in said:
         return LibvirtError(
             "libvirt does not let you in", "join its group (sudo usermod -aG libvirt $USER, then log in anew)"
@@ -109,7 +109,7 @@ def domain(name: str) -> Domain | None:
 
 
 def domains() -> list[Domain]:
-    """Return all machines that are called as ours are."""
+    """All machines with our prefix."""
     found = (_unless_gone(_look, name, _names) for name in _names() if name.startswith(PREFIX))
     return [one for one in found if one is not None]
 
@@ -129,7 +129,7 @@ def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[
 
 
 def running_domains() -> list[str]:
-    """Return all machines that run, whoever's they are."""
+    """Names of all running machines, also of other users."""
     return virsh("list", "--name").split()
 
 
@@ -144,7 +144,7 @@ def _look(name: str) -> Domain:
 
 
 def address(name: str) -> str | None:
-    """Return the address that the network has given to a machine, if it still knows."""
+    """Address of a machine, if the network still knows it."""
     found = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
     return found[1] if found else None
 
@@ -167,26 +167,26 @@ def _idle(name: str) -> bool:
 
 
 def wake(name: str) -> None:
-    """Let a machine that stands still go on."""
+    """Resume a paused machine."""
     virsh("resume", name)
 
 
 def resume(name: str) -> None:
-    """Go on with a machine that was suspended to the disk: as Vagrant does, which takes its time to start."""
+    """Resume a machine that was suspended to the disk; faster than Vagrant."""
     virsh("start", name)
 
 
 def restore(name: str, snapshot: str) -> None:
-    """Have a machine as it was: as Vagrant does, which takes its time to start."""
-    # The memory of a suspended machine belongs to the disk as it is now; with an older one it would destroy that.
+    """Restore a snapshot; faster than Vagrant."""
+    # Saved memory with an older disk would destroy the file system.
     if _look(name).state is State.SUSPENDED:
         virsh("managedsave-remove", name)
     virsh("snapshot-revert", name, snapshot)
 
 
 @contextlib.contextmanager
-def lent(name: str, device: UsbFilter) -> Iterator[None]:
-    """Give a running machine a USB device of this computer for the length of a ``with`` block."""
+def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
+    """Attach a USB device of this computer to a running machine, for the length of a ``with`` block."""
     described = (
         "<hostdev mode='subsystem' type='usb' managed='yes'><source startupPolicy='optional'>"
         f"<vendor id='{device.vendor}'/><product id='{device.product}'/>"
@@ -205,7 +205,7 @@ def lent(name: str, device: UsbFilter) -> Iterator[None]:
 
 
 def cut_power(name: str) -> None:
-    """Switch a machine off without asking it."""
+    """Power a machine off."""
     virsh("destroy", name)
 
 
@@ -220,7 +220,7 @@ def snapshots(name: str) -> dict[str, str]:
 
 
 def volumes() -> list[str]:
-    """Return the disks and boxes of ours that libvirt keeps."""
+    """Our disks and boxes in libvirt."""
     if _POOL not in virsh("pool-list", "--all", "--name").split():
         return []
     # Somebody may have stopped it, and what Vagrant wrote last it may not have seen.
@@ -278,12 +278,12 @@ def remove_domain(name: str) -> list[str]:
 
 
 def has_network() -> bool:
-    """Return whether the network of ours is there, started or not."""
+    """True if our network exists."""
     return NETWORK in virsh("net-list", "--all", "--name").split()
 
 
 def start_network() -> None:
-    """Start the network of ours, where it is there and does not run."""
+    """Start our network if it exists and does not run."""
     if has_network() and NETWORK not in virsh("net-list", "--name").split():
         virsh("net-start", NETWORK)
 
@@ -295,7 +295,7 @@ def stop_networks() -> None:
 
 
 def remove_network() -> bool:
-    """Remove the network of ours, where it is there; return whether it was."""
+    """Remove our network; False if there is none."""
     if not has_network():
         return False
     if NETWORK in virsh("net-list", "--name").split():
@@ -305,7 +305,7 @@ def remove_network() -> bool:
 
 
 def network_address() -> str:
-    """Return the address of the network of ours, or a free one for it."""
+    """Address of our network, or a free one for it."""
     if has_network():
         described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
         if described is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One checkout's machine: what it is doing, and how it gets from there to where one wants it.
+"""The virtual machine of a checkout: its state, and commands that change it.
 
-A machine is whole once it has started, has the checkout, and has been frozen: the snapshot ``ready`` of the
-running machine. What is found of one that never got so far is removed and made anew. A whole machine is never
-removed, and never loses what is on its disk, unless that is asked for.
+A machine is complete when it has started, has the checkout, and has the snapshot ``ready`` of the running machine.
+An incomplete machine is removed and created again. A complete one is never removed, and keeps its disk, unless the
+user asks for it.
 """
 
 import contextlib
@@ -12,35 +12,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.base.process.run import free_port
-from utvm.base.storage.lock import hold
 from utvm.environment.locked import Locked, load_locked
-from utvm.environment.machine import boxes, daemons, kvm, libvirt
-from utvm.environment.machine.boxes import Box
+from utvm.environment.machine import daemons, libvirt
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.records import Records, records_of
-from utvm.environment.machine.settings import Plug, Settings
-from utvm.environment.machine.vagrant import Vagrant
-from utvm.environment.making import make_missing_box
-from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.environment.machine.settings import Plug, Settings, choose_acceleration
+from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
+from utvm.environment.making import hold_alone, make_missing_box
+from utvm.errors import ConfigError, ProvisionError
 
 READY = "ready"
-"""The snapshot that a machine begins with."""
+"""The first snapshot of a machine."""
 Say = Callable[[str], None]
 _PLUGS = 2
-_TURN = 900.0  # Seconds that other checkouts' machines may be in the making.
+_LOCK_TIMEOUT = 900.0  # Seconds for another checkout to create or remove its machine.
 
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """What there is: the machine, its snapshots, the daemons that we started, and what nobody needs any more.
-
-    ``problem`` says why libvirt could not be asked.
-    """
+    """State of the machine, snapshots, our daemons, and leftovers; ``problem``: why libvirt does not answer."""
 
     records: Records
     domain: Domain | None
-    made: dict[str, str] | None
+    facts: dict[str, str] | None
     snapshots: dict[str, str]
     daemons: dict[str, int]
     left_over: list[str]
@@ -48,11 +43,10 @@ class MachineStatus:
 
 
 class Machine:
-    """The virtual machine of a checkout.
+    """The virtual machine of a checkout, by default this one.
 
     Args:
-        records: whose; by default this checkout's.
-        say: is told what is being done.
+        say: receives progress messages.
     """
 
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
@@ -61,18 +55,18 @@ class Machine:
         self._say = say or (lambda _: None)
 
     def up(self, box: str = "", fresh: bool = False, patience: float = 0.0) -> None:
-        """Have the machine running, its clock right, ssh proven, and the checkout in it.
+        """Start the machine, set its clock, check ssh, and copy the checkout.
 
         Args:
-            box: path or URL of the box's catalogue, for a machine that is yet to be made.
-            fresh: as it was when it was made; what has been written to its disk since is lost.
-            patience: seconds to wait for another command that is at work on it.
+            box: path or URL of the box's catalogue, for a new machine.
+            fresh: restore the snapshot ``ready``; later writes to the disk are lost.
+            patience: seconds to wait for another command that uses the machine.
         """
         with self._alone(patience):
             locked = load_locked()
-            wanted = boxes.box_of(locked)
+            wanted = locked_box(locked)
             found = self._ours()
-            if self.records.made is None:
+            if self.records.facts is None:
                 self._make(locked, wanted, box)
                 return
             self._check_made_of(wanted)
@@ -91,37 +85,37 @@ class Machine:
 
     def sync(self) -> None:
         """Copy the checkout into the running machine."""
-        self._need_running()
+        self._require_running()
         self.guest.sync()
 
     def run(self, words: Sequence[str]) -> int:
         """Run a command in the machine's checkout and return its exit code."""
-        self._need_running()
+        self._require_running()
         self.records.mark_used()
         return self.guest.run(words)
 
     def shell(self) -> int:
         """Open a shell in the machine's checkout and return its exit code."""
-        self._need_running()
+        self._require_running()
         self.records.mark_used()
         return self.guest.shell()
 
     def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or with a ``/`` at its end what is in a folder, out of the machine."""
-        self._need_running()
+        """Copy a file, or with a ``/`` at the end the contents of a folder, out of the machine."""
+        self._require_running()
         self.guest.fetch(guest_path, host_path)
 
     @property
     def plugs(self) -> tuple[Plug, ...]:
-        """The USB plugs of the machine that there is."""
-        made = self._need_made()
-        ports = (part for part in made["plugs"].split(","))
+        """The machine's USB plugs."""
+        facts = self._require_complete()
+        ports = (part for part in facts["plugs"].split(","))
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
 
     def halt(self) -> None:
-        """Shut the machine down; its disk stays."""
+        """Shut the machine down; keep its disk."""
         with self._alone():
-            found = self._need_ours()
+            found = self._require_own()
             if found.state is State.SUSPENDED:
                 raise ProvisionError(
                     "the machine is suspended: it would have to be resumed to be shut down",
@@ -135,32 +129,32 @@ class Machine:
                 libvirt.cut_power(found.name)
 
     def suspend(self) -> None:
-        """Write the machine's memory to the disk and end it."""
+        """Suspend the machine to the disk."""
         with self._alone():
-            if self._need_ours().state is not State.RUNNING:
+            if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
             self._vagrant().suspend()
 
     def resume(self) -> None:
-        """Go on where :meth:`suspend` stopped."""
+        """Resume a suspended machine."""
         with self._alone():
-            found = self._need_ours()
+            found = self._require_own()
             if found.state not in (State.SUSPENDED, State.PAUSED):
                 raise ProvisionError(f"the machine is {found.state.value}, not suspended", "./inv vm.up starts it")
             self._start(found, fresh=False)
             self.guest.prove()
 
     def snapshots(self) -> dict[str, str]:
-        """Return the snapshots by name, each with the state that it is of. It starts nothing, not even libvirt."""
-        self._need_made()
+        """Snapshots and their states, by name. Starts nothing, not even libvirt."""
+        self._require_complete()
         if problem := libvirt.problem():
             raise ProvisionError(problem.message, "./inv vm.up starts it")
-        return libvirt.snapshots(self._need_ours().name)
+        return libvirt.snapshots(self._require_own().name)
 
     def save(self, name: str) -> None:
-        """Keep the machine as it is, under a name."""
+        """Save a snapshot."""
         with self._alone():
-            found = self._need_ours()
+            found = self._require_own()
             self._check_name(name)
             if name in libvirt.snapshots(found.name):
                 raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot --delete {name}")
@@ -169,22 +163,22 @@ class Machine:
             self._vagrant().snapshot_save(name)
 
     def restore(self, name: str) -> None:
-        """Have the machine as it was; what it is now is lost."""
+        """Restore a snapshot; the current state is lost."""
         with self._alone():
-            found = self._need_snapshot(name)
+            found = self._require_snapshot(name)
             self._restore(found, name)
             if libvirt.snapshots(found.name)[name] == "running":
                 self.guest.prove()
 
     def delete(self, name: str) -> None:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
         with self._alone():
-            self._need_snapshot(name)
+            self._require_snapshot(name)
             self._check_name(name)
             self._vagrant().snapshot_delete(name)
 
     def destroy(self) -> list[str]:
-        """Remove the machine, whatever it does, and what is left of others of ours; return what was removed."""
+        """Remove the machine in any state, and leftovers of other machines of ours; return their names."""
         with self._alone(), self._making():
             found = libvirt.domain(self.records.name)
             if found is not None:
@@ -192,38 +186,40 @@ class Machine:
             return self._remove() + self._sweep()
 
     def status(self) -> MachineStatus:
-        """Look at everything; start nothing, not even libvirt."""
+        """State of the machine. Starts nothing, not even libvirt."""
         if problem := libvirt.problem():
-            return MachineStatus(self.records, None, self.records.made, {}, daemons.running(), [], problem.message)
+            return MachineStatus(
+                self.records, None, self.records.facts, {}, daemons.running(), [], problem.message
+            )
         found = libvirt.domain(self.records.name)
         snapshots = libvirt.snapshots(found.name) if found else {}
         return MachineStatus(
-            self.records, found, self.records.made, snapshots, daemons.running(), self._left_over(), ""
+            self.records, found, self.records.facts, snapshots, daemons.running(), self._left_over(), ""
         )
 
     # --- making it ---------------------------------------------------------------------------------------------
 
     def _make(self, locked: Locked, wanted: Box, where: str) -> None:
         with self._making():
-            if self._remove_half_made():
+            if self._remove_incomplete():
                 self._say("an earlier start was interrupted: what it left is removed")
             try:
                 self._make_anew(locked, wanted, where)
             except BaseException:
-                self._remove_half_made()
+                self._remove_incomplete()
                 raise
 
-    def _remove_half_made(self) -> bool:
+    def _remove_incomplete(self) -> bool:
         removed = self._remove()
-        # A box that was not copied whole looks like any other. Nothing is built on such a one.
-        self._remove_unused()
+        # An incomplete copy of a box looks like a complete one, but no disk is based on it.
+        self._remove_unused_boxes()
         return bool(removed)
 
     def _make_anew(self, locked: Locked, wanted: Box, where: str) -> None:
-        self.records.begin()
+        self.records.create()
         vagrant = self._vagrant()
         self._say("looking for the box")
-        if boxes.have(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
+        if ensure_box(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
         self._say("finding out whether KVM works")
         settings = Settings(
@@ -231,7 +227,7 @@ class Machine:
             description=self.records.description,
             box=wanted.name,
             box_version=wanted.version,
-            acceleration=kvm.choose(wanted.kernel),
+            acceleration=choose_acceleration(wanted.kernel),
             network_address=libvirt.network_address(),
             plugs=tuple(Plug(free_port()) for _ in range(_PLUGS)),
         )
@@ -258,10 +254,10 @@ class Machine:
         )
 
     def _start(self, found: Domain, fresh: bool) -> None:
-        """Have a whole machine running. Only a machine that nobody has used is set back without being asked."""
+        """Start a complete machine. Only an unused one is reset without being asked."""
         if found.state is State.BROKEN:
             libvirt.cut_power(found.name)
-        if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.used):
+        if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.is_used):
             self._restore(found, READY)
         elif found.state is State.PAUSED:
             libvirt.wake(found.name)
@@ -289,16 +285,16 @@ class Machine:
         return removed
 
     def _sweep(self) -> list[str]:
-        """Remove what belongs to no machine any more; nothing is being made while we hold the lock for that."""
+        """Remove leftovers; the lock ensures that no machine is being created."""
         removed = []
         for name in _orphans():
             removed += libvirt.remove_domain(name)
         for name in libvirt.orphan_disks():
             libvirt.remove_volume(name)
             removed.append(f"disk {name}")
-        return removed + self._remove_unused()
+        return removed + self._remove_unused_boxes()
 
-    def _remove_unused(self) -> list[str]:
+    def _remove_unused_boxes(self) -> list[str]:
         """Remove what machines share, where none has it."""
         removed = []
         for name in libvirt.unused_boxes():
@@ -321,25 +317,16 @@ class Machine:
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
-        with self._held(what, other, patience), daemons.answering(self._say):
+        with self._lock(what, other, patience), daemons.running_libvirt(self._say):
             yield
 
-    @contextlib.contextmanager
-    def _making(self) -> Iterator[None]:
-        other = "another checkout's machine is being made or removed"
-        with self._held("making virtual machines", other, _TURN):
-            yield
+    def _making(self) -> contextlib.AbstractContextManager[None]:
+        return self._lock(
+            "making virtual machines", "another checkout's machine is being made or removed", _LOCK_TIMEOUT
+        )
 
-    @contextlib.contextmanager
-    def _held(self, what: str, other: str, patience: float) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(
-                    hold(what, patience=patience, waiting=lambda _: self._say(f"waiting: {other}"))
-                )
-            except BoardError as error:
-                raise ProvisionError(error.message, f"{other}; wait for its end") from None
-            yield
+    def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
+        return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
 
     def _vagrant(self) -> Vagrant:
         return Vagrant(self.records)
@@ -358,28 +345,28 @@ class Machine:
                 f"give it another name: virsh -c qemu:///system domrename {found.name} NAME",
             )
 
-    def _need_made(self) -> dict[str, str]:
-        made = self.records.made
-        if made is None:
+    def _require_complete(self) -> dict[str, str]:
+        facts = self.records.facts
+        if facts is None:
             raise ProvisionError("this checkout has no machine", "./inv vm.up makes one")
-        return made
+        return facts
 
-    def _need_ours(self) -> Domain:
-        self._need_made()
+    def _require_own(self) -> Domain:
+        self._require_complete()
         found = self._ours()
         if found is None:
             raise ProvisionError("this checkout has no machine any more", "./inv vm.destroy, then ./inv vm.up")
         libvirt.wait_for_jobs(found.name)
         return libvirt.domain(found.name) or found
 
-    def _need_running(self) -> None:
-        self._need_made()
-        with daemons.answering(self._say):
-            if self._need_ours().state is not State.RUNNING:
+    def _require_running(self) -> None:
+        self._require_complete()
+        with daemons.running_libvirt(self._say):
+            if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 
-    def _need_snapshot(self, name: str) -> Domain:
-        found = self._need_ours()
+    def _require_snapshot(self, name: str) -> Domain:
+        found = self._require_own()
         there = libvirt.snapshots(found.name)
         if name not in there:
             raise ConfigError(f"there is no snapshot {name!r}", f"there are: {', '.join(there)}")
@@ -390,10 +377,10 @@ class Machine:
             raise ConfigError(f"{READY} is the snapshot that vm.up makes and needs", "choose another name")
 
     def _check_made_of(self, wanted: Box) -> None:
-        made = self._need_made()
-        if (made["box"], made["version"]) != (wanted.name, wanted.version):
+        facts = self._require_complete()
+        if (facts["box"], facts["version"]) != (wanted.name, wanted.version):
             raise ConfigError(
-                f"the machine was made of {made['box']} {made['version']}, "
+                f"the machine was made of {facts['box']} {facts['version']}, "
                 f"the checkout's locks now ask for {wanted.name} {wanted.version}",
                 "fetch from it what you need, then ./inv vm.destroy and ./inv vm.up",
             )

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of a checkout's machine, outside of the checkout: removing ``build`` must not cost a machine.
+"""Records of a checkout's machine, outside of the checkout: removing ``build`` must not lose a machine.
 
-The checkout and the folder that its records are in make the machine's name: two checkouts have two machines, and
-so has somebody with records elsewhere.
+The machine's name is a hash of the checkout and the records' folder, so that each checkout has its own machine.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ from utvm.errors import ProvisionError
 from utvm.paths import ROOT, user_folder
 
 PREFIX = "utvm-"
-"""All machines of ours are called so, and then a hash."""
+"""Prefix of our machines' names."""
 
 
 @dataclass(frozen=True)
@@ -29,54 +28,54 @@ class Records:
 
     @property
     def description(self) -> str:
-        """What libvirt has as its description: by that we know it as ours."""
+        """The machine's description in libvirt, which identifies it as ours."""
         return f"utvm: checkout {self.checkout}, records {self.folder}"
 
     @property
     def settings(self) -> Path:
-        """The JSON for Vagrant."""
+        """Settings for Vagrant, as JSON."""
         return self.folder / "settings.json"
 
     @property
     def vagrant(self) -> Path:
-        """What Vagrant keeps of the machine."""
+        """Vagrant's own records."""
         return self.folder / "vagrant"
 
     @property
     def key(self) -> Path:
-        """The machine's own private key, which Vagrant makes."""
+        """Private key of the machine, created by Vagrant."""
         return self.vagrant / "machines" / self.name / "libvirt" / "private_key"
 
     @property
     def known_hosts(self) -> Path:
-        """The guest's own host key, which it made at its first start."""
+        """The guest's host key, created at its first start."""
         return self.folder / "known_hosts"
 
     @property
     def ssh_config(self) -> Path:
-        """For ``ssh -F``."""
+        """Configuration for ``ssh -F``."""
         return self.folder / "ssh_config"
 
     @property
     def log(self) -> Path:
-        """What Vagrant said last."""
+        """Log of Vagrant's last command."""
         return self.folder / "vagrant.log"
 
     @property
-    def used(self) -> bool:
-        """Whether a command ran in the machine since it was as new: then its disk may hold somebody's work."""
-        return self._used.exists()
+    def is_used(self) -> bool:
+        """True if a command has run since the snapshot ``ready``: the disk may hold somebody's work."""
+        return self._used_mark.exists()
 
     @property
-    def made(self) -> dict[str, str] | None:
-        """What the machine was made of, once it is whole; None before."""
-        if not self._made.exists():
+    def facts(self) -> dict[str, str] | None:
+        """Box and settings of a complete machine; None before."""
+        if not self._facts.exists():
             return None
-        found: dict[str, str] = json.loads(self._made.read_text(encoding="utf-8"))
-        return found
+        facts: dict[str, str] = json.loads(self._facts.read_text(encoding="utf-8"))
+        return facts
 
-    def begin(self) -> None:
-        """Make the folder."""
+    def create(self) -> None:
+        """Create the folder."""
         try:
             create_own_folder(self.folder)
         except OSError as error:
@@ -85,45 +84,45 @@ class Records:
             ) from error
 
     def finish(self, facts: dict[str, str]) -> None:
-        """Say that the machine is whole. At once or not at all, also on a full disk."""
-        draft = self._made.with_suffix(".draft")
-        draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        draft.rename(self._made)
+        """Mark the machine as complete, atomically."""
+        temporary = self._facts.with_suffix(".draft")
+        temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        temporary.rename(self._facts)
 
     def mark_used(self, used: bool = True) -> None:
-        """Remember whether the machine is still as new."""
+        """Record whether the machine differs from its snapshot ``ready``."""
         if used:
-            self._used.touch()
+            self._used_mark.touch()
         else:
-            self._used.unlink(missing_ok=True)
+            self._used_mark.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Forget the machine; that it was whole, first of all."""
-        self._made.unlink(missing_ok=True)
+        """Remove the records, first the mark of a complete machine."""
+        self._facts.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
-    def _made(self) -> Path:
+    def _facts(self) -> Path:
         return self.folder / "made.json"
 
     @property
-    def _used(self) -> Path:
+    def _used_mark(self) -> Path:
         return self.folder / "used"
 
 
 def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
-    """Return the records of a checkout's machine, whether there is one or not.
+    """Records of a checkout's machine, whether it exists or not.
 
     Args:
-        state: where records are kept; by default among what this user's programs keep.
+        state: parent folder; by default the user's state folder.
     """
-    place = (state or _state()) / "machines"
-    name = PREFIX + hashlib.sha256(f"{checkout}\n{place}".encode()).hexdigest()[:10]
-    return Records(name, checkout, place / name)
+    parent = (state or _state()) / "machines"
+    name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
+    return Records(name, checkout, parent / name)
 
 
 def records_of_test() -> Records:
-    """Return the records of the machine that a box is tested with, which is no more when its test has ended."""
+    """Records of the machine that tests a box; it is removed after the test."""
     return records_of(state=_state() / "test")
 
 

@@ -1,23 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one machine is made of, as plain data; ``vm/Vagrantfile`` reads it as JSON."""
+"""Settings of a machine, read by ``vm/Vagrantfile`` as JSON, and the choice between KVM and emulation."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from utvm.environment.usb import UsbFilter
+from utvm.base.process.signals import die_with_parent
+from utvm.errors import ProvisionError
+from utvm.probe.usb import Probe
 
 _MEMORY_MB = 4096
 _CPUS = 4
 
 
 @dataclass(frozen=True)
+class UsbFilter:
+    """Identifies a probe on USB.
+
+    Attributes:
+        vendor, product: in Vagrant's form, ``0x0483``.
+        serial: empty for any.
+        bus: number of its current bus; None if it is not plugged in.
+        device: its number on that bus, which changes with each plugging in.
+    """
+
+    vendor: str
+    product: str
+    serial: str = ""
+    bus: int | None = None
+    device: int | None = None
+
+
+def usb_filter(probe: Probe) -> UsbFilter:
+    return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial, probe.bus, probe.address)
+
+
+@dataclass(frozen=True)
 class Plug:
-    """A USB plug at the end of a socket: whoever listens there and speaks usbredir is plugged in."""
+    """A USB plug of the machine, connected to a socket: a usbredir server that listens there is plugged in."""
 
     port: int
     host: str = "127.0.0.1"
@@ -25,7 +53,7 @@ class Plug:
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How the guest's CPU is run: in libvirt's words; where they do not suffice, also in QEMU's; and why so."""
+    """Driver and CPU model of the guest in libvirt's terms, QEMU's CPU option if needed, and the reason."""
 
     driver: str
     cpu_mode: str
@@ -35,7 +63,7 @@ class Acceleration:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a machine is made of."""
+    """Settings of a machine."""
 
     name: str
     description: str
@@ -50,11 +78,70 @@ class Settings:
     memory_mb: int = dataclasses.field(default_factory=lambda: memory_for(psutil.virtual_memory().total))
 
     def for_vagrant(self) -> str:
-        """Return the JSON that ``vm/Vagrantfile`` reads."""
         flat: dict[str, Any] = dataclasses.asdict(self)
         return json.dumps(flat | flat.pop("acceleration"), indent=1) + "\n"
 
 
 def memory_for(total_bytes: int) -> int:
-    """Return the megabytes for a machine: not more than half of the computer's."""
+    """Memory of a machine in MiB: at most half of the computer's."""
     return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
+
+
+QEMU = "qemu-system-x86_64"
+DEVICE = Path("/dev/kvm")
+_GOT_THROUGH = "Unable to mount root fs"
+_PATIENCE = 10.0  # seconds; where KVM works it takes two
+_EMULATED = ("qemu", "maximum")
+# In the words of QEMU's -cpu. Some hosts advertise a register of the CPU and refuse to write it.
+_MODELS = ("host", "host,arch-capabilities=off")
+
+
+def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
+    """Choose KVM if a guest kernel starts with it, otherwise emulation.
+
+    That ``/dev/kvm`` exists is not enough: it can refuse a CPU model, hang, or be slower than emulation. So the
+    box's kernel is started with each CPU model, without a disk: where KVM works, it panics within seconds.
+    """
+    if shutil.which(QEMU) is None:
+        raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
+    if not device.exists():
+        return Acceleration(*_EMULATED, why=f"there is no {device}")
+    if not os.access(device, os.R_OK | os.W_OK):
+        return Acceleration(*_EMULATED, why=f"you may not use {device}: sudo usermod -aG kvm $USER")
+    problems = []
+    for model in _MODELS:
+        problem = _problem(kernel, model)
+        if not problem:
+            # libvirt's word for QEMU's "host". vagrant-libvirt takes no features beside it.
+            own = "" if model == "host" else model
+            return Acceleration("kvm", "host-passthrough", own, why=f"a kernel starts with -cpu {model}")
+        problems.append(f"with -cpu {model} {problem}")
+    return Acceleration(*_EMULATED, why=f"{device} does not serve: {'; '.join(problems)}")
+
+
+def _problem(kernel: Path, model: str) -> str:
+    """Start the kernel; return the problem, or an empty string."""
+    command: list[str | Path] = [
+        *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "256"),
+        *("-accel", "kvm", "-cpu", model, "-no-reboot", "-serial", "stdio", "-kernel", kernel),
+        # panic=-1: the kernel restarts the machine at once when it panics, and QEMU ends.
+        *("-append", "console=ttyS0 panic=-1"),
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+    ) as guest:
+        try:
+            output = guest.communicate(timeout=_PATIENCE)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return f"the kernel did not get through in {_PATIENCE:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                guest.kill()
+    if _GOT_THROUGH in output:
+        return ""
+    own = [line for line in output.splitlines() if line.startswith("qemu")]
+    return f"QEMU ends with code {guest.returncode}" + (f": {own[0]}" if own else "")

@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vagrant, through python-vagrant: every call is a process that we own, and a failure is one message.
+"""Vagrant, through python-vagrant, and the environment's box in it.
 
-Its boxes and keys are in a folder of our own: what the user has in ``~/.vagrant.d`` is neither seen nor changed.
+Its boxes and keys are in a folder of our own; the user's ``~/.vagrant.d`` is not used.
 """
 
+import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import vagrant
 
 from utvm.base.process import service
 from utvm.base.storage.files import create_own_folder
+from utvm.environment.box import CATALOGUE, KERNEL, box_name, box_version
+from utvm.environment.locked import Locked
 from utvm.environment.machine.records import Records
-from utvm.errors import ProvisionError
+from utvm.environment.temporary_roots import temporary_root
+from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT, user_folder
 
 PROVIDER = "libvirt"
@@ -86,13 +95,13 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
                 time.sleep(0.02)
             said = log.read_text(encoding="utf-8", errors="replace")
             if job.exit_code != 0:
-                raise _explained(" ".join(words[:2]), said, log)
+                raise _translate_error(" ".join(words[:2]), said, log)
         # What it complains about goes into the same log, and is no row of a table.
         rows = [line for line in said.splitlines() if re.match(r"\d+,", line)]
         return "\n".join(rows) if for_programs else said
 
 
-def _explained(what: str, said: str, log: Path) -> ProvisionError:
+def _translate_error(what: str, said: str, log: Path) -> ProvisionError:
     if "libvirt" in said and "provider" in said and "could not be found" in said:
         return ProvisionError("Vagrant does not know libvirt", _INSTALL)
     if "checksum of the downloaded box did not match" in said:
@@ -111,3 +120,122 @@ def _explained(what: str, said: str, log: Path) -> ProvisionError:
     return ProvisionError(
         f"vagrant {what} failed, and its last words were:\n" + "\n".join(last), f"its log is {log}"
     )
+
+
+LOCAL_CATALOGUE = ROOT / "build" / "box" / CATALOGUE
+"""Where ``./inv vm.box`` writes it."""
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """The box of one state of the locks."""
+
+    name: str
+    version: str
+
+    @property
+    def folder(self) -> Path:
+        """Its folder in Vagrant; newer versions have a subfolder for each architecture."""
+        return vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
+
+    @property
+    def checksum(self) -> Path:
+        """File with the checksum in the catalogue that it was added from."""
+        return self.folder / "utvm.sha256"
+
+    @property
+    def kernel(self) -> Path:
+        """Its kernel, once Vagrant has it."""
+        found = sorted(self.folder.rglob(KERNEL))
+        if not found:
+            raise ProvisionError(
+                f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}"
+            )
+        return found[0]
+
+
+def locked_box(locked: Locked) -> Box:
+    """Return the box that the locks ask for."""
+    return Box(box_name(locked), box_version(locked))
+
+
+def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
+    """Add the box to Vagrant if it is missing, or if the catalogue has another checksum; return whether it was
+    added.
+
+    Args:
+        where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
+        make: builds the box, if ``./inv vm.box`` did not.
+    """
+    has_it = (box.name, box.version) in vagrant.boxes()
+    if not where and not _is_made(box):
+        if has_it:
+            return False
+        make()
+    url = _as_url(where)
+    provider = _provider(_read(url), box, where or str(LOCAL_CATALOGUE))
+    if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
+        return False
+    # Vagrant takes a path in a catalogue for one below its own working directory.
+    absolute = {**provider, "url": urllib.parse.urljoin(url, provider["url"])}
+    only = {"name": box.name, "versions": [{"version": box.version, "providers": [absolute]}]}
+    with temporary_root(vagrant_home()) as folder:
+        catalogue = folder / "catalogue.json"
+        catalogue.write_text(json.dumps(only), encoding="utf-8")
+        vagrant.add_box(catalogue)
+    box.checksum.write_text(provider["checksum"], encoding="utf-8")
+    return True
+
+
+def _is_made(box: Box) -> bool:
+    """True if ``./inv vm.box`` built this box."""
+    try:
+        _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
+    except UtvmError:
+        return False
+    return True
+
+
+def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
+    """A box's URL and checksum in a catalogue."""
+    if catalogue.get("name") != box.name:
+        raise ConfigError(
+            f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
+            "make the one that they ask for: ./inv vm.box",
+        )
+    for version in catalogue["versions"]:
+        for provider in version["providers"]:
+            if (version["version"], provider["name"], provider["checksum_type"]) == (
+                box.version,
+                PROVIDER,
+                "sha256",
+            ):
+                return dict(provider)
+    raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box")
+
+
+def _as_url(where: str) -> str:
+    if urllib.parse.urlsplit(where).scheme in ("http", "https", "file"):
+        return where
+    path = Path(where).resolve() if where else LOCAL_CATALOGUE
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no box: {path} does not exist",
+            "make it: ./inv vm.box; or say where one is: vm.up --box URL",
+        )
+    return path.as_uri()
+
+
+def _read(url: str) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=_PATIENCE) as answer:
+            found = json.load(answer)
+    except (OSError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        raise ProvisionError(f"{url}: cannot be fetched: {reason}") from error
+    except ValueError as error:
+        raise ConfigError(f"{url} is no catalogue of a box: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("versions"), list):
+        raise ConfigError(f"{url} is no catalogue of a box", "./inv vm.box writes one as utvm.json")
+    return found

@@ -16,7 +16,8 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Subprocess
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
-from utvm.farm.client import Leasing, coordinator_of
+from utvm.farm.client import coordinator_address
+from utvm.farm.lease import LeaseHolder
 from utvm.farm.location import required_tags
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict
@@ -27,24 +28,28 @@ from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice,
 
 
 class JobLease:
-    """The lease of one turn, for the length of a ``with`` block; to be asked for it again and again.
+    """The lease of one job, for the length of a ``with`` block.
 
     Args:
         folder: where its logs are left.
-        used: boards that other turns of the same entry had: this one has another, and is added.
-        say: is told how long the line is.
+        used: boards that other jobs of the same entry had; this job takes another one, and adds it.
+        say: receives the position in the queue.
     """
 
     def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
-        self._job, self._folder, self._used, self._say = job, folder, used, say
+        entry = job.entry
+        tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
+        # An unattended run must not wait for ever.
+        wait = entry.wait or 60 * entry.minutes
+        self._holder = LeaseHolder(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
+        self._used, self._say = used, say
         self._stack = contextlib.ExitStack()
         self._excluded: set[str] = set()
-        self._earlier: Sequence[Mapping[str, str]] = ()
         self._last: Lease | None = None
         self.lease: Lease | None = None
 
     def __enter__(self) -> "JobLease":
-        self._queue(set())
+        self._stack.enter_context(self._holder)
         return self
 
     def __exit__(
@@ -55,54 +60,41 @@ class JobLease:
     @property
     def folder(self) -> str:
         """Subfolder for the runs of the current board."""
-        return f"again-{len(self._earlier)}" if self._earlier else ""
+        return f"again-{len(self._holder.earlier)}" if self._holder.earlier else ""
 
     @property
     def record(self) -> dict[str, Any] | None:
         """``lease`` of the report; None if there was no lease."""
         last = self.lease or self._last
-        return {**last.record, "earlier": [dict(board) for board in self._earlier]} if last else None
+        return {**last.record, "earlier": [dict(board) for board in self._holder.earlier]} if last else None
 
     def poll(self) -> Lease | None:
-        """Return the lease once it is there."""
-        lease = self._leasing.poll()
+        """Lease, or None while still in the queue."""
+        lease = self._holder.poll()
         if lease and lease.place in self._used - self._excluded:
-            # Another turn had it while this one stood in line.
-            self._queue(self._used)
+            # Another job took it while this one was in the queue.
+            self._excluded = set(self._used)
+            self._holder.exchange(self._excluded)
             return None
         if lease:
-            lease.earlier = self._earlier
             self.lease = lease
             self._used.add(lease.place)
             self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
         return lease
 
     def finish(self, result: BoardResult) -> bool:
-        """Give the board back; return whether another one is to be tried."""
+        """Give the board back; True if another board was requested for a retry."""
         lease, self.lease, self._last = self.lease, None, self.lease
         assert lease
         trouble = result.verdict.exit_code is ExitCode.INFRASTRUCTURE
         if result.verdict is not BoardVerdict.INTERRUPTED:
             lease.outcome = "infrastructure" if trouble else "verdict"
-        again = trouble and lease.others > 0 and not self._earlier
-        if again:
-            self._earlier = lease.earlier_with(result.reason)
+        if trouble and self._holder.retry(result.reason, self._used):
+            self._excluded = set(self._used)
             self._say(f"{lease.place}: {result.reason}; once more, on another board")
-            self._queue(self._used)
-        else:
-            self._stack.close()
-        return again
-
-    def _queue(self, excluded: set[str]) -> None:
-        """Stand in line, for another board than some."""
+            return True
         self._stack.close()
-        entry, self._excluded = self._job.entry, set(excluded)
-        tags = required_tags(PlaceChoice("farm", tags=entry.tags), self._job.board, self._job.choice)
-        # Nobody looks at night: it is not for ever that a board is waited for.
-        wait, log = entry.wait or 60 * entry.minutes, self._folder / "labgrid.log"
-        self._leasing = self._stack.enter_context(
-            Leasing(coordinator_of(""), tags, wait, log, self._say, self._excluded)
-        )
+        return False
 
 
 HEALTH = "health"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's disk: a root file system as ext4, with a boot loader, in QEMU's format.
 
-It is made with no mount and no loop device, by the programs that are in the root file system itself: those of the
-lock, not of the computer at hand. What they would take from the clock or draw by lot is told to them.
+It is built without mounts and loop devices, by the locked programs of the root file system itself. Times and
+random numbers are given to them, so that the disk is reproducible.
 """
 
 import os
@@ -25,7 +25,7 @@ _BLOCK = 1 << 20
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib")
 _LOADER_MODULES = ("biosdisk", "part_msdos", "ext2", "linux", "normal", "configfile", "boot", "test", "serial")
 
-# Mitigations: no other's programs run beside ours, so processors need not be kept from telling secrets.
+# Without mitigations: no foreign programs run in the machine.
 _OPTIONS = "rootflags=noatime console=tty0 console=ttyS0 quiet net.ifnames=0 mitigations=off"
 _MENU = """serial --unit=0
 terminal_output console serial
@@ -39,22 +39,20 @@ boot
 def make_disk(
     layers: Sequence[Path], work: Path, output: Path, kernel: Path, *, name: str, epoch: int, gib: int
 ) -> None:
-    """Write the disk, and beside it the kernel that it starts.
+    """Write the disk in the format qcow2, and a copy of its kernel.
 
     Args:
-        layers: tar files that are the root file system, each over those before it.
-        work: an empty folder with room for all that twice; owners are kept in it.
-        output: the file to write, in the format qcow2.
-        kernel: the other file to write.
-        name: what the file system's numbers follow from.
-        epoch: nothing on it is younger, in seconds since 1970.
-        gib: its size as the machine sees it, in GiB.
+        layers: tar files, unpacked in this order.
+        work: an empty folder with space for twice the layers.
+        name: determines the file system's UUID.
+        epoch: latest time of all files, in seconds since the epoch.
+        gib: virtual size of the disk.
     """
     root = work / "root"
     root.mkdir()
     root.chmod(0o755)
     for layer in layers:
-        # By their names, a folder's content does not follow on it in one go: its time is set when all is there.
+        # A folder's contents are spread over the tar, so its time is set at the end.
         options = ("--numeric-owner", "--preserve-permissions", "--delay-directory-restore")
         _as_root(["tar", "--extract", *options, f"--directory={root}", "--file", layer])
     programs = _Programs(root, epoch)
@@ -62,7 +60,7 @@ def make_disk(
     version = _kernel_version(root)
     shutil.copyfile(root / "boot" / f"vmlinuz-{version}", kernel)
     _add_menu(root, version, identity)
-    # What a layer or we put into a folder of an earlier layer made that folder younger.
+    # Later layers have changed the times of folders.
     _as_root(["find", root, "-newermt", f"@{epoch}", "-exec", "touch", "-h", f"--date=@{epoch}", "{}", "+"])
     partition = work / "partition"
     _make_file_system(programs, root, partition, identity, gib * 1024 - 1)
@@ -78,7 +76,7 @@ def make_disk(
 
 
 class _Programs:
-    """The programs of a root file system that is only a folder here, run with the libraries beside them."""
+    """Programs of a root file system in a folder, run with its own libraries."""
 
     def __init__(self, root: Path, epoch: int) -> None:
         self._root = root
@@ -109,8 +107,8 @@ class _Programs:
 def _as_root(
     command: Sequence[str | Path], stdin: str | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Run a command as root, or as what a user is who has user numbers to give away: files keep their owners."""
-    # It ends with us even when we are killed outright.
+    """Run a command as root, or as root of a user namespace, where files keep their owners."""
+    # It ends with this process, even after kill -9.
     ends_with_us = ("setpriv", "--pdeathsig", "KILL")
     become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
     return run_tool(
@@ -129,7 +127,7 @@ def _kernel_version(root: Path) -> str:
 def _add_menu(root: Path, version: str, identity: uuid.UUID) -> None:
     menu = root / "boot" / "grub" / "grub.cfg"
     text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
-    # Their rights do not come from whoever makes the box.
+    # Permissions independent of the umask.
     _as_root(["install", "-d", "-m", "0755", menu.parent])
     _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
 
@@ -140,7 +138,7 @@ def _make_file_system(programs: _Programs, root: Path, partition: Path, identity
         *("usr/sbin/mke2fs", "-q", "-t", "ext4", "-m", "0", "-U", str(identity), "-E", options),
         *("-d", root, partition, f"{mib}M"),
     )
-    # Two times of each file come from the folder that it lay in; its content's is the lock's.
+    # mke2fs copies ctime and atime from the folder.
     commands = "".join(
         f"set_inode_field <{number}> {field} @{programs.epoch}\n"
         for number in used_inodes(programs.run("usr/sbin/dumpe2fs", partition))
@@ -150,12 +148,9 @@ def _make_file_system(programs: _Programs, root: Path, partition: Path, identity
 
 
 def used_inodes(described: str) -> Iterator[int]:
-    """Yield the numbers of all inodes that are in use, from what dumpe2fs says of a file system.
-
-    The first ten are reserved (ext4's documentation, "Special inodes"), and have no time of their own.
-    """
-    count = int(_said(described, r"^Inode count:\s+(\d+)$"))
-    first = int(_said(described, r"^First inode:\s+(\d+)$"))
+    """Numbers of all used inodes, without the reserved ones, from the output of dumpe2fs."""
+    count = int(_match(described, r"^Inode count:\s+(\d+)$"))
+    first = int(_match(described, r"^First inode:\s+(\d+)$"))
     free: set[int] = set()
     for ranges in re.findall(r"^  Free inodes: (.*)$", described, re.M):
         for part in filter(None, ranges.split(", ")):
@@ -164,15 +159,15 @@ def used_inodes(described: str) -> Iterator[int]:
     return (number for number in range(first, count + 1) if number not in free)
 
 
-def _said(described: str, pattern: str) -> str:
+def _match(described: str, pattern: str) -> str:
     found = re.search(pattern, described, re.M)
     if not found:
-        raise ProvisionError(f"dumpe2fs does not say {pattern!r}", "is its version that of the lock?")
+        raise ProvisionError(f"the output of dumpe2fs lacks {pattern!r}", "check that its version is the lock's")
     return found[1]
 
 
 def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, identity: uuid.UUID) -> None:
-    """Write GRUB as grub-install lays it out for a PC: boot.img in the first sector, the rest behind it."""
+    """Write GRUB as grub-install does on a PC: boot.img in the first sector, then the core image."""
     modules = root / "usr/lib/grub/i386-pc"
     early, core = work / "early.cfg", work / "core.img"
     early.write_text("set root=(hd0,msdos1)\nconfigfile /boot/grub/grub.cfg\n", encoding="utf-8")
@@ -184,7 +179,7 @@ def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, iden
     if len(code) > (_START - 1) * _SECTOR:
         raise ProvisionError(f"GRUB takes {len(code)} bytes, which do not fit before the partition")
     sectors = raw.stat().st_size // _SECTOR - _START
-    # Active, begins and ends beyond what cylinders could tell.
+    # An active partition, beyond the range of cylinder addresses.
     entry = struct.pack("<B3sB3sII", 0x80, b"\xfe\xff\xff", _LINUX, b"\xfe\xff\xff", _START, sectors)
     first = (modules / "boot.img").read_bytes()[:_BOOT_CODE] + identity.bytes[:4] + bytes(2) + entry + bytes(48)
     with raw.open("r+b") as disk:
@@ -192,7 +187,7 @@ def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, iden
 
 
 def _copy_sparse(source: Path, target: Path, offset: int) -> None:
-    """Copy a file into another one that is empty there, leaving out what is a hole in it."""
+    """Copy a file into an empty part of another one, without its holes."""
     with source.open("rb") as read, target.open("r+b") as write:
         end = source.stat().st_size
         position = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The box: the disk with what Vagrant wants to know of it, and a catalogue that names both by their checksum."""
+"""The Vagrant box: the machine's disk with its metadata, and a catalogue with the box's checksum."""
 
 import json
 import tarfile
@@ -9,20 +9,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.base.storage.cache import file_digest
-from utvm.environment.box.disk import make_disk
-from utvm.environment.box.system import system_shape
-from utvm.environment.build import write_sums
+from utvm.environment.disk import make_disk
+from utvm.environment.image import write_sums
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
+from utvm.environment.rootfs import Shape
 from utvm.environment.store import Progress
-from utvm.environment.temporary_roots import draft
+from utvm.environment.temporary_roots import replace_folder
+from utvm.provenance.lock import MACHINE
+
+_ROOT = f"{MACHINE}root/"  # files of the machine
+_CONFIGURE = f"{MACHINE}configure.sh"  # runs when all packages are installed
+# The public half of the pair that every Vagrant has (its documentation, "Creating a Base Box").
+_KEY = f"{MACHINE}vagrant.pub"
+
+# The drivers in the initial RAM disk must not depend on the machine that builds the box.
+_BEFORE = """
+set -e
+mkdir -p "$1/etc/initramfs-tools/conf.d"
+printf '%s\\n' $UTVM_DRIVERS > "$1/etc/initramfs-tools/modules"
+echo MODULES=list > "$1/etc/initramfs-tools/conf.d/utvm"
+"""
+
+
+def machine_shape(locked: Locked) -> Shape:
+    drivers = locked.recipe.machine.early_drivers
+    return Shape(
+        name="machine",
+        # The kernel makes the nodes; mmdebstrap's are those of the computer at hand.
+        leave_out=("dev/",),
+        before=_BEFORE,
+        files={name.removeprefix(_ROOT): text for name, text in locked.files.items() if name.startswith(_ROOT)},
+        after=locked.files[_CONFIGURE],
+        variables={"UTVM_DRIVERS": " ".join(drivers), "UTVM_VAGRANT_KEY": locked.files[_KEY].strip()},
+    )
+
 
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
 KERNEL = "vmlinuz"
-"""In the box beside the disk: by starting it alone, one sees soon whether a way to run the machine works."""
+"""In the box beside the disk: starting the kernel alone shows quickly whether an accelerator works."""
 
-# What every machine of this box needs to be told apart from Vagrant's usual ones: how its disk is attached.
+# How the disk is attached.
 _VAGRANTFILE = """Vagrant.configure("2") do |config|
   config.vm.provider :libvirt do |libvirt|
     libvirt.disk_bus = "virtio"
@@ -33,7 +61,7 @@ end
 
 @dataclass(frozen=True)
 class BuiltBox:
-    """A box that was made: ``digest`` is the SHA-256 of its file, ``seconds`` what each step took."""
+    """A built box: ``digest`` is the SHA-256 of its file, ``seconds`` the time of each step."""
 
     folder: Path
     digest: str
@@ -42,28 +70,23 @@ class BuiltBox:
 
 
 def box_name(locked: Locked) -> str:
-    """Return what Vagrant calls the box: after its environment."""
+    """Name of the box in Vagrant: its environment."""
     return f"utvm/{locked.digest[:12]}"
 
 
 def box_version(locked: Locked) -> str:
-    """Return the box's version: the lock's date, as Vagrant's numbers go."""
+    """Version of the box: the lock's date."""
     return f"{locked.debian.date:%Y.%m.%d}"
 
 
 def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltBox:
-    """Make the box of its layers, and write it beside its catalogue and checksums.
-
-    Args:
-        output: the folder to write; an earlier box in it is replaced by the whole new one.
-    """
+    """Build the box, its catalogue and checksums; they replace the output folder as a whole."""
     say = progress or (lambda _: None)
-    system = layers.machine(system_shape(locked))
+    system = layers.machine(machine_shape(locked))
     python = layers.python(system)
     begin = time.monotonic()
-    with draft(output.parent) as folder:
-        whole, work = folder / "box", folder / "work"
-        whole.mkdir()
+    with replace_folder(output) as (whole, folder):
+        work = folder / "work"
         work.mkdir()
         say("the disk")
         make_disk(
@@ -80,15 +103,12 @@ def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress |
         digest = file_digest(whole / BOX)
         (whole / CATALOGUE).write_text(_catalogue(locked, digest), encoding="utf-8")
         write_sums(whole)
-        if output.exists():
-            output.rename(folder / "earlier")
-        whole.rename(output)
     seconds = {**layers.seconds, "disk and box": time.monotonic() - begin}
     return BuiltBox(output, digest, (output / BOX).stat().st_size, seconds)
 
 
 def _write_box(disk: Path, kernel: Path, output: Path, locked: Locked) -> None:
-    """Write the archive as vagrant-libvirt's documentation has it ("Box Format"); the disk is compressed."""
+    """Write the archive (vagrant-libvirt, "Box Format"); the disk is already compressed."""
     metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": locked.recipe.machine.disk_gib}
     texts = {"Vagrantfile": _VAGRANTFILE, "metadata.json": json.dumps(metadata)}
     with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
@@ -108,7 +128,7 @@ def _add(tar: tarfile.TarFile, path: Path, name: str, epoch: int) -> None:
 
 
 def _catalogue(locked: Locked, digest: str) -> str:
-    """Return the catalogue (Vagrant's documentation, "Box Catalog Metadata"); the box lies beside it."""
+    """Catalogue of the box beside it (Vagrant, "Box Catalog Metadata")."""
     provider = {"name": "libvirt", "url": BOX, "checksum_type": "sha256", "checksum": digest}
     catalogue = {
         "name": box_name(locked),

@@ -12,10 +12,10 @@ import pytest
 
 from tests.environment.machine.conftest import Fake
 from utvm import boards
-from utvm.environment.locations.in_machine import InMachine
-from utvm.environment.locations.remote_command import RemoteCommand
 from utvm.environment.machine.guest import Guest
+from utvm.environment.machine.location import InMachine
 from utvm.environment.machine.records import Records
+from utvm.environment.remote import RemoteCommand
 from utvm.selection import BoardSelection
 
 
@@ -66,17 +66,17 @@ class _Machine:
         (folder / "report.json").touch()
 
 
-def _errand(machine: Any, reports: Path) -> int:
-    errand = RemoteCommand((("hil",),), boards.load("host"), BoardSelection(), fills=(reports,))
-    return InMachine(lambda _: None, machine).run(errand)
+def _run(machine: Any, reports: Path) -> int:
+    command = RemoteCommand((("hil",),), boards.load("host"), BoardSelection(), output_folders=(reports,))
+    return InMachine(lambda _: None, machine).run(command)
 
 
 def test_the_report_of_a_verdict_is_fetched_all_the_same(tmp_path: Path) -> None:
     """Seen to say PASSED, "interrupted" and exit code 3, beside a report that says passed."""
-    assert _errand(_Machine(1), tmp_path) == 1
+    assert _run(_Machine(1), tmp_path) == 1
     assert (tmp_path / "report.json").exists()
 
 
 def test_without_a_verdict_an_interruption_while_fetching_is_one(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        _errand(_Machine(3), tmp_path)
+        _run(_Machine(3), tmp_path)
