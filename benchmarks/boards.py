@@ -19,14 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.hil.reading import read
-
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
-from utvm.hil.figures import shown
+from utvm.hil.figures import present_figures
+from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
 _MEANS = {
@@ -70,7 +69,7 @@ def main() -> int:
 def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
-    own = read(reports / result["report"])
+    own = read_report(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
@@ -83,7 +82,7 @@ def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path
             MeasuredModel(
                 name=model["name"],
                 executor=model["executor"],
-                figures={figure.name: model[figure.name] for figure in shown([model])},
+                figures={figure.name: model[figure.name] for figure in present_figures([model])},
             )
             for model in result["models"]
         ),

@@ -16,9 +16,8 @@ import unicorn
 from unicorn import arm_const, unicorn_const
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.virtual.bench import FLASH, Bench
-
 from benchmarks import seen
+from tests.virtual.target import FLASH, Target
 
 TARGET_MIPS = 150
 ROUNDS = 30_000_000
@@ -60,7 +59,7 @@ def main() -> int:
     print("million instructions a second   board   bare Unicorn   share")
     for name, size, body in LOOPS:
         rounds = ROUNDS // size
-        with tempfile.TemporaryDirectory() as directory, Bench(Path(directory)) as connection:
+        with tempfile.TemporaryDirectory() as directory, Target(Path(directory)) as connection:
             connection.load(PROGRAM.format(rounds=rounds, body=body))
             before, start = connection.machine.instructions, time.perf_counter()
             connection.resume()

@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from utvm.virtual.usb.descriptors import DeviceDescriptors
-from utvm.virtual.usb.st_link import StLinkProbe
 
 from tests.cli.running import inv
 from tests.history.reports import report_of
@@ -21,6 +19,8 @@ from utvm.history.questions import last_good
 from utvm.history.store import opened, record
 from utvm.probe.usb import libusb
 from utvm.virtual.console import Backlog
+from utvm.virtual.usb.device import DeviceDescriptors
+from utvm.virtual.usb.probes import StLinkProbe
 
 HOSTILE = ["[exec touch pwned]", "$(touch pwned)", "} ; exec touch pwned; {", '"; shell touch pwned',
            "log-\udc80.txt", "\x1b[2J\u202e", "a\nb"]  # fmt: skip

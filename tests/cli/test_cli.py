@@ -121,7 +121,7 @@ def test_wrong_usage_is_one_message_and_exit_code_2(words: list[object], said: s
 def test_help_is_help_wherever_it_stands(words: list[str], tmp_path: Path) -> None:
     done = inv(*words, cwd=tmp_path)
     assert done.returncode == 0
-    assert "Write a small project of your own" in done.stdout
+    assert "Create a small project" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

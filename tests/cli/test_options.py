@@ -36,8 +36,8 @@ from utvm.cli import locations as elsewhere
 
 class Told:
     has_usb = chooses_board = False
-    def run(self, errand):
-        print("errand:", *errand.command({folder: folder.name for folder in errand.folders}, '/utvm'))
+    def run(self, command):
+        print("errand:", *command.argv({path: path.name for path in command.paths}, '/utvm'))
         return 0
 
 elsewhere.elsewhere = lambda kind, choice, say: Told()

@@ -13,7 +13,7 @@ from utvm.selection import BOARD, BoardSelection, ReportChoice
 
 @task(
     example="board.list --fits my.tflite",
-    page="README.md",
+    page="docs/porting.md",
     name="list",
     help={
         "fits": "model: show its flash and RAM on each board, or that it does not fit",
@@ -43,7 +43,7 @@ def list_(
 
 @task(
     example="board.show stm32f746",
-    page="README.md",
+    page="docs/porting.md",
     positional=["name"],
     help={"name": BOARD},
 )
@@ -105,7 +105,7 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
     board_udev.install_udev(output, dry_run)
 
 
-@task(example="board.reset --board stm32f746", page="README.md")
+@task(example="board.reset --board stm32f746", page="docs/debugging.md")
 def reset(_: Context, where: BoardSelection) -> None:
     """Reset a board and start its program."""
     from utvm.cli import board_run
@@ -115,7 +115,7 @@ def reset(_: Context, where: BoardSelection) -> None:
 
 @task(
     example="board.monitor --board stm32f746 --seconds 10",
-    page="README.md",
+    page="docs/debugging.md",
     help={"seconds": "how long (default: until Ctrl-C)"},
 )
 def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:

@@ -101,7 +101,7 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 
 @task(
     example="firmware.size my.tflite --board stm32f746",
-    page="README.md",
+    page="docs/host-driven.md",
     help={"board": BOARD, "in_ram": f"link it {IN_RAM}"},
 )
 def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:

@@ -136,7 +136,7 @@ def tune(_: Context, asked: TuneChoice, where: CountingChoice, json: JsonChoice)
 
 @task(
     example="model.package my.tflite --board stm32f746",
-    page="README.md",
+    page="docs/tutorial.md",
     help={"output": "archive to write (default: MODEL.tar)"},
 )
 def package(_: Context, asked: CompileChoice, json: JsonChoice, output: str = "") -> None:

@@ -72,7 +72,7 @@ def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
     return run_tests(quick, nightly)
 
 
-@task(example="doctor", page="README.md")
+@task(example="doctor", page="docs/hosts.md")
 def doctor(_: Context, json: JsonChoice) -> ExitCode:
     """Check installed dependencies, and print how to install those that are missing."""
     from utvm.cli.root_doctor import examine
