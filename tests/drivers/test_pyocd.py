@@ -19,7 +19,8 @@ import yaml
 
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.boards import Board, pyocd
+from utvm.boards import Board
+from utvm.boards.described import pyocd
 from utvm.compiler import Library
 from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError, ToolchainError

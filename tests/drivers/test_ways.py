@@ -73,7 +73,7 @@ def test_one_way_of_several_can_be_named() -> None:
     board = boards.load("riscv-spike:driver=qemu")
     assert [way.name for way in serving(board)] == ["qemu"]
     assert "OpenOCD" not in choose(board, DriverOptions()).capabilities
-    assert board.spoken == "riscv-spike:core=rv32,driver=qemu"
+    assert board.full_name == "riscv-spike:core=rv32,driver=qemu"
     with pytest.raises(ConfigError, match="riscv-spike: driver cannot be 'usb'") as caught:
         choose(boards.load("riscv-spike:driver=usb"), DriverOptions())
     assert caught.value.hint == "it can be: spike, jtag, qemu"

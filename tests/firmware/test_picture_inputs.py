@@ -17,8 +17,7 @@ from PIL import Image
 from utvm.compiler import Tensor
 from utvm.compiler.library import Scaling
 from utvm.errors import ConfigError
-from utvm.firmware.inputs import as_integers
-from utvm.firmware.picture_inputs import are_pictures, read_pictures
+from utvm.firmware.inputs import are_pictures, as_integers, read_pictures
 
 _COLOURS = np.random.default_rng(1).integers(0, 256, (5, 4, 3), np.uint8)
 _RGB = Image.fromarray(_COLOURS)

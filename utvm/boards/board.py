@@ -115,7 +115,7 @@ class Board(Record):
         return content
 
     @property
-    def spoken(self) -> str:
+    def full_name(self) -> str:
         """What it is called on a command line and in reports: its name with what was chosen."""
         chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
         return f"{self.name}:{chosen}" if chosen else self.name
@@ -124,7 +124,9 @@ class Board(Record):
     def programmable(self) -> Logic:
         """Its programmable logic."""
         if self.logic is None:
-            raise ConfigError(f"{self.spoken} has no programmable logic", "name another board (./inv board.list)")
+            raise ConfigError(
+                f"{self.full_name} has no programmable logic", "name another board (./inv board.list)"
+            )
         return self.logic
 
     @property

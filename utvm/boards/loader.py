@@ -4,6 +4,7 @@
 import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,114 @@ from pydantic import ConfigDict, Field
 from utvm import runtime
 from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import DRIVER, Board
-from utvm.boards.flash import algorithm_of
-from utvm.boards.places import PROJECT, folder_of, folders
+from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError
 from utvm.selection import split_name
+
+PROJECT = Path(__file__).resolve().parent
+
+PATH_VARIABLE = "UTVM_BOARD_PATH"
+"""The environment variable that names the other folders, with colons between them."""
+
+
+def set_board_path(path: str) -> None:
+    """Look for boards in these folders from now on, in this process and in those that it starts.
+
+    They take the place of what :data:`PATH_VARIABLE` had named before.
+
+    Args:
+        path: folders that hold board folders, with colons between them.
+    """
+    os.environ[PATH_VARIABLE] = ":".join(map(str, _others(path)))
+
+
+def folders() -> dict[str, Path]:
+    """Return the folder of every board that can be named, by name, sorted."""
+    found: dict[str, Path] = {}
+    # A folder that is named twice is still one.
+    for place in dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, "")))):
+        for folder in sorted(file.parent for file in place.glob("*/board.yaml")):
+            if folder.name in found:
+                raise ConfigError(
+                    f"there are two boards {folder.name!r}: {found[folder.name]} and {folder}",
+                    "rename one, its folder and the name in its board.yaml; or leave the other's folder out of "
+                    f"--board-path and {PATH_VARIABLE}",
+                )
+            found[folder.name] = folder
+    return dict(sorted(found.items()))
+
+
+def folder_of(name: str) -> Path | None:
+    """Return the folder of one board, without looking at all others; None where there is none."""
+    places = dict.fromkeys((PROJECT, *_others(os.environ.get(PATH_VARIABLE, ""))))
+    found = [place / name for place in places if _is_board(place / name)]
+    return found[0] if len(found) == 1 else folders().get(name)
+
+
+def _is_board(folder: Path) -> bool:
+    """Whether a folder is a board's; where nobody may look, whoever reads it says so."""
+    try:
+        return (folder / "board.yaml").is_file()
+    except OSError:
+        return True
+
+
+def _others(path: str) -> list[Path]:
+    places = [Path(os.path.realpath(part)) for part in path.split(":") if part]
+    for place in places:
+        if not place.is_dir():
+            raise ConfigError(
+                f"{place}: is no folder, and boards are looked for in it",
+                f"--board-path and {PATH_VARIABLE} take folders that hold board folders, with colons between them",
+            )
+        if not os.access(place, os.R_OK | os.X_OK):
+            raise ConfigError(f"{place}: cannot be read, and boards are looked for in it", "let yourself read it")
+        if _is_board(place):
+            raise ConfigError(
+                f"{place}: is a board's own folder, and boards are looked for in it",
+                f"name the folder that it is in, {place.parent}; or give --board {place}",
+            )
+    return places
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How the flash is programmed.
+
+    Attributes:
+        source: its C file, of the board's folder or the runtime.
+        numbers: what becomes macros in it.
+        region: what it programs.
+    """
+
+    source: Path
+    numbers: Port
+    region: MemoryRegion
+
+
+def algorithm_of(board: Board) -> Algorithm | None:
+    """Return the algorithm that a board brings for pyOCD; None where it brings none."""
+    part = board.physical.pyocd if board.physical else None
+    if part is None or part.algorithm is None:
+        return None
+    file, architecture = board.directory / "board.yaml", board.architecture
+    own = board.directory / f"{part.algorithm.name}.c"
+    source = own if own.is_file() else runtime.shared(architecture, "flash", part.algorithm.name)
+    if source is None:
+        known = ", ".join(runtime.shared_names(architecture, "flash"))
+        raise ConfigError(
+            f"{file}: physical.pyocd.algorithm: there is none named {part.algorithm.name!r}",
+            f"it is a C file in the board's folder, or one of {architecture}'s: {known or 'none'}",
+        )
+    regions = [each for each in board.memory if each.kind == "flash" and each.sectors and not each.alias_of]
+    if len(regions) != 1:
+        raise ConfigError(
+            f"{file}: physical.pyocd.algorithm: it programs one region of kind flash with sectors; "
+            f"there are {len(regions)}",
+            "docs/porting.md, step 8",
+        )
+    return Algorithm(source, part.algorithm, regions[0])
+
 
 _COMPLETE = (
     "a board folder has board.yaml, openocd.cfg if OpenOCD drives it, and port.c if it has a port of its own"
@@ -53,7 +158,7 @@ def _readable(name: str) -> Board | None:
     return None
 
 
-def probed() -> tuple[Board, ...]:
+def probe_boards() -> tuple[Board, ...]:
     """Return the boards that can be plugged in through a probe, by name; as :func:`chips`."""
     return tuple(board for board in chips() if board.physical)
 

@@ -139,9 +139,9 @@ def _ending_in_order(
             if in_checkout:
                 need_checkout(".".join(_called(function)))
             if searches and (path := options.build_record(BoardFolders, kwargs).board_path):
-                from utvm.boards import search_also
+                from utvm.boards import set_board_path
 
-                search_also(path)
+                set_board_path(path)
             # A record may be called as one of its fields is.
             own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
             records: dict[str, Any] = {name: options.build_record(each, kwargs) for name, each in choices.items()}

@@ -12,7 +12,7 @@ from utvm.errors import ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
 from utvm.session.files import UPLOAD_BYTES
-from utvm.tuning.remote import address_of
+from utvm.tuning.measure import parse_address
 
 _LAST_PORT = 65535
 
@@ -37,7 +37,7 @@ def serve_board(
     """
     if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
-    where = address_of(tracker) if tracker else None
+    where = parse_address(tracker) if tracker else None
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
             served(choice, asked, logs_of("board.serve"), _log, transport, only_here=_is_only_here(listen))

@@ -16,7 +16,7 @@ from utvm.compiler import Library, Model, bounded
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory
-from utvm.tuning.log import tuned_for
+from utvm.tuning.log import tuned_target_for
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def compile_for(
         tuned: a log of ``model.tune``: the best that it has computes each layer.
         unchecked: indices that come from inputs are not looked at.
     """
-    target = replace(tuned_for(board, tuned), unchecked=unchecked)
+    target = replace(tuned_target_for(board, tuned), unchecked=unchecked)
     with compiling(model.origin, explain):
         library = firmware.compile_for(
             board,

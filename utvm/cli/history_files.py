@@ -14,10 +14,9 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.history_entry import reports_below
 from utvm.hil.project import history_file
-from utvm.history.doors import DOORS
+from utvm.history.exports import EXPORTS
 from utvm.history.pages import write_pages
-from utvm.history.schema import OUTCOMES
-from utvm.history.store import add, opened
+from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
 
 _BATCH = 50_000
@@ -39,7 +38,7 @@ def import_reports(folder: str) -> None:
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
     path = history_file()
-    with opened(path, create=True) as history:
+    with open_history(path, create=True) as history:
         for report in reports_below(Path(folder)):
             if isinstance(report, str):
                 wrong.append(report)
@@ -60,7 +59,7 @@ def export_table(output: str, table: str) -> None:
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     draft = Path(f"{output}.{os.getpid()}")
     write = _write_parquet if output.endswith(".parquet") else _write_csv
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         found = history.execute(_TABLES[table].format(outcomes))
         try:
             rows = write(found, draft)
@@ -111,7 +110,7 @@ def write_folder(output: str) -> Path:
     """Write the pages, and say where they are."""
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         count = write_pages(history, folder, work() / "reports")
     OUT.print(f"{folder / 'index.html'}: {count} pages")
     return folder
@@ -137,11 +136,11 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def write_door(what: str, output: str) -> None:
     """Write or print what others read of the last night."""
-    if what not in DOORS:
-        raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(DOORS)}")
+    if what not in EXPORTS:
+        raise ConfigError(f"{what}: there is no such thing to write", f"give one of {', '.join(EXPORTS)}")
     check_places(output)
-    with opened(history_file()) as history:
-        text = DOORS[what](history)
+    with open_history(history_file()) as history:
+        text = EXPORTS[what](history)
     if output:
         write_whole(Path(output), text.encode())
     else:

@@ -28,8 +28,7 @@ from utvm.compiler.named_model import NamedModel, Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes, as_integers
-from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixels
+from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
 from utvm.hil import provenance
 from utvm.hil.figures import summarise
 from utvm.hil.history_entry import remember_model
@@ -236,7 +235,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             if show:
                 say(_line(number, result, found.board.clock_hz))
     # Before it, lines say who is waited for.
-    identity = BoardIdentity(found.board.spoken, found.kind, "", found.serial)
+    identity = BoardIdentity(found.board.full_name, found.kind, "", found.serial)
     return Runs(found.board, lines[-1], identity, image, results)
 
 

@@ -25,7 +25,7 @@ from utvm.compiler.package.misra import library_counts, reasons, runtime_counts,
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
-from utvm.tuning.log import tuned_for
+from utvm.tuning.log import tuned_target_for
 
 Executor = Literal["aot", "graph"]
 
@@ -78,7 +78,7 @@ def _wanted(asked: CompileChoice) -> _Wanted:
     if asked.tuned and board is None:
         raise ConfigError("--tuned is for the core that was tuned for", "name a board that has it with --board")
     target = replace(
-        tuned_for(board, asked.tuned) if board else compiler.Target(), unchecked=asked.unchecked_indices
+        tuned_target_for(board, asked.tuned) if board else compiler.Target(), unchecked=asked.unchecked_indices
     )
     beside = assistant(board, wish) if board else None
     shapes = shapes_of(asked.shape)

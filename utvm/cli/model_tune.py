@@ -26,7 +26,7 @@ from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log
-from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench
+from utvm.tuning.measure import Candidate, CandidateResult, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 
 
@@ -61,7 +61,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
         seconds = time.monotonic() - begun
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
-        write_whole(page, render(tuner, model.name, board.spoken).encode())
+        write_whole(page, render(tuner, model.name, board.full_name).encode())
         OUT.print(f"log: {log}; it is used by --tuned {log}; picture of the search: {page}")
         figures = _whole(board, model, before, log, measurer, asked.seed) if ended else {}
     content = {
@@ -84,10 +84,10 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
 def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
     if asked.tracker:
         # Its processes load TVM, which takes seconds.
-        from utvm.tuning.remote import OnTracker, address_of
+        from utvm.tuning.measure import TrackerMeasurer, parse_address
 
         key = asked.key or board.name
-        with OnTracker(address_of(asked.tracker), key, board, model) as boards_there:
+        with TrackerMeasurer(parse_address(asked.tracker), key, board, model) as boards_there:
             OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
@@ -95,7 +95,7 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.
-        yield OnBench(keeper, in_ram=keeper.bench.kind == "physical")
+        yield LocalMeasurer(keeper, in_ram=keeper.bench.kind == "physical")
     finally:
         keeper.release()
 

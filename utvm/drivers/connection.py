@@ -123,7 +123,7 @@ class Connection:
     def describe(self) -> str:
         """Return one line that says what is on the bench."""
         serial = f"serial {self.serial}" if self.serial else ""
-        return f"{self.board.spoken}: {', '.join(filter(None, (self.model, self.probe, serial)))}"
+        return f"{self.board.full_name}: {', '.join(filter(None, (self.model, self.probe, serial)))}"
 
     def check(self) -> None:
         """Raise ProbeError if something that the board needs has died, or has been unplugged."""
@@ -266,10 +266,10 @@ class Connection:
                     self._port.write_word(word.address, word.value)
                 found = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
             except BoardError as error:
-                raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error
+                raise BoardError(f"{self.board.full_name}: {error.message}", word.otherwise) from error
             if (found ^ word.value) & word.mask:
                 raise BoardError(
-                    f"{self.board.spoken} is not ready: {word.address:#010x} holds {found:#x}, "
+                    f"{self.board.full_name} is not ready: {word.address:#010x} holds {found:#x}, "
                     f"not {word.value:#x} (mask {word.mask:#x})",
                     word.otherwise,
                 )

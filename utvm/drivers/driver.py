@@ -94,7 +94,7 @@ class ReachableBoard:
     @property
     def identity(self) -> BoardIdentity:
         """Which board it is."""
-        return BoardIdentity(self.board.spoken, self.kind, self.probe.kind if self.probe else "", self.serial)
+        return BoardIdentity(self.board.full_name, self.kind, self.probe.kind if self.probe else "", self.serial)
 
     @contextlib.contextmanager
     def opened(self, log_directory: Path, say: Say = lambda _: None, gdb_port: int = 0) -> Iterator[Connection]:

@@ -55,7 +55,7 @@ def choose(board: Board, asked: DriverOptions) -> ReachableBoard:
             raise ConfigError(f"{board.name} {way.refusal.partition(':')[0]}: it has no probe that could be slow")
         if asked.waits and not (way.slows and board.model.wait_states):
             raise ConfigError(
-                f"{board.spoken} has no model of waits for flash here",
+                f"{board.full_name} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
             )
         return found

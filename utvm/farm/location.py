@@ -245,7 +245,7 @@ def wish_of(wanted: Wanted | None, choice: FarmChoice) -> dict[str, str]:
     if wanted:
         kind = "" if wanted.wish == "auto" else wanted.wish
         said = {"kind": kind, "serial": wanted.serial, "name": choice.place}
-        found = {"health": "ok", "board": wanted.board.spoken} | {
+        found = {"health": "ok", "board": wanted.board.full_name} | {
             name: value for name, value in said.items() if value
         }
     for word in filter(None, choice.tags.split(",")):

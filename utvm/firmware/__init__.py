@@ -6,8 +6,7 @@ libraries of one or more models. The linker script is made from the board's memo
 big is refused with the section, its need and the room there is.
 """
 
-from utvm.firmware.build import Ingredients, build, ingredients
-from utvm.firmware.compiling import compile_for
+from utvm.firmware.build import ImageSources, build, compile_for, image_sources
 from utvm.firmware.image import Firmware, Section, Shares
 
-__all__ = ["Firmware", "Ingredients", "Section", "Shares", "build", "compile_for", "ingredients"]
+__all__ = ["Firmware", "ImageSources", "Section", "Shares", "build", "compile_for", "image_sources"]

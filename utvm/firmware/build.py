@@ -7,26 +7,80 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy.typing as npt
 
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
-from utvm.boards import Board
-from utvm.boards.accelerators import Sources, fitted, wanted
-from utvm.compiler import Library
+from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.boards.accelerators import Sources, accelerator_of, assistant, wanted
+from utvm.compiler import Library, Memory, Model, Target, compile_model
+from utvm.compiler.accelerator import Wish
+from utvm.compiler.storage import Storage
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
-from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
-from utvm.firmware.script import by_address, by_region
-from utvm.firmware.sources import contents, generate
+from utvm.firmware.sources import by_address, by_region, contents, generate
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
 from utvm.toolchain import object_file
 from utvm.toolchain.compiler import Toolchain
+
+
+def compile_for(
+    board: Board,
+    model: Model,
+    *,
+    name: str | None = None,
+    memory: Memory | None = None,
+    executor: Literal["aot", "graph"] = "aot",
+    in_ram: bool = False,
+    accelerator: Wish = "auto",
+    target: Target | None = None,
+) -> Library:
+    """Compile a model into a library for a board.
+
+    Args:
+        target: by default the board's own; or that with what was tuned for it.
+        in_ram: the image is to lie in RAM alone.
+        accelerator: what the board's accelerator is given, where it has one.
+
+    Others are those of :func:`utvm.compiler.compile_model`.
+    """
+    return compile_model(
+        model,
+        name=name,
+        target=target or board.target,
+        memory=memory,
+        executor=executor,
+        storage=_storage(board, in_ram),
+        assistant=assistant(board, accelerator),
+    )
+
+
+def _storage(board: Board, in_ram: bool) -> Storage | None:
+    if not board.memory:
+        return None
+    if in_ram:
+        size = sum(region.size for region in board.memory if region.kind == "ram")
+        return Storage(f"all RAM of {board.full_name}", size, "use a smaller model, or leave --in-ram out")
+    region = board.region(board.layout.code)
+    return Storage(f"region {region.name} of {board.full_name}", region.size, roomier(board, region))
+
+
+def roomier(board: Board, full: MemoryRegion) -> str:
+    """Say what has more room than a region has: other settings of its board, or other boards."""
+    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
+    offers = []
+    for other in alternatives(board):
+        room = min(other.region(other.layout.regions[role]).size for role in roles)
+        if room > full.size:
+            offers.append(f"--board {other.full_name} has {room // 1024} KiB there instead of {full.size // 1024}")
+    return "; ".join(offers) or "use a smaller model, or a board with more memory (./inv board.list)"
+
 
 READY = "objects"
 """The cache's kind for what is the same in all images of clients: all of it is ours."""
@@ -66,7 +120,7 @@ def build(
         said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"
         raise ConfigError(said, "only the debug port can load and start one")
     toolchain = board.compiler
-    image = ingredients(board, libraries, executor, stored, pipe, in_ram, able, module)
+    image = image_sources(board, libraries, executor, stored, pipe, in_ram, able, module)
     if module is not None:
         elf = _link_module(board, toolchain, image, module.folder)
         functions = module.module.functions
@@ -84,7 +138,7 @@ def build(
     return Firmware(*made, accelerator=image.accelerator)
 
 
-def ingredients(
+def image_sources(
     board: Board,
     libraries: Sequence[Library],
     executor: Executor = "host_driven",
@@ -93,7 +147,7 @@ def ingredients(
     in_ram: bool = False,
     able: frozenset[str] | None = None,
     module: Upload | None = None,
-) -> "Ingredients":
+) -> "ImageSources":
     """Return what :func:`build` would compile; arguments and errors as there, without those of the toolchain."""
     able = board.capabilities if able is None else able
     accelerator = _accelerator_of(board, libraries, module.module if module else NOTHING)
@@ -114,7 +168,7 @@ def ingredients(
     )
 
 
-def _link_module(board: Board, toolchain: Toolchain, image: "Ingredients", folder: Path) -> Path:
+def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", folder: Path) -> Path:
     """Link a client's image where the client's files are: what strangers send fills nobody's cache."""
     beside = _driver_of(board) if image.accelerator else Sources()
     ours = replace(image, generated=beside.generated, module=NOTHING, memory="")
@@ -126,7 +180,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "Ingredients", folde
     return folder / image.name
 
 
-def _ready_objects(board: Board, toolchain: Toolchain, image: "Ingredients") -> list[Path]:
+def _ready_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
     """Return objects of what is the same in all images of clients, compiled once."""
 
     def compile_them(work: Path) -> None:
@@ -151,11 +205,11 @@ def _accelerator_of(board: Board, libraries: Sequence[Library], module: Module) 
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
     if module.wanted and (asked := wanted(module.wanted)):
         used[module.name] = asked
-    has = fitted(board).identity if used and board.accelerator else ""
+    has = accelerator_of(board).identity if used and board.accelerator else ""
     for name, identity in used.items():
         if identity != has:
             raise ConfigError(
-                f"{name} was compiled for the accelerator {identity}, and {board.spoken} has {has or 'none'}",
+                f"{name} was compiled for the accelerator {identity}, and {board.full_name} has {has or 'none'}",
                 "compile it for this board",
             )
     return has
@@ -163,11 +217,11 @@ def _accelerator_of(board: Board, libraries: Sequence[Library], module: Module) 
 
 def _driver_of(board: Board) -> Sources:
     """Return the C of an accelerator's driver, and of its model in a process."""
-    has = fitted(board)
+    has = accelerator_of(board)
     behind = has.registers if board.memory else has.model
     if behind is None:
         raise ConfigError(
-            f"the accelerator {has.identity} of {board.spoken} cannot be driven: where are its registers?",
+            f"the accelerator {has.identity} of {board.full_name} cannot be driven: where are its registers?",
             "say it in its board.yaml, below accelerator; registers: 0x43C00000, for instance",
         )
     parts = (has.driver, behind)
@@ -181,7 +235,7 @@ def _driver_of(board: Board) -> Sources:
 
 def _through(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
     """Return what an image talks through, beside a console that it reports on."""
-    if executor in runtime.ASKED:
+    if executor in runtime.CLIENT_EXECUTORS:
         return _pipe_of(board, able, pipe)
     silent = executor == "standing_alone" and board.memory and "console" not in able
     return _pipe_of(board, able, "rtt") if silent else None
@@ -200,7 +254,7 @@ def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
 
 
 @dataclass(frozen=True)
-class Ingredients:
+class ImageSources:
     """What is compiled: its file's name, files that are written for it, files of the project, and how.
 
     ``memory`` is what the layout is chosen from, where it is chosen when the image is linked; ``contents``, what
@@ -220,7 +274,7 @@ class Ingredients:
     pipe: Pipe | None = None
     accelerator: str = ""
 
-    def with_driver(self, driver: Sources) -> "Ingredients":
+    def with_driver(self, driver: Sources) -> "ImageSources":
         return replace(
             self,
             generated={**self.generated, **driver.generated},
@@ -246,9 +300,9 @@ def _image_of_chip(
     executor: Executor,
     generated: dict[str, str],
     in_ram: bool,
-) -> Ingredients:
+) -> ImageSources:
     """Add what a chip needs: a linker script, the board's port, its interrupts and its console."""
-    return Ingredients(
+    return ImageSources(
         "firmware.elf",
         generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
@@ -271,10 +325,10 @@ def _image_of_chip(
 
 def _image_of_process(
     board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
-) -> Ingredients:
+) -> ImageSources:
     if executor == "host_driven":
         raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
-    return Ingredients(
+    return ImageSources(
         "board",
         generated,
         runtime.sources(board.architecture, executor, pipe),
@@ -300,7 +354,7 @@ def _defines(board: Board) -> tuple[str, ...]:
     return (f'UTVM_BOARD_NAME="{board.name}"', f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
-def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:
+def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
     headers = sorted(path for folder in image.include for path in folder.glob("*.h"))
     return content_key(
         tree_digest(Path(__file__).parent),
@@ -321,7 +375,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _link(board: Board, toolchain: Toolchain, image: Ingredients, work: Path, ready: Sequence[Path] = ()) -> None:
+def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, ready: Sequence[Path] = ()) -> None:
     """Write the generated files into a folder and link everything there, with objects that are ready."""
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
@@ -347,7 +401,7 @@ def _link(board: Board, toolchain: Toolchain, image: Ingredients, work: Path, re
             raise _too_big(board, error.message) or error from None
 
 
-def _linker_words(board: Board, image: Ingredients) -> tuple[str, ...]:
+def _linker_words(board: Board, image: ImageSources) -> tuple[str, ...]:
     """Return what the linker is told where a client's objects are among its own."""
     if image.module is NOTHING:
         return ()
@@ -380,7 +434,7 @@ def _too_big(board: Board, said: str) -> DoesNotFitError | None:
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
     return DoesNotFitError(
-        f"section {name} does not fit: region {region.name} of {board.spoken} has {region.size} bytes, "
+        f"section {name} does not fit: region {region.name} of {board.full_name} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
         roomier(board, region),
     )

@@ -14,7 +14,7 @@ from elftools.elf.sections import Section as ELFSection
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware import working_memory
+from utvm.firmware.sources import arena_address
 from utvm.runtime import Pipe
 
 GENERATED = "/utvm/generated"
@@ -28,7 +28,7 @@ _ERASED = b"\xff"
 _ENTRY = "utvm_entry_"
 
 
-def is_of_a_thread(section: ELFSection) -> bool:
+def is_thread_local(section: ELFSection) -> bool:
     """Whether a section says what each thread has: there is one, and its room is a part of ``.bss``."""
     return bool(section["sh_flags"] & SH_FLAGS.SHF_TLS)
 
@@ -93,7 +93,7 @@ class Firmware:
             for section in elf.iter_sections():
                 if not section["sh_flags"] & SH_FLAGS.SHF_ALLOC or not section["sh_size"]:
                     continue
-                if is_of_a_thread(section):
+                if is_thread_local(section):
                     continue
                 address, load = section["sh_addr"], None
                 if section["sh_type"] != "SHT_NOBITS":
@@ -228,11 +228,11 @@ class Firmware:
 
     def input_address(self, library: Library, number: int) -> int:
         """Return where an input of one of the libraries is written before a run."""
-        return self.symbols["utvm_arena"] + working_memory.address(library, library.input_places[number])
+        return self.symbols["utvm_arena"] + arena_address(library, library.input_places[number])
 
     def output_address(self, library: Library, number: int) -> int:
         """Return where an output of one of the libraries is read after a run."""
-        return self.symbols["utvm_arena"] + working_memory.address(library, library.output_places[number])
+        return self.symbols["utvm_arena"] + arena_address(library, library.output_places[number])
 
     @property
     def programs(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from utvm.hil import pictures
 from utvm.hil.figures import shown
 from utvm.hil.logs import End, ends, part_of
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
-from utvm.pages import pages_of, spoken_moment, spoken_seconds
+from utvm.pages import format_duration, pages_of, readable_time
 
 HEADLINES = {
     Verdict.PASSED: "Passed",
@@ -94,9 +94,9 @@ def facts_of_run(
     yield "exit code", str(int(verdict.exit_code))
     changes = " with changes" if checkout.dirty else ""
     yield "commit", f"{checkout.commit[:12]}{changes}" if checkout.commit else "none"
-    yield "date", spoken_moment(started)
+    yield "date", readable_time(started)
     if duration_s:
-        yield "took", f"{spoken_seconds(duration_s)} by this computer's clock"
+        yield "took", f"{format_duration(duration_s)} by this computer's clock"
 
 
 def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:

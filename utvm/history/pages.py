@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history as a folder of pages for any web server: what changed, each board, and each test that has failed."""
 
+import base64
 import contextlib
 import datetime
 import functools
+import hashlib
 import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 
 from utvm.errors import ConfigError
-from utvm.history.changes import changes, newest_night, spoken_board
-from utvm.history.courses import NUMBER, ModelPage, chart_script, models, points_of
-from utvm.history.doors import verdict_of_night
-from utvm.history.questions import LastGood, flaky, state_on
-from utvm.history.schema import DECISIVE
-from utvm.history.store import moment
+from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
+from utvm.history.exports import verdict_of_night
+from utvm.history.store import DECISIVE, format_time
 from utvm.pages import pages_of
 
 _DAYS = 30
@@ -123,7 +124,7 @@ def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
 
 
 def _index(
-    history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow], shown: Sequence[ModelPage]
+    history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow], shown: Sequence["ModelPage"]
 ) -> str:
     since = newest_night(history)
     runs = history.execute(
@@ -133,7 +134,7 @@ def _index(
     found = changes(history, since)
     return _page(
         "history.html.j2",
-        since=moment(since),
+        since=format_time(since),
         verdict=verdict_of_night(history),
         facts=[("runs", sum(verdicts.values())), *verdicts.items(), ("changes", len(found))],
         changes=found[:_ROWS],
@@ -161,7 +162,7 @@ def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
         if number in seen:
             share = sum(up[number]) / len(up[number])
             kept = tuple((day, seen[number].get(day, "no run")) for day in days)
-            yield BoardRow(number, spoken_board(board), kept, share)
+            yield BoardRow(number, board_label(board), kept, share)
 
 
 def _tests(history: sqlite3.Connection, month: int) -> Iterator[TestRow]:
@@ -174,7 +175,7 @@ def _tests(history: sqlite3.Connection, month: int) -> Iterator[TestRow]:
     ).fetchall()
     states: dict[int, list[LastGood]] = {}
     for row in pairs:
-        state = state_on(history, boards[row["board"]], row["test"], names[row["test"]])
+        state = test_state(history, boards[row["board"]], row["test"], names[row["test"]])
         if state:
             states.setdefault(row["test"], []).append(state)
     rows = [
@@ -189,7 +190,7 @@ def _tests(history: sqlite3.Connection, month: int) -> Iterator[TestRow]:
 
 def _of_board(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
     rows = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
-    runs = [{**dict(row), "at": moment(row["started"])} for row in rows.fetchmany(_RUNS)]
+    runs = [{**dict(row), "at": format_time(row["started"])} for row in rows.fetchmany(_RUNS)]
     return _page(
         "board.html.j2",
         board=board,
@@ -227,3 +228,116 @@ def _steps(points: Sequence[tuple[int, float]]) -> str:
     y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
     moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]
     return f"M0 {y[0]:.1f}" + "".join(moves) + f"H{_WIDTH:.0f}"
+
+
+_SEASON = 90 * 86_400
+_CHARTS, _LINES = 12, 8  # A page is to stay under 300 KB, and its lines in colours that differ.
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure on one board.
+
+    Attributes:
+        times: seconds since 1970 of its first run, of those in which it was another, and of the last.
+        values: what it was in them.
+    """
+
+    name: str
+    times: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def steps(self) -> int:
+        """How often it was another than in the run before."""
+        return sum(one != other for one, other in itertools.pairwise(self.values))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure on all boards, what has changed most often first; ``left_out`` says how many more there are."""
+
+    figure: str
+    lines: tuple[Line, ...]
+    left_out: int
+
+    @property
+    def drawn(self) -> list[dict[str, object]]:
+        """The lines, for the page's script."""
+        return [asdict(line) for line in self.lines]
+
+    @property
+    def spoken(self) -> str:
+        """What is to be seen, for those who do not see."""
+        every = [value for line in self.lines for value in line.values]
+        return f"{self.figure} on {len(self.lines)} boards, between {min(every):,} and {max(every):,}"
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """A model with the charts of its figures; its number stays the same for good."""
+
+    number: int
+    name: str
+    charts: tuple[Chart, ...]
+
+
+def models(history: sqlite3.Connection, newest: int) -> Iterator[ModelPage]:
+    """Yield the models that had figures in the last ninety days.
+
+    Args:
+        newest: when the last run began, in seconds since 1970.
+    """
+    for model in history.execute("select min(series) number, model from series group by model order by model"):
+        charts = list(_charts(history, model["model"], newest - _SEASON))
+        if charts:
+            charts.sort(key=lambda chart: -chart.lines[0].steps)
+            yield ModelPage(model["number"], model["model"], tuple(charts[:_CHARTS]))
+
+
+def _charts(history: sqlite3.Connection, model: str, since: int) -> Iterator[Chart]:
+    # Most have one value all the time, which SQLite sees faster than a line of it is made.
+    rows = history.execute(
+        "select series, figure, executor, name, kind, serial, min(value) low, max(value) high,"
+        " min(started) first, max(started) last from series join board using (board) join figure using (series)"
+        f" where model = ? and started >= ? and {NUMBER} group by series"
+        " order by figure, name, kind, serial, executor, series",
+        (model, since),
+    ).fetchall()
+    for figure, of_figure in itertools.groupby(rows, key=lambda row: str(row["figure"])):
+        lines = [_line(history, row, since) for row in of_figure]
+        lines.sort(key=lambda line: -line.steps)
+        yield Chart(figure, tuple(lines[:_LINES]), max(0, len(lines) - _LINES))
+
+
+def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
+    name = f"{board_label(row)}, {row['executor']}"
+    if row["low"] == row["high"]:
+        times = tuple(dict.fromkeys((row["first"], row["last"])))
+        return Line(name, times, (row["low"],) * len(times))
+    points = points_of(history, row["series"], since)
+    kept = [
+        point for i, point in enumerate(points) if not i or i == len(points) - 1 or point[1] != points[i - 1][1]
+    ]
+    return Line(name, *(tuple(part) for part in zip(*kept, strict=True)))
+
+
+NUMBER = "typeof(value) in ('integer', 'real')"
+"""What of a figure's values a line can be drawn of."""
+
+
+def points_of(history: sqlite3.Connection, series: int, since: int) -> list[tuple[int, float]]:
+    """Return when a figure of a model on a board had which value, in the order of its runs."""
+    asked = (
+        f"select started, value from figure where series = ? and started >= ? and {NUMBER} order by started, run"
+    )
+    return [(at, value) for at, value in history.execute(asked, (series, since))]
+
+
+def chart_script() -> dict[str, str]:
+    """Return what draws charts, and its hash for the page's policy, under the names that pages know."""
+    folder = resources.files("utvm.history") / "templates"
+    parts = ("uplot/uPlot.min.js", "charts.js")
+    script = Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in parts))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"page_script": script, "page_script_hash": f"sha256-{digest}"}

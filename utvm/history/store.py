@@ -14,7 +14,56 @@ from pathlib import Path
 from typing import Any
 
 from utvm.errors import ConfigError, ProvisionError, UtvmError
-from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES
+
+APPLICATION = 0x7574766D
+"""SQLite's application id of our files: ``utvm`` in ASCII."""
+
+OUTCOMES = ("passed", "failed", "skipped", "not run", "error", "infrastructure")
+"""Outcomes of tests; the table holds their numbers, so that none may be moved."""
+
+DECISIVE = ("passed", "failed", "error")
+"""Verdicts of runs whose figures count."""
+
+MEASURED = ("cycles", "ns")
+"""Figures that differ from run to run though nothing has changed; all others are counted."""
+
+# Each brings a file from the version that is its index to the next one; none is touched once it was released.
+MIGRATIONS = (
+    """
+    create table board (
+        board integer primary key, name text not null, kind text not null, serial text not null,
+        unique (name, kind, serial)
+    );
+    create table test (test integer primary key, id text not null unique);
+    create table series (
+        series integer primary key, board integer not null references board, model text not null,
+        executor text not null, figure text not null, unique (board, model, executor, figure)
+    );
+    create table run (
+        run integer primary key, run_id text not null unique, started integer not null,
+        board integer not null references board, commit_ text, dirty integer, verdict text not null,
+        trouble text not null, night text
+    );
+    create table outcome (
+        run integer not null references run, test integer not null references test, outcome integer not null,
+        duration_ms integer, message text, primary key (run, test)
+    ) without rowid;
+    create table figure (
+        series integer not null references series, started integer not null, run integer not null references run,
+        value, primary key (series, started, run)
+    ) without rowid;
+    create index run_board on run (board, started);
+    create index run_started on run (started);
+    create index run_commit on run (commit_, board);
+    create index outcome_failed on outcome (test, run) where outcome = 1;
+    """,
+    """
+    alter table run add column probe text;
+    alter table run add column place text;
+    alter table run add column holder text
+    """,
+)
+
 
 _PATIENCE = 20.0  # Seconds, for other writers.
 _MOST = 500  # Characters of a message; the report has all of it.
@@ -24,18 +73,18 @@ _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _NAMES = ("id", "name", "executor", "image_sha256")
 
 
-def seconds(moment: str) -> int:
+def parse_time(moment: str) -> int:
     """Return a moment in UTC, as reports have it, in seconds since 1970."""
     return calendar.timegm(time.strptime(moment, _FORMAT))
 
 
-def moment(at: int) -> str:
+def format_time(at: int) -> str:
     """Return seconds since 1970 as reports have a moment."""
     return time.strftime(_FORMAT, time.gmtime(at))
 
 
 @contextlib.contextmanager
-def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
+def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
     """Open a history, of the present version.
 
     Args:
@@ -122,7 +171,7 @@ def record(path: Path, *reports: Mapping[str, Any]) -> str:
         why they could not be added, in one line; nothing where they were.
     """
     try:
-        with opened(path, create=True) as history:
+        with open_history(path, create=True) as history:
             for report in reports:
                 add(history, report)
     except UtvmError as error:
@@ -139,7 +188,7 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
     with _transaction(history):
         board, source = report["board"], report["source"]
         number = _key(history, "board", name=board["id"], kind=board["kind"], serial=board["serial"] or "")
-        started = seconds(report["started"])
+        started = parse_time(report["started"])
         added = history.execute(
             "insert or ignore into run"
             " (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"

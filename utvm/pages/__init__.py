@@ -31,13 +31,13 @@ def pages_of(package: str) -> jinja2.Environment:
     environment.loader = jinja2.ChoiceLoader([environment.loader, jinja2.PackageLoader(_PACKAGE)])
     filters: dict[str, Callable[..., str]] = {
         "hex": lambda value: f"{value:#010x}",
-        "bytes": spoken_bytes,
+        "bytes": format_bytes,
         "thousands": lambda value: f"{value:,}",
         "percent": lambda value: f"{100 * value:.2f} %",
         "seconds": lambda value: f"{value:.2f} s",
-        "clock": spoken_seconds,
+        "clock": format_duration,
         "at": lambda value: f"{value:.2f}",
-        "moment": spoken_moment,
+        "moment": readable_time,
     }
     environment.filters.update(filters)
     script = (resources.files(_PACKAGE) / "templates" / "page.js").read_text(encoding="utf-8")
@@ -46,19 +46,19 @@ def pages_of(package: str) -> jinja2.Environment:
     return environment
 
 
-def spoken_bytes(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Return a size for a reader: ``64 KiB`` where that is exact, ``1,234 B`` otherwise."""
     return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
 
 
-def spoken_seconds(duration: float) -> str:
+def format_duration(duration: float) -> str:
     """Return a duration for a reader: minutes and seconds, ``1:07``, with hours in front where there are any."""
     minutes, seconds = divmod(round(duration), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def spoken_moment(moment: str) -> str:
+def readable_time(moment: str) -> str:
     """Return a moment in UTC for a reader: of ``2026-11-20T13:45:13Z`` it is ``2026-11-20 13:45:13 UTC``."""
     return moment.replace("T", " ").replace("Z", " UTC")
 

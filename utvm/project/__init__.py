@@ -5,8 +5,7 @@
 :class:`Project` builds it, puts it on a board and listens to it. These four are what microTVM's Project API had.
 """
 
-from utvm.project.create import create
-from utvm.project.platform import Platform, load_platform, platforms
-from utvm.project.project import Project, on_this_computer, open_transport
+from utvm.project.create import Platform, create, load_platform, platforms
+from utvm.project.project import Project, open_transport, run_on_host
 
-__all__ = ["Platform", "Project", "create", "load_platform", "on_this_computer", "open_transport", "platforms"]
+__all__ = ["Platform", "Project", "create", "load_platform", "open_transport", "platforms", "run_on_host"]

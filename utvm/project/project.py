@@ -128,14 +128,14 @@ def open_transport(connection: Connection, image: Firmware) -> Iterator[Transpor
             wire.restart()
             yield wire.transport
     elif connection.console is None:
-        raise BoardError(f"{connection.board.spoken} has no console here", SILENT)
+        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
     else:
         connection.console.clear()
         connection.reset(halt=False)
         yield connection.console
 
 
-def on_this_computer(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def run_on_host(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Return what a library that was compiled for the board ``host`` makes of inputs."""
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")

@@ -5,7 +5,7 @@
 has lost by that, :func:`costs` says. Values come from ONNX's own reference implementation.
 """
 
-from utvm.quantize.observe import Cost, answers, costs
+from utvm.quantize.observe import Cost, costs, model_outputs
 from utvm.quantize.write import quantize
 
-__all__ = ["Cost", "answers", "costs", "quantize"]
+__all__ = ["Cost", "costs", "model_outputs", "quantize"]

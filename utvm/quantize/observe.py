@@ -37,7 +37,7 @@ class Cost:
     snr_db: float
 
 
-def answers(model: onnx.ModelProto, samples: Sequence[Sample]) -> list[list[npt.NDArray[Any]]]:
+def model_outputs(model: onnx.ModelProto, samples: Sequence[Sample]) -> list[list[npt.NDArray[Any]]]:
     """Return a model's outputs for each sample."""
     names = [each.name for each in model.graph.output]
     return [[values[name] for name in names] for values in _values(model, names, samples)]

@@ -24,7 +24,7 @@ _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operatin
 
 Executor = Literal["host_driven", "mlperf", "rpc", "standing_alone"]
 """What is in an image beside the programs: the debug port drives it, MLPerf Tiny's runner does, RPC, or nobody."""
-ASKED: frozenset[Executor] = frozenset({"mlperf", "rpc"})
+CLIENT_EXECUTORS: frozenset[Executor] = frozenset({"mlperf", "rpc"})
 """Those that a client asks, through a pipe."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
 """What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
@@ -102,7 +102,7 @@ def pipes(architecture: str) -> tuple[Pipe, ...]:
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
     """Return every pair of executor and pipe that an image for an architecture can have."""
-    others = tuple((executor, None) for executor in get_args(Executor) if executor not in ASKED)
+    others = tuple((executor, None) for executor in get_args(Executor) if executor not in CLIENT_EXECUTORS)
     known = pipes(architecture)
     return (*others, ("mlperf", known[0]), *(("rpc", pipe) for pipe in known))
 
@@ -121,7 +121,7 @@ def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> 
     return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
 
 
-def portable_sources(executor: Executor) -> tuple[Path, ...]:
+def portable_files(executor: Executor) -> tuple[Path, ...]:
     """Return the C files of the runtime that need no architecture, for whoever brings a port of their own."""
     return tuple(path for where in (DIRECTORY, DIRECTORY / executor) for path in sorted(where.glob("*.c")))
 

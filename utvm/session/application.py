@@ -49,9 +49,9 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         if sum(image.parts(address, size).values()) != size:
             regions = ", ".join(f"{each.name} {each.address:#010x} to {each.end:#010x}" for each in board.memory)
             raise ConfigError(
-                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.spoken}: "
+                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.full_name}: "
                 "it was linked for another board",
-                f"memory of {board.spoken}: {regions}",
+                f"memory of {board.full_name}: {regions}",
             )
     return Firmware(board, elf, (), in_ram=in_ram)
 
@@ -158,7 +158,7 @@ class Application:
             timeout: seconds.
         """
         if self.bench.console is None:
-            raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
+            raise BoardError(f"{self.image.board.full_name} has no console here", SILENT)
         return self.bench.console.read_until(text.encode(), timeout).decode(errors="replace")
 
     def _size(self, name: str) -> int:

@@ -39,7 +39,7 @@ class BoardHolder:
         self.log_directory = log_directory
         self.attached = 0
         physical = asked.wish == "physical" or bool(asked.serial and asked.wish == "auto")
-        self.identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", asked.serial)
+        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", asked.serial)
         self._asked = asked
         self._say = say
         self._chosen: ReachableBoard | None = None
@@ -94,7 +94,7 @@ class BoardHolder:
         logs = self.log_directory / f"attached-{self.attached}"
         bench = self._opened.enter_context(self._found.opened(logs, self._say))
         self._bench = bench
-        self.identity = BoardIdentity(self.board.spoken, bench.kind, bench.probe, bench.serial)
+        self.identity = BoardIdentity(self.board.full_name, bench.kind, bench.probe, bench.serial)
         return bench.describe()
 
     def fresh(self) -> Connection:

@@ -138,15 +138,15 @@ def best(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
     return found
 
 
-def tuned(target: Target, entries: Sequence[LogEntry]) -> Target:
+def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
     """Return a target that has each layer computed by what took least."""
     choices = [(layer, each.choice) for layer, each in best(entries).items() if each.kind != "default"]
     return replace(target, tuned=tuple(choices))
 
 
-def tuned_for(board: Board, path: str) -> Target:
+def tuned_target_for(board: Board, path: str) -> Target:
     """Return what models are compiled for on a board, by what a log has; without a log, by nothing."""
-    return tuned(board.target, read_log(Path(path), origin_of(board))) if path else board.target
+    return tuned_target(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 
 def _first(error: ValidationError | RecursionError) -> str:

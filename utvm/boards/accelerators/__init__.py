@@ -58,7 +58,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class BoardAccelerator:
     """An accelerator as a board has it.
 
     Attributes:
@@ -102,7 +102,7 @@ class Accelerator:
 
     name: str
     block: type[AcceleratorPart]
-    fit: Callable[[Any, Path], Fitted]
+    fit: Callable[[Any, Path], BoardAccelerator]
     wanted: Callable[[Collection[str]], str] = lambda names: ""
 
 
@@ -112,7 +112,7 @@ def table() -> Mapping[str, Accelerator]:
     return plugins.discover(sys.modules[__name__], "ACCELERATOR", GROUP, Accelerator)
 
 
-def fitted(board: Board) -> Fitted:
+def accelerator_of(board: Board) -> BoardAccelerator:
     """Return the accelerator of a board that has one."""
     accelerator, block = _said(board)
     return accelerator.fit(block, board.directory)
@@ -145,7 +145,7 @@ def assistant(board: Board, wish: Wish) -> Assistant | None:
 def _said(board: Board) -> tuple[Accelerator, AcceleratorPart]:
     where = f"{board.directory / 'board.yaml'}: accelerator"
     if not board.accelerator:
-        raise ConfigError(f"{board.spoken} has no accelerator", "leave --accelerator out")
+        raise ConfigError(f"{board.full_name} has no accelerator", "leave --accelerator out")
     ((name, said),) = board.accelerator.items()
     known = table()
     if name not in known:

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, BoardAccelerator, Sources
 from utvm.boards.parts import Address
 from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
-from utvm.runtime.vta.fault import read
 from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, bitstream_of, config_header
-from utvm.runtime.vta.instructions import InstructionSet
+from utvm.runtime.vta.instructions import InstructionSet, read
 from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, VtaNeighbour
 from utvm.virtual.vta.on_bus import on_bus
@@ -44,7 +43,7 @@ class _Vta(AcceleratorPart):
     queue: int = Field(QUEUE, ge=256, le=QUEUE)
 
 
-def _fit(block: _Vta, folder: Path) -> Fitted:
+def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
     configuration = load_configuration(str(folder / block.config) if block.config else None)
 
     def offer(record: Any) -> Offer:
@@ -74,7 +73,7 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
     identity = _identity(configuration.bitstream)
     reads = (Path(configuration.where),)
     if block.registers is None:
-        return Fitted(identity, offer, driver, model, reads=reads, told=told, modelled=modelled)
+        return BoardAccelerator(identity, offer, driver, model, reads=reads, told=told, modelled=modelled)
     # VTA counts elements from one address, so that clients' tensors begin at whole ones.
     largest = max(memory.element_bytes for memory in configuration.memories.values())
     # What VTA writes shares no line of a cache with anything that an interrupt writes.
@@ -84,7 +83,7 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
         f"UTVM_MEMORY_ALIGNMENT={max(_LINE, largest)}u",
     )
     registers = Sources(REGISTERS, defines=defines)
-    return Fitted(
+    return BoardAccelerator(
         identity,
         offer,
         driver,

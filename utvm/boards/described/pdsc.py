@@ -5,17 +5,73 @@ import functools
 import io
 import posixpath
 import re
+import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from utvm.base.storage.files import UNREADABLE_ZIP
-from utvm.boards.described.chip import Chip, ChipMemory, number, part_name, without_overlaps
-from utvm.boards.described.flm import sectors_of
-from utvm.boards.described.svd import interrupts_of, read_xml
+from utvm.boards.described.chip import (
+    Chip,
+    ChipMemory,
+    interrupts_of,
+    number,
+    part_name,
+    read_xml,
+    without_overlaps,
+)
 from utvm.errors import ConfigError
+
+# Up to the units: version, name, kind, address, size, page, reserved, erased byte, two timeouts.
+_DEVICE = struct.Struct("<H128sHIIIIB3xII")
+_UNIT = struct.Struct("<II")
+_END = 0xFFFFFFFF
+_MOST_KINDS, _MOST_UNITS = 512, 1 << 16
+
+
+def sectors_of(algorithm: bytes, piece: ChipMemory) -> tuple[int, ...]:
+    """Return the units of a piece of flash that an algorithm erases from its beginning to its end; else none."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    try:
+        elf = ELFFile(io.BytesIO(algorithm))
+        symbols = elf.get_section_by_name(".symtab")
+        found = symbols.get_symbol_by_name("FlashDevice") if isinstance(symbols, SymbolTableSection) else None
+        section = elf.get_section(found[0]["st_shndx"]) if found else None
+        if not found or section is None:
+            return ()
+        held = section.data()[found[0]["st_value"] - section["sh_addr"] :]
+        address, size = _DEVICE.unpack_from(held)[3:5]
+        kinds = _kinds(held[_DEVICE.size :])
+    except (ELFError, struct.error, TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return ()  # Whether it is one is found out by who runs it.
+    return _units(kinds, address, size, piece)
+
+
+def _kinds(held: bytes) -> list[tuple[int, int]]:
+    """Return the size of units, and where in the flash the first of them is."""
+    kinds: list[tuple[int, int]] = []
+    for size, start in _UNIT.iter_unpack(held[: len(held) // _UNIT.size * _UNIT.size]):
+        if size == _END or len(kinds) == _MOST_KINDS:
+            break
+        kinds.append((size, start))
+    return kinds
+
+
+def _units(kinds: list[tuple[int, int]], address: int, size: int, piece: ChipMemory) -> tuple[int, ...]:
+    sizes: list[int] = []
+    at = piece.address
+    for (unit, start), (_, end) in pairwise([*kinds, (0, size)]):
+        while unit and address + start <= at < min(address + end, piece.end) and len(sizes) < _MOST_UNITS:
+            sizes.append(unit)
+            at += unit
+    return tuple(sizes) if at == piece.end else ()
+
 
 _MOST_BYTES = 64 * 1024 * 1024
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"

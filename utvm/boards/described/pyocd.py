@@ -3,16 +3,38 @@
 
 import functools
 import json
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from utvm.boards import pyocd
-from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
-from utvm.boards.described.svd import read_xml, refined
+from utvm.boards.described.chip import Chip, ChipMemory, part_name, read_xml, refined, units, without_overlaps
 from utvm.errors import ConfigError
+
+INSTALL = "pipx install pyocd; or pip install 'utvm[pyocd]'"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A pyOCD: the program, and the Python that has it, as words of a command line."""
+
+    program: Path
+    python: tuple[str, ...]
+
+
+def find() -> Installed | None:
+    """Return the pyOCD that is installed; None where none is."""
+    beside = Path(sys.executable).with_name("pyocd")
+    program = shutil.which("pyocd") or (str(beside) if beside.is_file() else None)
+    if program is None:
+        return None
+    first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return Installed(Path(program), tuple(first.removeprefix("#!").split()))
+
 
 _ASK = Path(__file__).with_name("ask_pyocd.py")
 _SECONDS = 300
@@ -27,9 +49,9 @@ def read() -> Mapping[str, Callable[[], Chip]]:
 
 def _ask(*names: str) -> Any:
     """Ask pyOCD with its own Python, for it may be installed away from ours."""
-    installed = pyocd.find()
+    installed = find()
     if installed is None:
-        raise ConfigError("pyOCD is not installed", f"{pyocd.INSTALL}; or name a file that describes the chip")
+        raise ConfigError("pyOCD is not installed", f"{INSTALL}; or name a file that describes the chip")
     try:
         done = subprocess.run(
             [*installed.python, "-", *names],

@@ -22,9 +22,9 @@ def _neighbour_of(board: Board) -> Neighbour | None:
     """Return what stands for the accelerator of a board that has one: QEMU knows none."""
     made = None
     if board.accelerator:
-        from utvm.boards.accelerators import fitted  # It brings the compiler's own words.
+        from utvm.boards.accelerators import accelerator_of  # It brings the compiler's own words.
 
-        made = fitted(board).neighbour
+        made = accelerator_of(board).neighbour
     return (
         made([(region.address, region.size) for region in board.memory if region.kind == "ram"]) if made else None
     )

@@ -99,7 +99,7 @@ def _may_be_one(one: Job, other: Job) -> bool:
         return False
     if kinds == {"virtual"}:
         # With another setting, it is another machine that is emulated.
-        return one.board.spoken == other.board.spoken
+        return one.board.full_name == other.board.full_name
     return one.board.name == other.board.name and kinds != {"physical", "virtual"}
 
 

@@ -192,7 +192,7 @@ class RunningTurn:
         now = time.monotonic()
         return BoardResult(
             label=self.turn.label,
-            board=self.turn.board.spoken,
+            board=self.turn.board.full_name,
             kind=known["board"]["kind"] if known else self.turn.kind,
             serial=known["board"]["serial"] if known else entry.serial,
             place=entry.place,
@@ -211,7 +211,7 @@ def not_run(turn: Job, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
         label=turn.label,
-        board=turn.board.spoken,
+        board=turn.board.full_name,
         kind=turn.kind,
         serial=turn.entry.serial,
         place=turn.entry.place,

@@ -14,9 +14,8 @@ from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import Cache, content_key
 from utvm.errors import BoardError, ToolchainError
 from utvm.runtime.vta.configuration import Configuration
-from utvm.runtime.vta.fault import explained
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
-from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
+from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet, explain_fault
 from utvm.virtual.vta import MODEL
 
 STAGES = ("load", "compute", "store")
@@ -215,7 +214,7 @@ class VtaSimulator:
 
     def _explained(self, fault: _Fault) -> BoardError:
         rule, raw = (fault.rule or b"").decode(), bytes(fault.instruction)
-        return BoardError(explained(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
+        return BoardError(explain_fault(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
 
 
 def in_words(counted: VtaStatistics) -> dict[str, int]:

@@ -36,7 +36,7 @@ static void add_number(int64_t number) {
     }
 }
 
-/* There is room for about a hundred letters: utvm/runtime/vta/fault.py makes words of these again. */
+/* There is room for about a hundred letters: utvm/runtime/vta/instructions.py makes words of these again. */
 void vta_failed(const vta_fault *fault) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     used = 0;

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from xml.sax.saxutils import escape
 
-from utvm.history.changes import changes, newest_night, spoken_board
-from utvm.history.schema import DECISIVE
-from utvm.history.store import moment
+from utvm.history.changes import board_label, changes, newest_night
+from utvm.history.store import DECISIVE, format_time
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
@@ -88,12 +87,12 @@ def _summary(history: sqlite3.Connection) -> str:
     if failed:
         lines += ["| failed | board | |", "|---|---|---|"]
         lines += [
-            _row(each["id"], spoken_board(each), (each["message"] or "").partition("\n")[0]) for each in failed
+            _row(each["id"], board_label(each), (each["message"] or "").partition("\n")[0]) for each in failed
         ]
         lines.append("")
     found = changes(history, since)
     if found:
-        lines += [f"| changed since {moment(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
+        lines += [f"| changed since {format_time(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
         for each in found:
             commits = f"{(each.last or 'none')[:8]}..{(each.first or 'none')[:8]}"
             now = f"{each.now} {each.difference}".rstrip()
@@ -109,7 +108,7 @@ def _annotations(history: sqlite3.Connection) -> str:
     """Return GitHub's workflow commands: a line for each test that failed."""
     lines = []
     for each in _failed(history):
-        title = f"{each['id']} on {spoken_board(each)}"
+        title = f"{each['id']} on {board_label(each)}"
         for mark, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
             title = title.replace(mark, code)
         message = (each["message"] or "failed").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
@@ -121,7 +120,7 @@ def _quality(history: sqlite3.Connection) -> str:
     """Return GitLab's report of code quality: an entry for each test that failed."""
     entries = []
     for each in _failed(history):
-        title = f"{each['id']} on {spoken_board(each)}"
+        title = f"{each['id']} on {board_label(each)}"
         entries.append(
             {
                 "description": f"{title}: {each['message'] or 'failed'}",
@@ -134,6 +133,6 @@ def _quality(history: sqlite3.Connection) -> str:
     return json.dumps(entries, indent=2) + "\n"
 
 
-DOORS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
+EXPORTS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
     {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
 )
