@@ -10,7 +10,7 @@ import pytest
 from tests.cli.running import inv
 from tests.farm.farms import two_hosts
 from tests.history.reports import project
-from utvm.history.bisect_step import answer
+from utvm.history.bisect_step import judge
 
 __all__ = ["project"]
 
@@ -100,15 +100,15 @@ def test_what_the_history_does_not_know_is_refused(project: Path, wrong: str, sa
 
 def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    assert answer(0, report, "digits", "flash_bytes", "10") == 125
+    assert judge(0, report, "digits", "flash_bytes", "10") == 125
     model = {"name": "digits", "flash_bytes": 10, "cycles": None, "outputs_sha256": "abcdef"}
     tests = [{"id": "a::test_x", "outcome": "passed"}, {"id": "a::test_xy", "outcome": "failed"}]
     report.write_text(json.dumps({"models": [model], "tests": tests}))
-    assert answer(1, report, "digits", "flash_bytes", "10") == 0
-    assert answer(0, report, "digits", "flash_bytes", "9") == 1
-    assert answer(0, report, "digits", "outputs_sha256", '"abcd"') == 0
-    assert answer(0, report, "digits", "cycles", "9") == answer(0, report, "other", "flash_bytes", "9") == 125
-    assert [answer(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
+    assert judge(1, report, "digits", "flash_bytes", "10") == 0
+    assert judge(0, report, "digits", "flash_bytes", "9") == 1
+    assert judge(0, report, "digits", "outputs_sha256", '"abcd"') == 0
+    assert judge(0, report, "digits", "cycles", "9") == judge(0, report, "other", "flash_bytes", "9") == 125
+    assert [judge(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
     # Another test that failed in the same run says nothing of this one.
     asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
-    assert [answer(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]
+    assert [judge(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]

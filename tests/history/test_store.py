@@ -125,9 +125,9 @@ def _torn(path: Path) -> None:
 
 
 _SPOILT = {
-    "is damaged, or no history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
-    "is a database of another program": _foreign,
-    "is a history of version 99": _newer,
+    "damaged, or not a history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
+    "belongs to another program": _foreign,
+    "history version 99 is newer": _newer,
     "malformed": _torn,
     "unable to open": lambda path: path.mkdir(),
 }
@@ -158,7 +158,7 @@ def test_a_file_that_is_no_history_of_ours_is_one_line_and_the_verdict_stays(pro
 
 def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
     done = inv("history.flaky")
-    assert (done.returncode, "there is no history yet" in done.stderr) == (2, True)
+    assert (done.returncode, "no history yet" in done.stderr) == (2, True)
     shutil.rmtree(project / "build", ignore_errors=True)
     (project / "build").mkdir()
     (project / "build" / "history.sqlite").symlink_to("/dev/full")
@@ -168,11 +168,12 @@ def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
 def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "history.sqlite"
     assert record(path, report_of(1)) == ""
-    monkeypatch.setattr("utvm.history.store.MIGRATIONS", (*store.MIGRATIONS, "alter table run add column extra"))
+    migrations = store.MIGRATIONS
+    monkeypatch.setattr("utvm.history.store.MIGRATIONS", (*migrations, "alter table run add column extra"))
     assert record(path, report_of(2)) == ""
     with open_history(path) as history:
         assert history.execute("select count(*), count(extra) from run").fetchone()[:] == (2, 0)
-        assert history.execute("pragma user_version").fetchone()[0] == len(store.MIGRATIONS) + 1
+        assert history.execute("pragma user_version").fetchone()[0] == len(migrations) + 1
 
 
 def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
             folder.mkdir()
         one, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
         tracked = stack.enter_context(TrackerMeasurer(address, "host", board, model, limit=15))
-        while tracked.served() < 2:
+        while tracked.board_count() < 2:
             time.sleep(0.1)
         assert all(each.counts for each in tracked.measure(asked * 4))
         one.process.send_signal(signal.SIGSTOP)
@@ -197,4 +197,4 @@ def test_without_a_tracker_there_is_nothing_to_tune_on(tmp_path: Path) -> None:
     words = ("model.tune", DIGITS / "digits.onnx", "--board", "host", "--log", tmp_path / "log", "--tracker")
     nobody = inv(*words, f"127.0.0.1:{free_port()}")
     assert nobody.returncode == 3 and "no tracker answers" in nobody.stderr
-    assert "is no HOST:PORT" in inv(*words, "here").stderr
+    assert "is not HOST:PORT" in inv(*words, "here").stderr

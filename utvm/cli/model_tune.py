@@ -88,7 +88,7 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
 
         key = asked.key or board.name
         with TrackerMeasurer(parse_address(asked.tracker), key, board, model) as boards_there:
-            OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
+            OUT.print(f"{boards_there.board_count()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
     keeper = BoardHolder(board, asked_of(where), logs_of("model.tune"), OUT.print)
