@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects for other build systems: an application around a packaged library, which builds and runs there.
+"""Projects for other build systems: an application around a packaged library.
 
-:func:`create` writes one for a platform. A platform is a folder: of ``utvm/project/platforms``, or anybody's own.
-:class:`Project` builds it, puts it on a board and listens to it. These four are what microTVM's Project API had.
+:func:`create` writes one for a platform, a folder in ``utvm/project/platforms`` or one of your own.
+:class:`Project` builds it, flashes a board with it and reads its output, as microTVM's Project API did.
 """
 
 from utvm.project.create import Platform, create, load_platform, platforms

@@ -13,7 +13,7 @@ from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
 from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, bitstream_of, config_header
-from utvm.runtime.vta.instructions import InstructionSet, read
+from utvm.runtime.vta.instructions import InstructionSet, explain_message
 from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.neighbour import REGISTER_BYTES, VtaNeighbour
 from utvm.virtual.vta.on_bus import on_bus
@@ -53,7 +53,7 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
         return offers(configuration)(record)
 
     def told(words: str) -> str:
-        return read(InstructionSet(configuration), words)
+        return explain_message(InstructionSet(configuration), words)
 
     def modelled(library: Library) -> list[dict[str, int]]:
         sizes = ([each.size_bytes for each in part] for part in (library.inputs, library.outputs, library.arenas))
