@@ -59,8 +59,8 @@ def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
         ("pynq-z1:colour=red", "pynq-z1 has no setting 'colour'", "it has: memory"),
         ("stm32f746:memory=ddr", "stm32f746 has no setting 'memory'", "it has: none"),
         ("host:memory=ddr", "host has no setting 'memory'", "it has: none"),
-        ("pynq-z1:memory=", "'memory=' is no setting", "NAME=VALUE"),
-        ("pynq-z1:memory=ocm,memory=ddr", "'memory=ddr' is no setting", "NAME=VALUE"),
+        ("pynq-z1:memory=", "'memory=' is not a setting", "NAME=VALUE"),
+        ("pynq-z1:memory=ocm,memory=ddr", "'memory=ddr' is not a setting", "NAME=VALUE"),
     ],
 )
 def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: str) -> None:

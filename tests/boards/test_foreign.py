@@ -95,7 +95,7 @@ def test_a_row_of_an_architecture_that_there_is_not_is_named(tmp_path: Path) -> 
         yaml.safe_dump({"cpus": {"rv32imac": _ROW | {"architecture": "sparc"}}})
     )
     with pytest.raises(
-        ConfigError, match=r"board\.yaml: cpu: row 'rv32imac' .*'sparc', which there is not"
+        ConfigError, match=r"board\.yaml: cpu: row 'rv32imac' has the unknown architecture 'sparc'"
     ) as caught:
         boards.load(str(folder))
     assert caught.value.hint == "there are cortex_a, cortex_m, host, riscv"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
+"""Boards as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg`` and ``port.c``.
 
-:func:`load` reads a board's folder and checks it, :func:`load_chip` one that must have a memory map; :func:`names`
-lists the boards that can be named: the project's, and those in the folders of :func:`set_board_path`.
+:func:`load` reads and checks a board's folder, :func:`load_chip` one that must have a memory map; :func:`names`
+lists the boards of the project and of the board path.
 """
 
 from utvm.boards.board import DRIVER, Board

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.boards import Board, MemoryRegion, alternatives
-from utvm.boards.accelerators import Sources, accelerator_of, assistant, wanted
+from utvm.boards.accelerators import Sources, accelerator_of, assistant, identify
 from utvm.compiler import Library, Memory, Model, Target, compile_model
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.storage import Storage
@@ -174,7 +174,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
     ours = replace(image, generated=beside.generated, module=NOTHING, memory="")
     ready = _ready_objects(board, toolchain, ours)
     try:
-        _link(board, toolchain, replace(image, kept=()), folder, ready)
+        _link(board, toolchain, replace(image, files=()), folder, ready)
     except ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
@@ -187,8 +187,8 @@ def _ready_objects(board: Board, toolchain: Toolchain, image: "ImageSources") ->
         image.write(work)
         with toolchain.compiled(
             work,
-            image.kept,
-            small=image.kept,
+            image.files,
+            small=image.files,
             cpu=board.cpu,
             include=[*image.include, work],
             defines=image.defines,
@@ -203,7 +203,7 @@ def _ready_objects(board: Board, toolchain: Toolchain, image: "ImageSources") ->
 def _accelerator_of(board: Board, libraries: Sequence[Library], module: Module) -> str:
     """Return which accelerator an image drives, by its identity; nothing where it drives none."""
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
-    if module.wanted and (asked := wanted(module.wanted)):
+    if module.wanted and (asked := identify(module.wanted)):
         used[module.name] = asked
     has = accelerator_of(board).identity if used and board.accelerator else ""
     for name, identity in used.items():
@@ -264,7 +264,7 @@ class ImageSources:
 
     name: str
     generated: Mapping[str, str]
-    kept: tuple[Path, ...]
+    files: tuple[Path, ...]
     include: tuple[Path, ...]
     defines: tuple[str, ...]
     memory: str = ""
@@ -278,7 +278,7 @@ class ImageSources:
         return replace(
             self,
             generated={**self.generated, **driver.generated},
-            kept=(*self.kept, *driver.files),
+            files=(*self.files, *driver.files),
             include=(*self.include, *driver.include),
             defines=(*self.defines, *driver.defines),
         )
@@ -290,7 +290,7 @@ class ImageSources:
             (work / name).write_bytes(data)
 
     def c_files(self, work: Path) -> list[Path]:
-        return [*self.kept, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
+        return [*self.files, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
 
 
 def _image_of_chip(
@@ -367,7 +367,7 @@ def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
         image.memory,
         *(text for item in sorted(image.generated.items()) for text in item),
         *(_digest(data) for _, large in sorted(image.contents.items()) for data in large.values()),
-        *(path.read_text() for path in (*image.kept, *headers)),
+        *(path.read_text() for path in (*image.files, *headers)),
     )
 
 
@@ -383,7 +383,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
     with toolchain.compiled(
         work,
         image.c_files(work),
-        small=image.kept,
+        small=image.files,
         contents={work / file: large for file, large in image.contents.items()},
         cpu=board.cpu,
         include=[*image.include, work],

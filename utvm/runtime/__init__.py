@@ -3,7 +3,7 @@
 
 Ports and programs include ``include/utvm.h``. ``host_driven/``, ``mlperf/``, ``rpc/`` and ``standing_alone/`` are
 the executors, one in an image. ``bare_metal/`` is shared by all architectures without an operating system;
-``cortex_m/``, ``host/`` and others are architectures. In these, a subfolder named after an executor is only for that one,
+``cortex_m/``, ``host/`` and others are architectures. In these, a subfolder named after an executor is for it,
 ``rpc/PIPE/`` is for one pipe, ``ports/`` has ports that boards share (``plain`` does nothing), and ``flash/`` has
 flash algorithms. ``portable/`` becomes part of libraries. This module lists the files.
 """

@@ -20,7 +20,7 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
             A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
     """
     if firmware.accelerator:
-        words = accelerator_of(firmware.board).told(record.words)
+        words = accelerator_of(firmware.board).explain(record.words)
         record = replace(record, words=words, failed="assertion" if words == record.words else "accelerator")
     running = _running(firmware, record)
     if not record.stack:

@@ -38,7 +38,7 @@ def _fit(block: _Multiplier, _: Path) -> BoardAccelerator:
             address=block.registers,
             settings={"wrong_by": block.wrong_by, "answers": int(block.answers)},
         ),
-        told=lambda words: words.replace("multiplier:0:", "the multiplier:"),
+        explain=lambda words: words.replace("multiplier:0:", "the multiplier:"),
     )
 
 

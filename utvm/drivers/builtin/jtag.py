@@ -34,7 +34,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     if asked.wish == "physical" or asked.serial:
         return None
     model = _model(board)
-    able = board.able(model.lacks, "OpenOCD")
+    able = board.capabilities_with(model.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, loaded_bitstream(board)))

@@ -34,7 +34,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     if asked.wish == "physical" or asked.serial:
         return None
     emulator = _emulator(board)
-    able = board.able(board.virtual.lacking, None)
+    able = board.capabilities_with(board.virtual.lacking, None)
 
     def start(setup: Setup) -> Connection:
         neighbour = _neighbour_of(board)

@@ -24,7 +24,7 @@ def _find(board: Board, asked: DriverOptions) -> ReachableBoard | None:
     if asked.wish == "physical" or asked.serial or not _installed(board):
         return None
     simulator = _simulator(board)
-    able = board.able(simulator.lacks, "OpenOCD")
+    able = board.capabilities_with(simulator.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Connection:
         spike = setup.stack.enter_context(start_spike(simulator, board.memory, setup.logs / "spike.log"))
