@@ -201,6 +201,6 @@ def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Pa
 def test_a_chip_says_where_its_accelerator_is(tmp_path: Path) -> None:
     board = _board(tmp_path, registers=None)
     library = _compiled(board, 1)[VTA_CASES[0].name]
-    with pytest.raises(ConfigError, match="cannot be driven: where are its registers") as caught:
+    with pytest.raises(ConfigError, match="cannot be driven: its registers are unknown") as caught:
         firmware.build(board, [library])
     assert "registers: 0x43C00000" in caught.value.hint

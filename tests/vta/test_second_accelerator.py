@@ -133,7 +133,7 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
         ),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
         ({"registers": 0x58000002}, "made at 0x58000002: no multiple of 1024"),
-        ({"registers": None}, "the accelerator multiplier of mine cannot be driven: where are its registers?"),
+        ({"registers": None}, "the accelerator multiplier of mine cannot be driven: its registers are unknown"),
     ],
 )
 def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipliers: Boards) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C that is written for an image: the table of its programs, and what only one executor needs.
+"""Generated files of an image: table of programs, client signatures or stored inputs, and the linker script.
 
-For RPC, that is what clients may know of the programs; for an image that stands alone, its stored inputs.
+Also MLPerf Tiny's tasks, and the layout of a library's working memory in the firmware's arena.
 """
 
 import math
@@ -25,7 +25,7 @@ _ALIGNMENT = 16
 
 
 def arena_base(library: Library, region: str) -> int:
-    """Return where a library's region begins in the arena: regions lie one behind the other."""
+    """Offset of a library's region in the arena: regions follow each other."""
     offset = 0
     for arena in library.arenas:
         if arena.region == region:
@@ -35,24 +35,23 @@ def arena_base(library: Library, region: str) -> int:
 
 
 def arena_address(library: Library, place: Placement) -> int:
-    """Return where an input or output of a library is in the arena."""
+    """Offset of an input or output in the arena."""
     return arena_base(library, place.region) + place.offset
 
 
 def arena_size(library: Library) -> int:
-    """Return the bytes of arena that a library needs."""
+    """Size of the arena for a library in bytes."""
     return max((arena_base(library, arena.region) + arena.size_bytes for arena in library.arenas), default=0)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One of the benchmark's tasks.
+    """A task of MLPerf Tiny.
 
     Attributes:
-        says: what it is.
-        pictures: whether its files are bytes of colours, which an int8 model takes 128 lower.
-        distance: whether its files are windows of float32, and a result is how far the model's output is from its
-            input, the mean of squares; else it is the output.
+        pictures: its files are unsigned colours; an int8 model takes them minus 128.
+        distance: its files are windows of float32, and the result is the mean squared difference of the model's
+            output and input, instead of the output.
     """
 
     says: str
@@ -60,7 +59,7 @@ class Task:
     distance: bool = False
 
     def window_bytes(self, library: Library) -> int:
-        """Return how many bytes the model is sent for one run."""
+        """Bytes of the input that is sent for a run."""
         (tensor,) = library.inputs
         return 4 * math.prod(tensor.shape) if self.distance else tensor.size_bytes
 
@@ -71,21 +70,25 @@ TASKS = {
     "kws01": Task("keyword spotting"),
     "ad01": Task("anomaly detection", distance=True),
 }
-"""By the name that a board says in answer to ``profile``."""
+"""Tasks by the name in a board's reply to ``profile``."""
 
 
 def task_of(library: Library) -> dict[str, object]:
-    """Return what the template of a task's C is filled in with; a library is called as its task."""
+    """Values of the template of a task's C; the library has the name of its task."""
     task = TASKS.get(library.name)
     if task is None:
         raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
     if len(library.inputs) != 1 or len(library.outputs) != 1:
-        found = f"{len(library.inputs)} inputs and {len(library.outputs)} outputs"
-        raise ConfigError(f"{task.says} takes a model with one input and one output, not {found}")
+        raise ConfigError(
+            f"{task.says} needs a model with one input and one output, not "
+            f"{len(library.inputs)} inputs and {len(library.outputs)} outputs"
+        )
     (tensor,), (output,) = library.inputs, library.outputs
     if task.distance and (tensor.shape != output.shape or {tensor.dtype, output.dtype} - {"int8", "float32"}):
-        said = f"{tensor.dtype}{list(tensor.shape)} to {output.dtype}{list(output.shape)}"
-        raise ConfigError(f"{task.says} takes a model whose output is as its input, int8 or float32, not {said}")
+        raise ConfigError(
+            f"{task.says} needs a model with an output like its input, int8 or float32, not "
+            f"{tensor.dtype}{list(tensor.shape)} to {output.dtype}{list(output.shape)}"
+        )
     return {
         "bytes": task.window_bytes(library),
         "distance": task.distance,
@@ -111,13 +114,12 @@ _TEMPLATES = templates_of("utvm.firmware")
 _TEMPLATES.filters.update(base=arena_base, address=arena_address, element_type=_element_type)
 
 
-def render(template: str, **values: object) -> str:
-    """Fill in one of the templates."""
+def _render(template: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render(**values)
 
 
 def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
-    """Return of each C file of the libraries what its large arrays hold, which :func:`generate` leaves out."""
+    """Contents of large arrays in each C file of the libraries, which :func:`generate` leaves out."""
     return {
         file: large
         for library in libraries
@@ -134,19 +136,19 @@ def generate(
     linked_by_script: bool,
     module: Module | None = None,
 ) -> dict[str, str]:
-    """Return file name to text: tables for some libraries, and the libraries' own files.
+    """Generated files and the libraries' own files: text by name.
 
     Args:
-        stored: the inputs that an image which stands alone runs its model on.
-        linked_by_script: whether a linker script of ours decides where the working memory lies.
-        module: what a client has uploaded, whose libraries are these.
+        stored: inputs of a standalone image.
+        linked_by_script: whether a linker script places the working memory.
+        module: a module of a client, with these libraries.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
         raise ConfigError(f"firmware needs libraries of different names, not {names}")
     files = {
-        "programs.c": render(
+        "programs.c": _render(
             "programs.c.j2",
             libraries=libraries,
             resettable=resettable,
@@ -158,7 +160,7 @@ def generate(
         )
     }
     if executor == "rpc":
-        files["signatures.c"] = render(
+        files["signatures.c"] = _render(
             "signatures.c.j2",
             libraries=libraries,
             resettable=resettable,
@@ -166,16 +168,16 @@ def generate(
             on_tensors=bool(module and module.libraries),
         )
     if executor == "mlperf":
-        files["task.c"] = render("task.c.j2", **task_of(_only(libraries)))
+        files["task.c"] = _render("task.c.j2", **task_of(_only(libraries)))
     if executor == "standing_alone":
         library = _only(libraries)
-        files["stored_input.c"] = render(
+        files["stored_input.c"] = _render(
             "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
         )
     for library in libraries:
         own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
-        if taken := sorted(own.keys() & files.keys()):
-            raise ConfigError(f"{library.name} has a file {taken[0]}, as the firmware has", "give it another name")
+        if clashes := sorted(own.keys() & files.keys()):
+            raise ConfigError(f"{library.name} has a file {clashes[0]}, as the firmware has", "rename the library")
         files.update(own)
     return files | dict(module.sources if module else {})
 
@@ -183,16 +185,16 @@ def generate(
 def _only(libraries: Sequence[Library]) -> Library:
     if len(libraries) != 1:
         names = [library.name for library in libraries]
-        raise ConfigError(f"firmware that stands alone runs one model, not {names}", "build one for each model")
+        raise ConfigError(f"standalone firmware runs one model, not {names}", "build one image for each model")
     return libraries[0]
 
 
-# What start-up code forbids below a stack: a region of the core's memory protection, as large as its alignment.
+# The protected memory below a stack: a region of the MPU, whose size is its alignment.
 _GUARD_BYTES = 256
 
 
 def by_region(board: Board) -> str:
-    """Return the script for an image that starts by itself: each section in the region that the layout names."""
+    """Linker script of an image that starts by itself: sections are in the regions of the layout."""
     regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
     return _script(board, regions=regions, addresses={}, constants=(), heap=())
 
@@ -203,18 +205,18 @@ def by_address(
     constants: Collection[str] = (),
     heap: tuple[int, int] = (0, 0),
 ) -> str:
-    """Return the script for an image that a debugger loads.
+    """Linker script of an image that a debugger loads.
 
     Args:
-        addresses: section name to address; a section without one lies anywhere.
-        constants: names of read-only sections that are not to become a part of ``.rodata``.
-        heap: where memory for clients begins and ends.
+        addresses: addresses of sections; the others may be anywhere.
+        constants: read-only sections to be kept apart from ``.rodata``.
+        heap: start and end of clients' memory.
     """
     return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)
 
 
 def _script(board: Board, **values: object) -> str:
-    return render(
+    return _render(
         "linker.ld.j2",
         board=board,
         fault_stack_size=board.cpu_row.handler_stack,
