@@ -10,26 +10,26 @@
 /* Since they were last cleared. The first seven are those of TVM's own simulator: loads count bytes on the chip,
  * without padding. Cycles are modelled. */
 typedef struct {
-    uint64_t inp_load_nbytes;
-    uint64_t wgt_load_nbytes;
-    uint64_t acc_load_nbytes;
-    uint64_t uop_load_nbytes;
-    uint64_t out_store_nbytes;
-    uint64_t gemm_counter;
-    uint64_t alu_counter;
-    uint64_t instructions;
-    uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
-    uint64_t cycles;      /* from the first instruction to the last */
-    uint64_t busy[VTA_STAGES];
-    uint64_t tokens; /* that stages handed on */
+  uint64_t inp_load_nbytes;
+  uint64_t wgt_load_nbytes;
+  uint64_t acc_load_nbytes;
+  uint64_t uop_load_nbytes;
+  uint64_t out_store_nbytes;
+  uint64_t gemm_counter;
+  uint64_t alu_counter;
+  uint64_t instructions;
+  uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
+  uint64_t cycles;      /* from the first instruction to the last */
+  uint64_t busy[VTA_STAGES];
+  uint64_t tokens; /* that stages handed on */
 } vta_statistics;
 
 /* What one instruction of the last run did when, in modelled cycles. */
 typedef struct {
-    uint64_t ready; /* its stage was done with the one before */
-    uint64_t start; /* it had its tokens */
-    uint64_t end;
-    vta_instruction instruction;
+  uint64_t ready; /* its stage was done with the one before */
+  uint64_t start; /* it had its tokens */
+  uint64_t end;
+  vta_instruction instruction;
 } vta_event;
 
 /* Returns the statistics; they stay where they are. */
@@ -54,10 +54,10 @@ void *vta_sim_dram(uint32_t memory, uint64_t from, size_t bytes);
 
 /* What executing an instruction came to. */
 typedef struct {
-    uint64_t cycles;
-    const char *rule; /* that was broken, or NULL */
-    int64_t value;
-    int64_t limit;
+  uint64_t cycles;
+  const char *rule; /* that was broken, or NULL */
+  int64_t value;
+  int64_t limit;
 } vta_outcome;
 
 /* Executes an instruction whose turn it is, all but FINISH, and counts it. */

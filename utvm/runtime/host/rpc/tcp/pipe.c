@@ -29,8 +29,8 @@ static int wait_for_client(void) {
   (void)memset(&address, 0, sizeof address);
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if ((listener < 0) || (bind(listener, (const struct sockaddr *)&address, size) != 0) || (listen(listener, 1) != 0) ||
-      (getsockname(listener, (struct sockaddr *)&address, &size) != 0)) {
+  if ((listener < 0) || (bind(listener, (const struct sockaddr *)&address, size) != 0) ||
+      (listen(listener, 1) != 0) || (getsockname(listener, (struct sockaddr *)&address, &size) != 0)) {
     give_up("listening");
   }
   (void)fprintf(stderr, "listening on %u\n", (unsigned int)ntohs(address.sin_port));
