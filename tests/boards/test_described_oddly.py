@@ -78,8 +78,8 @@ def test_a_core_without_a_row_has_that_of_one_whose_code_it_runs(tmp_path: Path,
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        (_FLASH + '<memory id="IRAM1" size="0x8000"/>', "memory IRAM1 has no start or no size"),
-        (_FLASH + '<memory id="IRAM1" start="0x20000000" size="all"/>', "memory IRAM1 has no start or no size"),
+        (_FLASH + '<memory id="IRAM1" size="0x8000"/>', "memory IRAM1 has no valid start or size"),
+        (_FLASH + '<memory id="IRAM1" start="0x20000000" size="all"/>', "memory IRAM1 has no valid start or size"),
         (_FLASH + '<memory id="IRAM1" start="0x2000000000" size="0x8000"/>', "is not a valid board"),
         (_RAM, "has too little memory"),
     ],
