@@ -125,7 +125,11 @@ def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
             "",
             "must be flash",
         ),
-        ({"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}}, "", r"physical\.select_serial: .*not 'sreial'"),
+        (
+            {"physical": {**_PHYSICAL, "select_serial": "serial {sreial}"}},
+            "",
+            "select_serial: .*not 'sreial'",
+        ),
         ({"physical": {**_PHYSICAL, "probes": []}}, "", r"physical\.probes: .*at least 1 item"),
         (
             {"virtual": {"model": {**_MODEL, "usb_probes": [{**_PROBE, "openocd": "../other.cfg"}]}}},
