@@ -83,14 +83,14 @@ def foreign_flags() -> tuple[str, ...]:
 def read_module(name: str, data: bytes, program: Path) -> Module:
     """Read an upload; its objects must be for the core of the image ``program``."""
     if data[:4] == b"\x7fELF":
-        return _read_compiled(name, {name: data}, program)
+        return _read_objects(name, {name: data}, program)
     files = _unpack(name, data)
     if "metadata.json" in files:
         # Slow to import, and rarely needed.
         from utvm.compiler.package.read import read_package
 
         return Module(name, libraries=(read_package(name, files),))
-    return _read_compiled(name, files, program)
+    return _read_objects(name, files, program)
 
 
 def _unpack(name: str, data: bytes) -> dict[str, bytes]:
@@ -113,7 +113,7 @@ def _unpack(name: str, data: bytes) -> dict[str, bytes]:
     return files
 
 
-def _read_compiled(name: str, files: Mapping[str, bytes], program: Path) -> Module:
+def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Module:
     with program.open("rb") as file:
         board = core_of(ELFFile(file))
     objects: dict[str, bytes] = {}

@@ -55,12 +55,12 @@ class Chunk:
 
     def start(self, address: int) -> int:
         """First aligned address from ``address`` on."""
-        return _aligned(address, self.sections[0].alignment)
+        return _align(address, self.sections[0].alignment)
 
     def end(self, address: int) -> int:
         """End address (exclusive) of the chunk when it starts at :meth:`start`."""
         for section in self.sections:
-            address = _aligned(address, section.alignment) + section.size
+            address = _align(address, section.alignment) + section.size
         return address
 
 
@@ -119,7 +119,7 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
             raise _no_room(chunk, able, ends)
         target = min(fitting, key=lambda stretch: (stretch.end - chunk.end(ends[stretch.name]), stretch.address))
         for section in chunk.sections:
-            addresses[section.name] = _aligned(ends[target.name], section.alignment)
+            addresses[section.name] = _align(ends[target.name], section.alignment)
             ends[target.name] = addresses[section.name] + section.size
 
     put(first[1], [stretch for stretch in stretches if stretch.name == first[0]])
@@ -139,7 +139,7 @@ def _no_room(chunk: Chunk, able: Sequence[Stretch], ends: Mapping[str, int]) -> 
     return NoRoom(chunk, widest, chunk.end(starts[widest]) - starts[widest], max(0, widest.end - starts[widest]))
 
 
-def _aligned(address: int, alignment: int) -> int:
+def _align(address: int, alignment: int) -> int:
     return -(-address // alignment) * alignment
 
 

@@ -120,7 +120,11 @@ def changes(history: sqlite3.Connection, since: int) -> list[Change]:
 
     A series without earlier values is compared with its first value since then.
     """
-    found = [*_counted(history, since), *_measured(history, since), *_tests(history, since)]
+    found = [
+        *_counted_figures(history, since),
+        *_measured_figures(history, since),
+        *_changed_tests(history, since),
+    ]
     return sorted(found, key=lambda change: (change.what != "test", change.at))
 
 
@@ -130,7 +134,7 @@ _SERIES = (
 )
 
 
-def _counted(history: sqlite3.Connection, since: int) -> Iterator[Change]:
+def _counted_figures(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     value = "(select value from figure f where f.series = series.series and {} limit 1)"
     before = value.format("started < :since order by started desc, run desc")
     first = value.format("started >= :since order by started, run")
@@ -156,7 +160,7 @@ def _change(series: Row, was: Value, now: Value, last: str | None, first: Row, s
     return Change(series["figure"], name, board_label(series), was, now, last, first["commit_"], at, sure)
 
 
-def _measured(history: sqlite3.Connection, since: int) -> Iterator[Change]:
+def _measured_figures(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     measured = f"select * from series join board using (board) where figure in {MEASURED}"
     for series in history.execute(measured).fetchall():
         rows = history.execute(_SERIES, (series["series"], 2 * _MOST)).fetchall()
@@ -193,7 +197,7 @@ def chance(before: Sequence[float], after: Sequence[float]) -> float:
     return sum(count for total, count in sums.items() if abs(total - expected) >= distance) / sum(sums.values())
 
 
-def _tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
+def _changed_tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
     candidates = history.execute(
         "select distinct board.*, test.test, id from run join outcome using (run) join test using (test)"
         " join board using (board) where outcome = 1 and started >= ?",

@@ -25,12 +25,12 @@ class _Loader(yaml.SafeLoader):
     """Reads a tagged mapping, such as ``!Ram``, as a mapping with the key ``tag``."""
 
 
-def _construct_tagged(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
+def _construct_tag(loader: _Loader, tag: str, node: yaml.Node) -> dict[str, Any]:
     content = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else {}
     return {"tag": tag, **{str(key): value for key, value in content.items()}}
 
 
-_Loader.add_multi_constructor("!", _construct_tagged)
+_Loader.add_multi_constructor("!", _construct_tag)
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
