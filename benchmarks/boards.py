@@ -19,14 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from utvm.hil.reading import read
-
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
 from utvm.hil.figures import shown
+from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
 _MEANS = {
@@ -54,8 +53,8 @@ def main() -> int:
         latest = folder / "latest"
         results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
         passed = [each for each in zip(turns, results, strict=True) if each[1]["verdict"] == "passed"]
-        measured = {turn.board.spoken: measure(turn, result, latest, folder) for turn, result in passed}
-    known = {turn.board.spoken for turn in nightly.load(nightly.default_list())}
+        measured = {turn.board.full_name: measure(turn, result, latest, folder) for turn, result in passed}
+    known = {turn.board.full_name for turn in nightly.load(nightly.default_list())}
     every = {name: found for name, found in {**before, **measured}.items() if name in known}
     whole = Measurements(
         machine=f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",
@@ -70,7 +69,7 @@ def main() -> int:
 def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path) -> MeasuredBoard:
     """Return the figures of one board: from its report, and from writing its memory."""
     board = turn.board
-    own = read(reports / result["report"])
+    own = read_report(reports / result["report"])
     has_port = "debug port" in board.capabilities
     return MeasuredBoard(
         date=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",

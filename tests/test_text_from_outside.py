@@ -15,12 +15,12 @@ from tests.virtual.fake_board import FakeBoard
 from utvm import boards
 from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError
-from utvm.history.questions import last_good
-from utvm.history.store import opened, record
+from utvm.history.changes import last_good
+from utvm.history.store import open_history, record
 from utvm.probe.usb import libusb
 from utvm.virtual.console import Backlog
-from utvm.virtual.usb.descriptors import DeviceDescriptors
-from utvm.virtual.usb.st_link import StLinkProbe
+from utvm.virtual.usb.device import DeviceDescriptors
+from utvm.virtual.usb.probes import StLinkProbe
 
 HOSTILE = ["[exec touch pwned]", "$(touch pwned)", "} ; exec touch pwned; {", '"; shell touch pwned',
            "log-\udc80.txt", "\x1b[2J\u202e", "a\nb"]  # fmt: skip
@@ -74,18 +74,18 @@ def test_a_history_takes_any_names_and_failure_texts(count: int, tmp_path: Path)
         report["tests"] = [report["tests"][0] | test]
         reports.append(report)
     assert record(tmp_path / "h.sqlite", *reports) == ""
-    with opened(tmp_path / "h.sqlite") as history:
+    with open_history(tmp_path / "h.sqlite") as history:
         (found,) = history.execute("select count(*) from outcome").fetchone()
     assert found == count
 
 
 def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
     assert record(tmp_path / "h.sqlite", report_of(1)) == ""
-    with opened(tmp_path / "h.sqlite") as history:
+    with open_history(tmp_path / "h.sqlite") as history:
         history.execute("update board set serial = cast(x'ff80' as text)")
     with (
         pytest.raises(ConfigError, match="is damaged, or no history") as said,
-        opened(tmp_path / "h.sqlite") as damaged,
+        open_history(tmp_path / "h.sqlite") as damaged,
     ):
         last_good(damaged, "it::test_a")
     assert said.value.exit_code == 2

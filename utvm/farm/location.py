@@ -251,7 +251,8 @@ def required_tags(
     if board and selection:
         kind = "" if selection.kind == "auto" else selection.kind
         options = {"kind": kind, "serial": selection.serial, "name": choice.place}
-        tags = {"health": "ok", "board": board.spoken} | {name: value for name, value in options.items() if value}
+        tags = {"health": "ok", "board": board.full_name}
+        tags |= {name: value for name, value in options.items() if value}
     for word in filter(None, choice.tags.split(",")):
         name, equals, value = word.partition("=")
         if not (name and equals and value):
