@@ -24,7 +24,7 @@ from utvm.boards import Board
 from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
-from utvm.hil.figures import shown
+from utvm.hil.figures import present_figures
 from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
@@ -82,7 +82,7 @@ def measure(turn: nightly.Job, result: dict[str, Any], reports: Path, logs: Path
             MeasuredModel(
                 name=model["name"],
                 executor=model["executor"],
-                figures={figure.name: model[figure.name] for figure in shown([model])},
+                figures={figure.name: model[figure.name] for figure in present_figures([model])},
             )
             for model in result["models"]
         ),

@@ -17,7 +17,7 @@ from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError
 from utvm.history.changes import last_good
 from utvm.history.store import open_history, record
-from utvm.probe.usb import libusb
+from utvm.probe.usb import Probe, libusb
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import DeviceDescriptors
 from utvm.virtual.usb.probes import StLinkProbe
@@ -60,7 +60,7 @@ def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest
     probe = StLinkProbe(FakeBoard(3.3), serial="066B", backlog=Backlog(), type_in=lambda data: None)
     bus = Bus(Port(probe, address=5, ports=(2, 1)))
     monkeypatch.setattr(libusb, "_backend", lambda: bus)
-    (device,) = libusb.devices({(0x0483, 0x374B), (0x0483, 0x3748)})
+    (device,) = libusb.devices({(0x0483, 0x374B): "", (0x0483, 0x3748): ""}, Probe)
     assert device.serial == "\ufffd66B" and not device.problem
 
 
@@ -84,7 +84,7 @@ def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
     with open_history(tmp_path / "h.sqlite") as history:
         history.execute("update board set serial = cast(x'ff80' as text)")
     with (
-        pytest.raises(ConfigError, match="is damaged, or no history") as said,
+        pytest.raises(ConfigError, match="damaged, or not a history") as said,
         open_history(tmp_path / "h.sqlite") as damaged,
     ):
         last_good(damaged, "it::test_a")

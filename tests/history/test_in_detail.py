@@ -233,7 +233,7 @@ def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: s
         with pytest.raises(ConfigError, match=f"no test {name}") as caught:
             last_good(history, name)
         assert caught.value.hint == ""
-    with pytest.raises(ConfigError, match="test_b has not answered on host\n"):
+    with pytest.raises(ConfigError, match="test_b has no result on host\n"):
         last_good(history, "test_b", "host")
     with pytest.raises(ConfigError, match="no ram_bytes of x on host"):
         trend(history, "x", "ram_bytes", "host")

@@ -28,7 +28,7 @@ from utvm.compiler.package.write import write_package
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.session.board_holder import BoardHolder, executor_for
-from utvm.tuning.worker import Failure, Measurement, ServedBoard, ServedCandidate
+from utvm.tuning.worker import CandidateCounts, Failure, ServedBoard, ServedCandidate
 
 REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
 """Number of runs of a candidate, by unit. Counts of a virtual board do not vary."""
@@ -224,7 +224,7 @@ class TrackerMeasurer:
             if task is None:
                 continue
             reply = worker.measure(task.candidate, self._limit)
-            if isinstance(reply, Measurement):
+            if isinstance(reply, CandidateCounts):
                 results.put(task.number, CandidateResult(served.unit, reply.counts, reply.outputs))
                 continue
             task.tries += 1
@@ -311,7 +311,7 @@ class _Worker:
             self._board = message if isinstance(message, ServedBoard) else None
         return self._board
 
-    def measure(self, candidate: ServedCandidate, limit: float) -> Measurement | Failure:
+    def measure(self, candidate: ServedCandidate, limit: float) -> CandidateCounts | Failure:
         """Measure a candidate; after a failure the process is killed, since its board may hang."""
         assert self._pipe
         self.busy = True
@@ -322,7 +322,7 @@ class _Worker:
             message = Failure("the process that measured has ended")
         finally:
             self.busy = False
-        if isinstance(message, Measurement):
+        if isinstance(message, CandidateCounts):
             return message
         self.end()
         return message if isinstance(message, Failure) else Failure(f"it did not end within {limit:g} s")

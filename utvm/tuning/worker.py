@@ -40,7 +40,7 @@ class ServedBoard:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CandidateCounts:
     """Counts and outputs of a candidate."""
 
     counts: tuple[int, ...]
@@ -73,7 +73,7 @@ def work(connection: Connection, host: str, port: int, key: str) -> None:
         connection.send(Failure(lines[-1] if lines else type(error).__name__))
 
 
-def _measure(session: Any, candidate: ServedCandidate, unit: str) -> Measurement:
+def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateCounts:
     name = candidate.package.name
     session.upload(str(candidate.package))
     _module = session.load_module(name)
@@ -90,7 +90,7 @@ def _measure(session: Any, candidate: ServedCandidate, unit: str) -> Measurement
         for at in range(0, size, _CHUNK)
     )
     session.remove(name)
-    return Measurement(tuple(counts), outputs)
+    return CandidateCounts(tuple(counts), outputs)
 
 
 if __name__ == "__main__":
