@@ -53,8 +53,8 @@ def main() -> int:
         latest = folder / "latest"
         results = json.loads((latest / "nightly.json").read_text(encoding="utf-8"))["boards"]
         passed = [each for each in zip(turns, results, strict=True) if each[1]["verdict"] == "passed"]
-        measured = {turn.board.spoken: measure(turn, result, latest, folder) for turn, result in passed}
-    known = {turn.board.spoken for turn in nightly.load(nightly.default_list())}
+        measured = {turn.board.full_name: measure(turn, result, latest, folder) for turn, result in passed}
+    known = {turn.board.full_name for turn in nightly.load(nightly.default_list())}
     every = {name: found for name, found in {**before, **measured}.items() if name in known}
     whole = Measurements(
         machine=f"{len(os.sched_getaffinity(0))} cores, {platform.machine()}",

@@ -16,17 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utvm.history.changes import changes, newest_night
+from utvm.history.changes import changes, flaky, last_good, newest_night, trend
 from utvm.history.pages import write_pages
-from utvm.history.questions import flaky, last_good, trend
-from utvm.history.store import add, moment, opened
+from utvm.history.store import add, format_time, open_history
 
 _TESTS, _MODELS = 300, 6
 _FIRST = 1_767_229_200  # 2026-01-01 01:00 UTC
 
 
 def _report(night: int, board: int, chance: random.Random) -> dict[str, Any]:
-    started = moment(_FIRST + 86_400 * night + board)
+    started = format_time(_FIRST + 86_400 * night + board)
     tests = [
         {
             "id": f"suite_{test % 20}::test_number_{test}",
@@ -72,7 +71,10 @@ def _ended(test: int, night: int, chance: random.Random) -> dict[str, str]:
 def main(boards: int, nights: int) -> dict[str, float]:
     """Make a history and ask it; return seconds by question, and its bytes."""
     chance, seen = random.Random(1), dict[str, float]()
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder) / "history.sqlite", create=True) as history:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_history(Path(folder) / "history.sqlite", create=True) as history,
+    ):
         for night in range(nights):
             begun = time.process_time()
             for board in range(boards):

@@ -25,7 +25,7 @@ from benchmarks.int8 import check, random_inputs
 from benchmarks.networks import networks
 from models.tflite_reference import tflite_micro
 from utvm import boards, vta
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.compiler import CompileOptions, from_tflite
 from utvm.compiler.targets.vta.operators import Conv2d, Elementwise, Matmul, Requantise
 from utvm.firmware import compile_for
@@ -91,7 +91,7 @@ def network() -> dict[str, int]:
     (content,) = [each.content for each in networks() if each.name == "resnet8"]
     model, host = from_tflite(content, "resnet8"), boards.load("host")
     divided = compile_for(host, model, CompileOptions(accelerator="all"))
-    modelled = fitted(host).modelled
+    modelled = accelerator_of(host).modelled
     assert modelled is not None
     steps = modelled(divided)
     samples = random_inputs(divided, _SAMPLES)

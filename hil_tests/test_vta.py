@@ -14,7 +14,7 @@ from hil_tests.vta_cases import VTA_CASES
 from hil_tests.vta_faults import FAULTS, faulty
 from models.digits import quantize
 from models.tflite_reference import tflite_micro
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.compiler import Library, from_tflite, load
 from utvm.firmware import Firmware
 from utvm.hil.plugin import board_of
@@ -80,7 +80,7 @@ def test_a_fault_names_the_instruction_and_the_board_goes_on(
     firmware: Callable[[Sequence[Library]], Firmware],
     session: Callable[[Firmware], Session],
 ) -> None:
-    identity = fitted(board_of(request.config)).identity
+    identity = accelerator_of(board_of(request.config)).identity
     image = firmware([faulty(name, body, identity) for name, (body, _) in FAULTS.items()])
     running = session(image)
     for name, (_, message) in FAULTS.items():

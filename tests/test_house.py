@@ -116,11 +116,11 @@ def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does
 
 # What may start a Python, and whose it is there to say.
 _STARTS_PYTHON = {
-    "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/pyocd.py"},
+    "sys.executable": {"utvm/base/process/interpreter.py", "utvm/boards/described/pyocd.py"},
     # Environments of their own: each is an argument of python_command.
     "'bin' / 'python'": {"utvm/environment/python_lock.py", "utvm/farm/client.py"},
     # TVM's own door, which starts Python itself.
-    "rpc.Server": {"utvm/vta/here.py"},
+    "rpc.Server": {"utvm/vta/__init__.py"},
 }
 _STARTS_PYTHON_ELSEWHERE = re.compile(
     r"multiprocessing\.(Process|Pool|get_context)|ProcessPoolExecutor|PopenWorker|runpy\.run_module"

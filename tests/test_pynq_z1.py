@@ -43,13 +43,13 @@ def _variant(folder: Path, change: Callable[[dict[str, Any]], None], settings: s
 def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
     default, ddr = boards.load(_NAME), boards.load(f"{_NAME}:memory=ddr")
     assert (default.settings, ddr.settings) == ({"memory": "ocm"}, {"memory": "ddr"})
-    assert (default.spoken, ddr.spoken) == ("pynq-z1:memory=ocm", "pynq-z1:memory=ddr")
+    assert (default.full_name, ddr.full_name) == ("pynq-z1:memory=ocm", "pynq-z1:memory=ddr")
     # UG585, 29.4: 256 KiB, up to the end of the address space; table 4-1: DDR from 0; the board has 512 MiB.
     assert default.region("ocm").end == 1 << 32
     assert sum(region.size for region in default.memory) == 256 * 1024
     assert min(region.address for region in ddr.memory) == 0x0010_0000
     assert ddr.region("ddr").end == 512 * 1024 * 1024
-    assert boards.load(default.spoken) == default
+    assert boards.load(default.full_name) == default
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
         ("pynq-z1:colour=red", "pynq-z1 has no setting 'colour'", "it has: memory"),
         ("stm32f746:memory=ddr", "stm32f746 has no setting 'memory'", "it has: none"),
         ("host:memory=ddr", "host has no setting 'memory'", "it has: none"),
-        ("pynq-z1:memory=", "'memory=' is no setting", "NAME=VALUE"),
-        ("pynq-z1:memory=ocm,memory=ddr", "'memory=ddr' is no setting", "NAME=VALUE"),
+        ("pynq-z1:memory=", "'memory=' is not a setting", "NAME=VALUE"),
+        ("pynq-z1:memory=ocm,memory=ddr", "'memory=ddr' is not a setting", "NAME=VALUE"),
     ],
 )
 def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: str) -> None:
@@ -99,7 +99,7 @@ def test_every_reset_ends_at_the_start_of_an_image_that_is_whole(
     image = firmware.build(board, [doubler])
     code = board.region(board.layout.code)
     with attach(board, "virtual", log_directory=tmp_path) as connection:
-        assert f"{board.spoken}: VIRTUAL board, {made_by} a model of vta" in connection.describe()
+        assert f"{board.full_name}: VIRTUAL board, {made_by} a model of vta" in connection.describe()
         connection.program(image)
         for _ in range(2):
             # As the boot ROM does on the chip.

@@ -15,9 +15,9 @@ from tests.virtual.fake_board import FakeBoard
 from utvm import boards
 from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError
-from utvm.history.questions import last_good
-from utvm.history.store import opened, record
-from utvm.probe.usb import libusb
+from utvm.history.changes import last_good
+from utvm.history.store import open_history, record
+from utvm.probe.usb import Probe, libusb
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import DeviceDescriptors
 from utvm.virtual.usb.probes import StLinkProbe
@@ -60,7 +60,7 @@ def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest
     probe = StLinkProbe(FakeBoard(3.3), serial="066B", backlog=Backlog(), type_in=lambda data: None)
     bus = Bus(Port(probe, address=5, ports=(2, 1)))
     monkeypatch.setattr(libusb, "_backend", lambda: bus)
-    (device,) = libusb.devices({(0x0483, 0x374B), (0x0483, 0x3748)})
+    (device,) = libusb.devices({(0x0483, 0x374B): "", (0x0483, 0x3748): ""}, Probe)
     assert device.serial == "\ufffd66B" and not device.problem
 
 
@@ -74,18 +74,18 @@ def test_a_history_takes_any_names_and_failure_texts(count: int, tmp_path: Path)
         report["tests"] = [report["tests"][0] | test]
         reports.append(report)
     assert record(tmp_path / "h.sqlite", *reports) == ""
-    with opened(tmp_path / "h.sqlite") as history:
+    with open_history(tmp_path / "h.sqlite") as history:
         (found,) = history.execute("select count(*) from outcome").fetchone()
     assert found == count
 
 
 def test_text_of_a_history_that_is_no_utf8_is_damage(tmp_path: Path) -> None:
     assert record(tmp_path / "h.sqlite", report_of(1)) == ""
-    with opened(tmp_path / "h.sqlite") as history:
+    with open_history(tmp_path / "h.sqlite") as history:
         history.execute("update board set serial = cast(x'ff80' as text)")
     with (
-        pytest.raises(ConfigError, match="is damaged, or no history") as said,
-        opened(tmp_path / "h.sqlite") as damaged,
+        pytest.raises(ConfigError, match="damaged, or not a history") as said,
+        open_history(tmp_path / "h.sqlite") as damaged,
     ):
         last_good(damaged, "it::test_a")
     assert said.value.exit_code == 2

@@ -22,7 +22,7 @@ from utvm.base.storage.temporary import temporary_folder
 from utvm.boards import Board
 from utvm.drivers import bitstream_memory
 from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.history.store import opened
+from utvm.history.store import open_history
 from utvm.session.transport import ChildProcess
 
 _CONTENT = b"a file of somebody's\n"
@@ -65,7 +65,7 @@ def _talk(folder: Path) -> None:
 
 
 def _remember(folder: Path) -> None:
-    with opened(folder / "history.sqlite", create=True):
+    with open_history(folder / "history.sqlite", create=True):
         pass
 
 

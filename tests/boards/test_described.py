@@ -150,7 +150,8 @@ def test_the_registers_say_core_and_interrupts_where_the_target_does_not(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("<a/>", "is no description of a chip's registers"), ("<", "is no XML"), ("", "is empty")]
+    ("text", "said"),
+    [("<a/>", "is not a description of a chip's registers"), ("<", "is not valid XML"), ("", "is empty")],
 )
 def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "some.svd").write_text(text)
@@ -165,16 +166,16 @@ def test_what_is_no_file_of_registers_is_refused(targets: Path, tmp_path: Path, 
         ("some.pdsc", "STM32F999", "describes no chip 'STM32F999'"),
         ("some.pdsc", "", "--chip is missing"),
         ("some.pdsc", "STM32F407-odd", "there is no row for Cortex-R5"),
-        ("some.pdsc", "STM32F407-bare", "names too little memory for a board"),
+        ("some.pdsc", "STM32F407-bare", "has too little memory for a board"),
         ("some.yaml", "RV1", "there is no row for riscv"),
-        ("some.yaml", "XYZ1", "which of OpenOCD's target scripts drives it is not known"),
-        ("some.zip", "A", "is no description of chips"),
+        ("some.yaml", "XYZ1", "OpenOCD's target script for it is unknown"),
+        ("some.zip", "A", "is not a description of chips"),
         ("none.pdsc", "A", "cannot be read"),
         ("none.yaml", "A", "cannot be read"),
-        ("bad.pdsc", "A", "is no XML"),
-        ("entity.pdsc", "A", "defines entities of its own"),
-        ("bad.pack", "A", "is no CMSIS pack"),
-        ("bad.yaml", "A", "is no target file of probe-rs"),
+        ("bad.pdsc", "A", "is not valid XML"),
+        ("entity.pdsc", "A", "defines XML entities"),
+        ("bad.pack", "A", "is not a CMSIS pack"),
+        ("bad.yaml", "A", "is not a target file of probe-rs"),
     ],
 )
 def test_what_is_no_use_is_said(
@@ -232,8 +233,8 @@ def test_a_folder_that_cannot_be_made_is_refused(pdsc: Path, tmp_path: Path) -> 
     chip = described.find(pdsc, "STM32F407VG")
     for folder, probe, said in (
         (tmp_path / "Mine!", "st-link", "its name is the board's"),
-        (tmp_path / "SVD".lower(), "wires", "--probe wires: is not known"),
-        (tmp_path, "st-link", "its name is the board's|is there already"),
+        (tmp_path / "SVD".lower(), "wires", "--probe wires: is unknown"),
+        (tmp_path, "st-link", "its name is the board's|already exists"),
     ):
         with pytest.raises(ConfigError, match=said):
             described.write(chip, folder, probe)
@@ -397,7 +398,7 @@ def test_a_pyocd_that_is_not_whole_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     _pyocd(tmp_path / "bin", monkeypatch, answer)
-    with pytest.raises(ConfigError, match="does not say what it knows"):
+    with pytest.raises(ConfigError, match="cannot list its targets"):
         described.names(described.PYOCD)
 
 

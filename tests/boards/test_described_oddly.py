@@ -78,10 +78,10 @@ def test_a_core_without_a_row_has_that_of_one_whose_code_it_runs(tmp_path: Path,
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        (_FLASH + '<memory id="IRAM1" size="0x8000"/>', "memory IRAM1 has no start or no size"),
-        (_FLASH + '<memory id="IRAM1" start="0x20000000" size="all"/>', "memory IRAM1 has no start or no size"),
-        (_FLASH + '<memory id="IRAM1" start="0x2000000000" size="0x8000"/>', "makes no board"),
-        (_RAM, "names too little memory"),
+        (_FLASH + '<memory id="IRAM1" size="0x8000"/>', "memory IRAM1 has no valid start or size"),
+        (_FLASH + '<memory id="IRAM1" start="0x20000000" size="all"/>', "memory IRAM1 has no valid start or size"),
+        (_FLASH + '<memory id="IRAM1" start="0x2000000000" size="0x8000"/>', "is not a valid board"),
+        (_RAM, "has too little memory"),
     ],
 )
 def test_what_is_no_board_leaves_nothing_behind(tmp_path: Path, device: str, said: str) -> None:
@@ -148,15 +148,15 @@ _LAUGHS = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE x [<!ENTITY a "b"><!
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.pdsc", _LAUGHS.encode("utf-16"), "defines entities of its own"),
-        ("a.pdsc", b'<?xml version="1.0" encoding="nonsense"?><package/>', "is no XML"),
-        ("a.pdsc", "<package>\u00e9</package>".encode("latin-1"), "is no XML"),
+        ("a.pdsc", _LAUGHS.encode("utf-16"), "defines XML entities"),
+        ("a.pdsc", b'<?xml version="1.0" encoding="nonsense"?><package/>', "is not valid XML"),
+        ("a.pdsc", "<package>\u00e9</package>".encode("latin-1"), "is not valid XML"),
         ("a.pack", _zip(" " * (80 << 20)), "is too large"),
-        ("a.pack", _zip("<package/>")[:60], "is no CMSIS pack"),
+        ("a.pack", _zip("<package/>")[:60], "is not a CMSIS pack"),
         ("a.pack", _zip("<package/>", "a.txt"), "it has 0 .pdsc files"),
-        ("a.yaml", b"variants: [{name: A}]", "is described in part"),
+        ("a.yaml", b"variants: [{name: A}]", "the description is incomplete"),
         ("a.yaml", b"\xff\xfe\x00", "is not valid YAML"),
-        ("a.yaml", b"a: &a [*a]", "is no target file of probe-rs"),
+        ("a.yaml", b"a: &a [*a]", "is not a target file of probe-rs"),
         ("a.yaml", b'variants: [{name: "A\\nport: {name: x}"}]', "describes no chip 'A'"),
     ],
 )
@@ -203,7 +203,7 @@ def test_units_without_end_are_none(tmp_path: Path) -> None:
 def test_a_name_that_would_be_more_than_one_is_refused(tmp_path: Path) -> None:
     name = '"STM32F4\\nmemory: []"'
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name=name, ram="ram", size="1"))
-    with pytest.raises(ConfigError, match="is no name for a chip"):
+    with pytest.raises(ConfigError, match="is not a valid name for a chip"):
         _made(tmp_path / "a.yaml", tmp_path, "STM32F4\nmemory: []")
     (tmp_path / "a.yaml").write_text(_VARIANT.format(name='"STM32F4: #x"', ram="ram", size="1"))
     assert _made(tmp_path / "a.yaml", tmp_path, "STM32F4: #x").title.startswith("STM32F4: #x, described by a.yaml")

@@ -112,8 +112,8 @@ _ONE = {"code": "flash", "data": "sram", "stack": "sram", "stack_size": "8K"}
         ),
         ({"layout": _ONE}, "layout.stack: an overflow must leave memory, but data lies in its region too"),
         ({"port": {"name": "no_such"}}, "port: there is no port "),
-        ({"counter_hz": 200_000_000}, "counter_hz: an instruction takes 1.6 of its ticks"),
-        ({"interrupts": 20}, "console: irq 37 is no line; there are 20"),
+        ({"counter_hz": 200_000_000}, "counter_hz: instructions of 1.6 ticks cannot be counted"),
+        ({"interrupts": 20}, "console: irq 37 is out of range; there are 20 lines"),
         (
             {
                 "physical": {

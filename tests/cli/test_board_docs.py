@@ -28,7 +28,7 @@ def test_every_board_has_a_section_and_a_row() -> None:
     for name in boards.names():
         assert f"## {name}" in lines
         # As it is by default; with its other settings it has further rows.
-        assert any(line.startswith(f"| `{boards.load(name).spoken}` |") for line in lines)
+        assert any(line.startswith(f"| `{boards.load(name).full_name}` |") for line in lines)
 
 
 def test_a_boards_section_says_what_its_file_does() -> None:

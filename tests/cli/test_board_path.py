@@ -13,7 +13,7 @@ import yaml
 
 from tests.cli.running import inv
 from utvm import boards
-from utvm.boards.places import PATH_VARIABLE
+from utvm.boards.loader import PATH_VARIABLE
 from utvm.paths import ROOT
 
 _MODEL = ROOT / "models" / "digits" / "digits.onnx"
@@ -85,12 +85,11 @@ def test_a_name_that_exists_twice_is_refused_with_both_places(tmp_path: Path) ->
 def test_what_is_no_folder_of_boards_is_refused(tmp_path: Path) -> None:
     mine = _own(tmp_path, "mine")
     for path, said in (
-        (tmp_path / "nowhere", "nowhere: is no folder"),
-        (mine / "port.c", "port.c: is no folder"),
+        (tmp_path / "nowhere", "nowhere: is not a folder"),
+        (mine / "port.c", "port.c: is not a folder"),
         (
             mine,
-            f"mine: is a board's own folder, and boards are looked for in it\n  hint: name the folder that it is "
-            f"in, {tmp_path}",
+            f"mine: is a board's own folder, not a folder of boards\n  hint: name its parent, {tmp_path}",
         ),
     ):
         for done in (
@@ -122,7 +121,7 @@ def test_pytests_plugin_finds_them_too(tmp_path: Path) -> None:
     assert "sram-stack" in done.stdout
     wrong = _plugin(*collect, tmp_path / "nowhere")
     assert wrong.returncode == 4
-    assert "nowhere: is no folder" in wrong.stderr
+    assert "nowhere: is not a folder" in wrong.stderr
 
 
 @pytest.mark.slow

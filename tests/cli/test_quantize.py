@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.cli.running import inv
 from utvm import compiler
 from utvm.paths import ROOT
-from utvm.quantize import answers, costs, quantize
+from utvm.quantize import costs, model_outputs, quantize
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
 SAMPLES = ROOT / "models" / "digits" / "samples.npz"
@@ -85,7 +85,7 @@ def test_every_kind_of_layer_keeps_its_signal(kind: str, least_db: float) -> Non
     made = quantize(_model(), samples, kind)  # type: ignore[arg-type]
     # Independent of ours: ONNX's own reference.
     evaluator = ReferenceEvaluator(made)
-    for sample, (wanted,) in zip(samples, answers(_model(), samples), strict=True):
+    for sample, (wanted,) in zip(samples, model_outputs(_model(), samples), strict=True):
         (found,) = evaluator.run(None, {"x": sample[0]})
         assert np.abs(found - wanted).max() < 0.1
         assert found.argmax() == wanted.argmax()

@@ -81,7 +81,7 @@ def test_driver_setting_selects_one_driver() -> None:
     board = boards.load("riscv-spike:driver=qemu")
     assert [driver.name for driver in drivers_for(board)] == ["qemu"]
     assert "OpenOCD" not in choose(board, BoardSelection()).capabilities
-    assert board.spoken == "riscv-spike:core=rv32,driver=qemu"
+    assert board.full_name == "riscv-spike:core=rv32,driver=qemu"
     with pytest.raises(ConfigError, match="riscv-spike: driver cannot be 'usb'") as caught:
         choose(boards.load("riscv-spike:driver=usb"), BoardSelection())
     assert caught.value.hint == "choose from: spike, jtag, qemu"

@@ -19,7 +19,8 @@ import yaml
 
 from tests.cli.running import inv
 from utvm import boards, firmware
-from utvm.boards import Board, pyocd
+from utvm.boards import Board
+from utvm.boards.described import pyocd
 from utvm.compiler import Library
 from utvm.drivers import attach
 from utvm.errors import ConfigError, ProbeError, ToolchainError
@@ -184,7 +185,7 @@ def test_where_it_is_not_installed_that_is_said(
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ({"driver": "pyocd"}, "driver is pyocd, and pyocd, which says what it is told, is missing"),
+        ({"driver": "pyocd"}, "driver is pyocd, but the key pyocd is missing"),
         ({"driver": "jlink"}, "physical.driver"),
         ({"pyocd": {"target": "no such name"}}, "physical.pyocd.target"),
         ({"pyocd": {"target": "nrf52840", "pack": "../a.pack"}}, "physical.pyocd.pack"),

@@ -17,8 +17,7 @@ from PIL import Image
 from utvm.compiler import Tensor
 from utvm.compiler.library import Scaling
 from utvm.errors import ConfigError
-from utvm.firmware.inputs import as_integers
-from utvm.firmware.picture_inputs import are_pictures, read_pictures
+from utvm.firmware.inputs import are_pictures, as_integers, read_pictures
 
 _COLOURS = np.random.default_rng(1).integers(0, 256, (5, 4, 3), np.uint8)
 _RGB = Image.fromarray(_COLOURS)
@@ -110,11 +109,11 @@ def _saved(make: Callable[[], Image.Image]) -> bytes:
         (_saved(lambda: _RGB)[:-30], _REAL, "0..1", "a damaged one"),
         (_saved(lambda: Image.new("RGBA", (4, 5), (1, 2, 3, 4))), _REAL, "0..1", "is transparent in parts"),
         (_saved(lambda: Image.new("I;16", (4, 5))), _REAL, "0..1", "has colours as I;16"),
-        (_saved(lambda: _RGB), _REAL, "", "which numbers are black and white"),
+        (_saved(lambda: _RGB), _REAL, "", "the numbers of black and white are unknown"),
         (_saved(lambda: _RGB), _REAL, "0-1", "is not two numbers"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 5, 4, 3), "uint8"), "0..1", "does not say what that stands for"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 60), "float32"), "0..1", "how does a picture lie in that"),
-        (_saved(lambda: _RGB), Tensor("x", (1, 3, 4, 3), "float32"), "0..1", "how does a picture lie in that"),
+        (_saved(lambda: _RGB), Tensor("x", (1, 5, 4, 3), "uint8"), "0..1", "has no scale and zero point"),
+        (_saved(lambda: _RGB), Tensor("x", (1, 60), "float32"), "0..1", "not the shape of a picture"),
+        (_saved(lambda: _RGB), Tensor("x", (1, 3, 4, 3), "float32"), "0..1", "not the shape of a picture"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_one_clear_error(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.firmware.planner import Chunk, NoRoom, SectionSize, Stretch, plan
+from utvm.firmware.ram import Chunk, NoRoom, SectionSize, Stretch, plan
 
 _SIZES = st.integers(1, 5000)
 _ALIGNMENTS = st.sampled_from([1, 4, 8, 16, 512])

@@ -56,7 +56,7 @@ def test_a_function_that_calls_none_takes_what_gcc_says(name: str, model: str, t
     [
         ("  return x[0] == 0 ? 0 : (y[0] += odd_run(inputs, outputs, arena));", "odd_run calls itself"),
         ("  return ((int32_t (*)(void))x[0])();", "odd_run calls through a pointer from elsewhere"),
-        ("  volatile int32_t some[x[0]];\n  some[0] = y[0];\n  return some[0];", "odd_run takes as much"),
+        ("  volatile int32_t some[x[0]];\n  some[0] = y[0];\n  return some[0];", "odd_run computes its stack use"),
     ],
 )
 def test_what_no_reader_can_know_is_said(body: str, said: str) -> None:

@@ -14,8 +14,8 @@ from tests.pages.samples import a_night, run_that_passed
 from utvm.hil.nightly import report as nightly
 from utvm.hil.nightly.report import previous_verdict, write_message
 from utvm.history import record
-from utvm.history.questions import crossed
-from utvm.history.store import opened
+from utvm.history.changes import limit_crossing
+from utvm.history.store import open_history
 
 __all__ = ["project"]
 
@@ -66,11 +66,11 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
 
 def test_the_commits_between_which_a_limit_was_crossed_are_known(project: Path) -> None:
     _nights()
-    with opened(_FILE) as history:
+    with open_history(_FILE) as history:
         asked = (history, "stm32f746", "virtual", "digits", "instructions")
-        assert crossed(*asked, 1010) == (GOOD, BAD)
-        assert crossed(*asked, 1100) == (BAD, None)
-        assert crossed(*asked, 1) == (None, GOOD)
+        assert limit_crossing(*asked, 1010) == (GOOD, BAD)
+        assert limit_crossing(*asked, 1100) == (BAD, None)
+        assert limit_crossing(*asked, 1) == (None, GOOD)
 
 
 @pytest.mark.slow

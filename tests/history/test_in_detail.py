@@ -15,28 +15,30 @@ import pytest
 from tests.history.reports import BAD, GOOD, WORSE, report_of
 from utvm.errors import ConfigError, ProvisionError
 from utvm.history import bisect_step, record
-from utvm.history.bisect_step import answer
-from utvm.history.changes import Change, changes
-from utvm.history.courses import models
-from utvm.history.doors import DOORS
-from utvm.history.pages import write_pages
-from utvm.history.questions import crossed, last_good, trend
-from utvm.history.store import add, moment, opened, seconds
+from utvm.history.bisect_step import judge
+from utvm.history.changes import Change, changes, last_good, limit_crossing, trend
+from utvm.history.exports import EXPORTS
+from utvm.history.pages import chart_pages, write_pages
+from utvm.history.store import add, format_time, open_history, parse_time
 
-_NEWEST = seconds("2026-11-25T12:00:00Z")
+_NEWEST = parse_time("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
 
 
 def _run(at: int, commit: str = GOOD, **more: Any) -> dict[str, Any]:
     """What report.json holds of a run that began at a second."""
     report = report_of(1, commit, **more)
-    return {**report, "started": moment(at), "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}"}
+    return {
+        **report,
+        "started": format_time(at),
+        "run_id": f"{at}-{report['board']['id']}-{report['board']['kind']}",
+    }
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """A new history, for :func:`_add`."""
-    with opened(tmp_path / "history.sqlite", create=True) as connection:
+    with open_history(tmp_path / "history.sqlite", create=True) as connection:
         yield connection
 
 
@@ -59,14 +61,14 @@ def test_a_line_has_the_first_run_each_other_value_and_the_last_of_ninety_days(
     first = _NEWEST - 90 * _DAY
     values = {first - 1: 9, first: 1, first + 5: 1, first + 9: 2, first + 10: 2, _NEWEST - 7: 2, _NEWEST: 2}
     _add(history, *(_counts(at, ram_bytes=value, samples=3) for at, value in values.items()))
-    (page,) = models(history, _NEWEST)
+    (page,) = chart_pages(history, _NEWEST - 90 * _DAY)
     ram, samples = page.charts
     assert [(line.name, line.times, line.values) for line in (*ram.lines, *samples.lines)] == [
         ("VIRTUAL stm32f746, host-driven", (first, first + 9, _NEWEST), (1, 2, 2)),
         ("VIRTUAL stm32f746, host-driven", (first, _NEWEST), (3, 3)),
     ]
-    assert (ram.spoken, ram.left_out) == ("ram_bytes on 1 boards, between 1 and 2", 0)
-    assert list(models(history, _NEWEST + 91 * _DAY)) == []
+    assert (ram.summary, ram.left_out) == ("ram_bytes on 1 boards, between 1 and 2", 0)
+    assert list(chart_pages(history, _NEWEST + _DAY)) == []
 
 
 def test_a_page_has_the_charts_and_lines_that_change_most(history: sqlite3.Connection) -> None:
@@ -77,7 +79,7 @@ def test_a_page_has_the_charts_and_lines_that_change_most(history: sqlite3.Conne
         for board in boards:
             last = turn if board == boards[-1] else 0
             _add(history, _counts(_NEWEST + turn, board, **{**dict.fromkeys(figures, 5), figures[-1]: last}))
-    (page,) = models(history, _NEWEST + 2)
+    (page,) = chart_pages(history, _NEWEST + 2 - 90 * _DAY)
     assert [chart.figure for chart in page.charts] == [figures[-1], *figures[:11]]
     assert [line.name.split()[1] for line in page.charts[0].lines] == [f"{boards[-1]},"] + [
         f"{board}," for board in boards[:7]
@@ -123,8 +125,8 @@ def test_lists_of_pages_end_and_say_how_much_is_left_out(history: sqlite3.Connec
 def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.Connection, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the history is empty"):
         write_pages(history, tmp_path / "pages", tmp_path)
-    assert DOORS["metrics"](history).count("\n") == 6
-    assert DOORS["summary"](history) == "## Boards: none\n"
+    assert EXPORTS["metrics"](history).count("\n") == 6
+    assert EXPORTS["summary"](history) == "## Boards: none\n"
     _add(history, _counts(_NEWEST, ram_bytes=4), {**_counts(_NEWEST, ram_bytes=5), "run_id": "again"})
     assert write_pages(history, tmp_path / "pages", tmp_path) == 3
     board = (tmp_path / "pages" / "board-1.html").read_text()
@@ -140,10 +142,10 @@ def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.C
 def test_metrics_are_of_thirty_days_and_a_badge_is_as_wide_as_its_word(history: sqlite3.Connection) -> None:
     month = _NEWEST - 30 * _DAY
     _add(history, _run(_NEWEST), _run(month, board="edge"), _run(month - 1, board="gone"))
-    said = DOORS["metrics"](history)
+    said = EXPORTS["metrics"](history)
     assert 'name="edge"' in said
     assert 'name="gone"' not in said
-    badge = DOORS["badge"](history)
+    badge = EXPORTS["badge"](history)
     assert 'width="106"' in badge and '<rect x="52" width="54"' in badge
     assert "#1a7f4b" in badge
 
@@ -151,7 +153,7 @@ def test_metrics_are_of_thirty_days_and_a_badge_is_as_wide_as_its_word(history: 
 def test_a_summary_has_the_first_line_of_a_failure(history: sqlite3.Connection) -> None:
     report = _run(_NEWEST, tests={"test_a": "failed"})
     report["tests"][0]["message"] = "first\nsecond"
-    assert "| it::test_a | VIRTUAL stm32f746 | first |" in DOORS["summary"](_add(history, report))
+    assert "| it::test_a | VIRTUAL stm32f746 | first |" in EXPORTS["summary"](_add(history, report))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_a_measured_change_takes_five_runs_before_and_five_since(history: sqlite
     (change,) = changes(history, _NEWEST + 100)
     assert (change.was, change.now, change.last, change.first) == (1002, 2002, GOOD, WORSE)
     assert change.sure == pytest.approx(1 - 2 / 252, abs=1e-5)
-    assert change.at == moment(_NEWEST + 100)
+    assert change.at == format_time(_NEWEST + 100)
     # One run since is compared together with four before; none is no change, and neither are four before.
     assert [later.now for later in changes(history, _NEWEST + 104)] == [2002]
     assert changes(history, _NEWEST + 105) == []
@@ -186,7 +188,7 @@ def test_of_measured_runs_the_nearest_ten_on_each_side_are_compared(history: sql
     _add(history, *(_cycles(_NEWEST + turn, 9000 if turn < 10 else 1000 + turn) for turn in range(20)))
     _add(history, *(_cycles(_NEWEST + 100 + turn, 1900 if turn < 2 else 2000 + turn, BAD) for turn in range(12)))
     (change,) = changes(history, _NEWEST + 100)
-    assert (change.was, change.now, change.at) == (1016.5, 2006.5, moment(_NEWEST + 102))
+    assert (change.was, change.now, change.at) == (1016.5, 2006.5, format_time(_NEWEST + 102))
     assert change.sure == pytest.approx(1 - 2 / 184756, abs=1e-5)
 
 
@@ -201,7 +203,7 @@ def test_a_test_that_turned_is_told_of_with_its_last_turn(history: sqlite3.Conne
     _add(history, *(_run(_NEWEST + at, commit, tests={"test_a": said}) for at, (said, commit) in words.items()))
     (change,) = changes(history, _NEWEST + 2)
     assert (change.was, change.now, change.last, change.first) == ("passed", "failed", WORSE, BAD)
-    assert change.at == moment(_NEWEST + 4)
+    assert change.at == format_time(_NEWEST + 4)
     assert changes(history, _NEWEST + 4)[0].first == BAD
     # One answer is no change, and what has ended as it began is none.
     assert changes(history, _NEWEST + 1) != []
@@ -223,15 +225,15 @@ def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: s
     _add(history, _run(_NEWEST, tests={"test_a": "passed", "test_b": "failed", "Test::test_a": "passed"}))
     assert [state.now for state in last_good(history, "it::test_a")] == ["passed"]
     (bad,) = last_good(history, "test_b")
-    assert (bad.good, bad.bad, bad.bad_at, bad.now) == (None, GOOD, moment(_NEWEST), "failed")
+    assert (bad.good, bad.bad, bad.bad_at, bad.now) == (None, GOOD, format_time(_NEWEST), "failed")
     with pytest.raises(ConfigError, match="no test test_a") as caught:
         last_good(history, "test_a")
-    assert caught.value.hint == "meant is one of: it::test_a; it::Test::test_a"
+    assert caught.value.hint == "choose one of: it::test_a; it::Test::test_a"
     for name in ("b", "test_x", "_b"):
         with pytest.raises(ConfigError, match=f"no test {name}") as caught:
             last_good(history, name)
         assert caught.value.hint == ""
-    with pytest.raises(ConfigError, match="test_b has not answered on host\n"):
+    with pytest.raises(ConfigError, match="test_b has no result on host\n"):
         last_good(history, "test_b", "host")
     with pytest.raises(ConfigError, match="no ram_bytes of x on host"):
         trend(history, "x", "ram_bytes", "host")
@@ -265,13 +267,13 @@ def test_two_entries_of_one_name_are_kept_apart_and_the_worse_of_two_tests(histo
 
 
 def test_a_history_that_is_none_or_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError), opened(tmp_path / "none.sqlite"):
+    with pytest.raises(ConfigError), open_history(tmp_path / "none.sqlite"):
         pass
     assert not (tmp_path / "none.sqlite").exists()
     (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    with pytest.raises(ConfigError, match=r"bad\.sqlite"), opened(tmp_path / "bad.sqlite", create=True):
+    with pytest.raises(ConfigError, match=r"bad\.sqlite"), open_history(tmp_path / "bad.sqlite", create=True):
         pass
-    with pytest.raises((ConfigError, ProvisionError)), opened(tmp_path / "no" / ".." / "no", create=True):
+    with pytest.raises((ConfigError, ProvisionError)), open_history(tmp_path / "no" / ".." / "no", create=True):
         pass
 
 
@@ -279,7 +281,7 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
     broken = _run(_NEWEST, models={"m": {}})
     broken["models"][0]["ram_bytes"] = 1 << 70
     path = Path(history.execute("pragma database_list").fetchone()["file"])
-    with opened(path) as other:
+    with open_history(path) as other:
         with pytest.raises(OverflowError):
             add(other, broken)
         assert not other.in_transaction
@@ -291,9 +293,11 @@ def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history:
     _add(
         history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3))
     )
-    limits = {most: crossed(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)}
+    limits = {
+        most: limit_crossing(history, "stm32f746", "virtual", "m", "ram_bytes", most) for most in (-1, 0, 1, 2)
+    }
     assert limits == {-1: (None, GOOD), 0: (GOOD, BAD), 1: (BAD, WORSE), 2: (WORSE, None)}
-    assert crossed(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
+    assert limit_crossing(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
 
 
 def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed(tmp_path: Path) -> None:
@@ -312,27 +316,27 @@ def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed
 def test_a_figure_may_be_zero_and_a_step_says_so(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_text('{"models": [{"name": "m", "f": 0}, {"name": "m", "f": 1}], "tests": []}')
-    assert [answer(0, report, "m", "f", good) for good in ("0", "1")] == [0, 1]
+    assert [judge(0, report, "m", "f", good) for good in ("0", "1")] == [0, 1]
     report.write_text(
         '{"models": [], "tests": [{"id": "t", "outcome": "failed"}, {"id": "t", "outcome": "passed"}]}'
     )
-    assert answer(1, report, "t", "", "null") == 1
-    assert answer(-11, report, "t", "", "null") == 125
+    assert judge(1, report, "t", "", "null") == 1
+    assert judge(-11, report, "t", "", "null") == 125
     report.write_text("{")
-    assert answer(0, report, "t", "", "null") == 125
+    assert judge(0, report, "t", "", "null") == 125
 
 
 def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    assert answer(0, report, "digits", "flash_bytes", "10") == 125
+    assert judge(0, report, "digits", "flash_bytes", "10") == 125
     model = {"name": "digits", "flash_bytes": 10, "cycles": None, "outputs_sha256": "abcdef"}
     tests = [{"id": "a::test_x", "outcome": "passed"}, {"id": "a::test_xy", "outcome": "failed"}]
     report.write_text(json.dumps({"models": [model], "tests": tests}))
-    assert answer(1, report, "digits", "flash_bytes", "10") == 0
-    assert answer(0, report, "digits", "flash_bytes", "9") == 1
-    assert answer(0, report, "digits", "outputs_sha256", '"abcd"') == 0
-    assert answer(0, report, "digits", "cycles", "9") == answer(0, report, "other", "flash_bytes", "9") == 125
-    assert [answer(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
+    assert judge(1, report, "digits", "flash_bytes", "10") == 0
+    assert judge(0, report, "digits", "flash_bytes", "9") == 1
+    assert judge(0, report, "digits", "outputs_sha256", '"abcd"') == 0
+    assert judge(0, report, "digits", "cycles", "9") == judge(0, report, "other", "flash_bytes", "9") == 125
+    assert [judge(code, report, "digits", "flash_bytes", "10") for code in (2, 3)] == [125, 125]
     # Another test that failed in the same run says nothing of this one.
     asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
-    assert [answer(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]
+    assert [judge(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]

@@ -146,7 +146,7 @@ def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> No
 
 
 def test_an_empty_history_and_a_folder_that_is_none_are_refused(project: Path) -> None:
-    assert "there is no history yet" in inv("history.export", "--format", "pages").stderr
+    assert "no history yet" in inv("history.export", "--format", "pages").stderr
     write(project, report_of(1))
     assert inv("history.import", "build").returncode == 0
     (project / "file").touch()

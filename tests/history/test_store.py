@@ -15,8 +15,8 @@ import pytest
 
 from tests.cli.running import inv
 from tests.history.reports import asked, project, report_of, write
-from utvm.history import record, schema
-from utvm.history.store import opened
+from utvm.history import record, store
+from utvm.history.store import open_history
 
 __all__ = ["asked", "project"]
 
@@ -24,7 +24,7 @@ _SUITE = "def test_it():\n    pass\n"
 
 
 def _runs(path: Path) -> int:
-    with opened(path) as history:
+    with open_history(path) as history:
         (count,) = history.execute("select count(*) from run").fetchone()
     return int(count)
 
@@ -38,13 +38,13 @@ def test_a_run_a_night_and_an_evaluation_are_added_and_the_reports_make_the_same
     assert _runs(file) == 1
     assert inv("nightly").returncode == 0
     assert _runs(file) == 3  # its health check, and its suites
-    with opened(file) as history:
+    with open_history(file) as history:
         (label,) = history.execute("select night from run where night is not null").fetchone()
         written = history.execute("select * from run order by run_id").fetchall()
         outcomes = history.execute("select id, outcome from outcome join test using (test) order by 1").fetchall()
     assert (project / "build" / "reports" / "nightly" / label / "index.html").is_file()
     assert inv("model.eval", "digits", "--board", "host", "--samples", "3").returncode == 0
-    with opened(file) as history:
+    with open_history(file) as history:
         figures = dict(history.execute("select figure, value from figure join series using (series)").fetchall())
     assert figures["samples"] == 3
     assert figures["flash_bytes"] > 0
@@ -52,7 +52,7 @@ def test_a_run_a_night_and_an_evaluation_are_added_and_the_reports_make_the_same
     for _ in range(2):
         done = inv("history.import", "build")
         assert done.returncode == 0, done.stderr
-        with opened(file) as history:
+        with open_history(file) as history:
             assert [row[1:] for row in history.execute("select * from run order by run_id")] == [
                 row[1:] for row in written
             ]
@@ -125,9 +125,9 @@ def _torn(path: Path) -> None:
 
 
 _SPOILT = {
-    "is damaged, or no history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
-    "is a database of another program": _foreign,
-    "is a history of version 99": _newer,
+    "damaged, or not a history": lambda path: path.write_bytes(b"this is no database, but it is long enough" * 9),
+    "belongs to another program": _foreign,
+    "history version 99 is newer": _newer,
     "malformed": _torn,
     "it is a folder": lambda path: path.mkdir(),
 }
@@ -158,7 +158,7 @@ def test_a_file_that_is_no_history_of_ours_is_one_line_and_the_verdict_stays(pro
 
 def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
     done = inv("history.changes", "--flaky")
-    assert (done.returncode, "there is no history yet" in done.stderr) == (2, True)
+    assert (done.returncode, "no history yet" in done.stderr) == (2, True)
     shutil.rmtree(project / "build", ignore_errors=True)
     (project / "build").mkdir()
     (project / "build" / "history.sqlite").symlink_to("/dev/full")
@@ -168,18 +168,19 @@ def test_a_history_that_is_not_there_or_full_is_said(project: Path) -> None:
 def test_an_older_history_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "history.sqlite"
     assert record(path, report_of(1)) == ""
-    monkeypatch.setattr("utvm.history.store.MIGRATIONS", (*schema.MIGRATIONS, "alter table run add column extra"))
+    migrations = store.MIGRATIONS
+    monkeypatch.setattr("utvm.history.store.MIGRATIONS", (*migrations, "alter table run add column extra"))
     assert record(path, report_of(2)) == ""
-    with opened(path) as history:
+    with open_history(path) as history:
         assert history.execute("select count(*), count(extra) from run").fetchone()[:] == (2, 0)
-        assert history.execute("pragma user_version").fetchone()[0] == len(schema.MIGRATIONS) + 1
+        assert history.execute("pragma user_version").fetchone()[0] == len(migrations) + 1
 
 
 def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as old:
-        old.executescript(schema.MIGRATIONS[0])
-        old.executescript(f"pragma application_id = {schema.APPLICATION}; pragma user_version = 1;")
+        old.executescript(store.MIGRATIONS[0])
+        old.executescript(f"pragma application_id = {store.APPLICATION}; pragma user_version = 1;")
         old.executescript(
             "insert into board values (1, 'host', 'process', '');"
             "insert into run values (1, 'old', 1767229200, 1, 'aa', 0, 'passed', '', null);"
@@ -187,7 +188,7 @@ def test_a_history_of_the_first_version_gets_who_had_the_boards(tmp_path: Path) 
     report = report_of(2)
     report["environment"]["place"]["lease"] = {"place": "desk-1", "holder": "desk/me"}
     assert record(path, report) == ""
-    with opened(path) as history:
+    with open_history(path) as history:
         rows = history.execute("select run_id, place, holder from run order by started").fetchall()
     assert [tuple(row) for row in rows] == [("old", None, None), (report["run_id"], "desk-1", "desk/me")]
 

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm import boards, runtime
 from utvm.boards import Board
-from utvm.boards.flash import algorithm_of
+from utvm.boards.loader import algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ConfigError, ToolchainError
 from utvm.probe.pyocd.pack import pack_for

@@ -22,7 +22,7 @@ _A_HUB = (0x1D6B, 0x0002)
 
 def test_every_probe_of_every_board_is_in_them_and_nobody_else_gets_one() -> None:
     text = rules_for_boards()
-    for board in boards.probed():
+    for board in boards.probe_boards():
         for probe in board.probes:
             wanted = f'ATTRS{{idVendor}}=="{probe.vendor:04x}", ATTRS{{idProduct}}=="{probe.product:04x}"'
             assert wanted in text

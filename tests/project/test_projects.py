@@ -362,7 +362,7 @@ def test_what_cannot_be_made_is_one_message(words: list[object], said: str, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["mine.c"]
 
 
-@pytest.mark.parametrize(("text", "said"), [("[", "is no JSON"), ("{}", "version"), (None, "project.json")])
+@pytest.mark.parametrize(("text", "said"), [("[", "is not valid JSON"), ("{}", "version"), (None, "project.json")])
 def test_a_folder_that_is_no_project_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
     if text is not None:
         (tmp_path / "project.json").write_text(text)

@@ -235,7 +235,7 @@ def test_what_cannot_be_taken_is_one_error_and_the_board_goes_on(
     packed = package.read_bytes()
     changed = packed.index(b"return 0;")
     cases: list[tuple[bytes, str]] = [
-        (b"hello", "is no module"),
+        (b"hello", "is not a module"),
         (b"\x7fELF" + bytes(60), "is a damaged object"),
         (only_file(modules("cortex_m7"))[:1500], "is a damaged object"),
         (only_file(modules("soft")), "another core: its floats go through those of integers, and the board's"),
@@ -243,12 +243,12 @@ def test_what_cannot_be_taken_is_one_error_and_the_board_goes_on(
             modules("this_computer").read_bytes(),
             "lib0.o is for another core: X86_64 with 64 bits, and the board's is",
         ),
-        (modules("c").read_bytes()[:300], "is no module"),
+        (modules("c").read_bytes()[:300], "is not a module"),
         (_tar(readme=b"nothing"), "neither an object nor C is in it"),
-        (_tar(lib0__c=b"int other(void) { return 0; }"), "has no function that could be called"),
-        (_tar(lib0__c=_C % (b"", b"return there();")), "needs what the board has not: there"),
+        (_tar(lib0__c=b"int other(void) { return 0; }"), "has no function that can be called"),
+        (_tar(lib0__c=_C % (b"", b"return there();")), "needs symbols that the board lacks: there"),
         (_tar(lib0__c=_C % (b"void utvm_main(void) {}", b"return 0;")), "firmware has already: utvm_main"),
-        (_tar(lib0__c=_C % (b"", b"return nonsense;")), "cannot be made part of an image: 'nonsense' undeclared"),
+        (_tar(lib0__c=_C % (b"", b"return nonsense;")), "cannot be linked: 'nonsense' undeclared"),
         (_tar(lib0__c=huge), "region flash of stm32f746 has 1048576 bytes, the firmware needs"),
         (
             _tar(lib0__c=b'#include "%s"\n' % bytes(secret) + _C % (b"", b"return 0;")),
@@ -256,7 +256,7 @@ def test_what_cannot_be_taken_is_one_error_and_the_board_goes_on(
         ),
         (
             _tar(lib0__c=_C % (b'__asm__(".incbin \\"%s\\"");' % bytes(secret), b"return 0;")),
-            "cannot be made part of an image: file not found: .*secret.txt",
+            "cannot be linked: file not found: .*secret.txt",
         ),
         (_tar(metadata__json=b"{"), "metadata.json is no JSON"),
         (_tar(metadata__json=b'{"version": 7}'), "metadata.json: .*required"),

@@ -11,7 +11,7 @@ from utvm import boards
 from utvm.compiler import Target
 from utvm.errors import ConfigError
 from utvm.paths import ROOT
-from utvm.tuning.log import LogEntry, append, origin_of, read_log, tuned
+from utvm.tuning.log import LogEntry, append, origin_of, read_log, tuned_target
 
 SCHEMA = json.loads((ROOT / "docs" / "tuning.schema.json").read_text())
 ORIGIN = origin_of(boards.load("mps2-an500"))
@@ -47,7 +47,7 @@ def test_a_log_is_read_as_it_was_written_and_as_its_schema_says(tmp_path: Path) 
     ],
 )
 def test_the_best_of_a_log_is_taken(entries: list[LogEntry], taken: str) -> None:
-    assert dict(tuned(Target(), entries).tuned) == ({"a": taken} if taken else {})
+    assert dict(tuned_target(Target(), entries).tuned) == ({"a": taken} if taken else {})
 
 
 @pytest.mark.parametrize(

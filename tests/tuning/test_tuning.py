@@ -29,8 +29,7 @@ from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.layers import layers_of
 from utvm.tuning.log import origin_of
-from utvm.tuning.measure import Candidate, OnBench
-from utvm.tuning.remote import OnTracker
+from utvm.tuning.measure import Candidate, LocalMeasurer, TrackerMeasurer
 from utvm.tuning.tuner import Tuner
 
 pytestmark = pytest.mark.slow
@@ -75,7 +74,7 @@ def test_with_our_tiles_taken_out_tuning_alone_finds_twice_as_fast_loops(tmp_pat
     keeper = BoardHolder(board, BoardSelection(board=board.name), logs, lambda _: None)
     keeper.attach()
     try:
-        tuner = Tuner(layers, OnBench(keeper, in_ram=False), origin_of(board), log, [])
+        tuner = Tuner(layers, LocalMeasurer(keeper, in_ram=False), origin_of(board), log, [])
         list(tuner.run(16))
     finally:
         keeper.release()
@@ -181,8 +180,8 @@ def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         for folder in folders:
             folder.mkdir()
         one, _ = (stack.enter_context(served(folder, *where)) for folder in folders)
-        tracked = stack.enter_context(OnTracker(address, "host", board, model, limit=15))
-        while tracked.served() < 2:
+        tracked = stack.enter_context(TrackerMeasurer(address, "host", board, model, limit=15))
+        while tracked.board_count() < 2:
             time.sleep(0.1)
         assert all(each.counts for each in tracked.measure(asked * 4))
         one.process.send_signal(signal.SIGSTOP)
@@ -197,4 +196,4 @@ def test_without_a_tracker_there_is_nothing_to_tune_on(tmp_path: Path) -> None:
     words = ("model.tune", DIGITS / "digits.onnx", "--board", "host", "--log", tmp_path / "log", "--tracker")
     nobody = inv(*words, f"127.0.0.1:{free_port()}")
     assert nobody.returncode == 3 and "no tracker answers" in nobody.stderr
-    assert "is no HOST:PORT" in inv(*words, "here").stderr
+    assert "is not HOST:PORT" in inv(*words, "here").stderr

@@ -42,7 +42,7 @@ def test_a_whole_one_for_the_chip_is_sent(tmp_path: Path) -> None:
         (made(data=b"\0" * 200), "no synchronisation word"),
         (made()[:30], "its header is damaged at byte 13, where its design should be"),
         (made().replace(b"e\0\0\0", b"f\0\0\0"), "where its data should be"),
-        (b"\x7fELF", "is no bitstream"),
+        (b"\x7fELF", "is not a Xilinx bitstream"),
         (b"", "is empty"),
     ],
 )

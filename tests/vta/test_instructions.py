@@ -93,9 +93,9 @@ def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("jump", "'jump' is no kind of instruction"),
+        ("jump", "'jump' is not a kind of instruction"),
         ("load mem=INP sram=65536", "sram=65536 is not in 0..65535"),
-        ("load mem=CACHE", "mem='CACHE' is no number, and none of UOP, WGT, INP"),
+        ("load mem=CACHE", "mem='CACHE' is not a number, and none of UOP, WGT, INP"),
         ("alu imm=32768", "imm=32768 is not in -32768..32767"),
         ("gemm speed=1", "has no field 'speed'"),
         ("gemm reset=1 reset_reg=1", "reset is given twice"),

@@ -18,7 +18,7 @@ from hil_tests.vta_cases import VTA_CASES
 from hil_tests.vta_faults import FAULTS, faulty
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.compiler import CompileOptions, Library, from_tflite, load
 from utvm.drivers import Connection, attach, bitstream_memory, choose
 from utvm.errors import ConfigError
@@ -89,7 +89,7 @@ def test_a_virtual_board_of_ones_own_has_vta_on_its_bus(tmp_path: Path) -> None:
     board = boards.load(str(folder))
     compiled = _compiled(board, 2)
     assert all(library.accelerator for library in compiled.values())
-    wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
+    wrong = [faulty(name, body, accelerator_of(board).identity) for name, (body, _) in FAULTS.items()]
     image = firmware.build(board, [*compiled.values(), *wrong])
     with attach(board, "virtual", log_directory=tmp_path) as connection, HostDriven(connection, image) as session:
         assert connection.model == "VIRTUAL board, a software model, with a model of vta on its bus"
@@ -112,7 +112,7 @@ def _logic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = boards.load(_EMULATED)
     compiled = _compiled(board, 2)
-    wrong = [faulty(name, body, fitted(board).identity) for name, (body, _) in FAULTS.items()]
+    wrong = [faulty(name, body, accelerator_of(board).identity) for name, (body, _) in FAULTS.items()]
     image = firmware.build(board, [*compiled.values(), *wrong], "rpc")
     logs, said = tmp_path / "logs", list[str]()
     empty = r"VTA: instruction 0 \(load .*\): the logic is empty: board.program-fpga"
@@ -204,6 +204,6 @@ def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Pa
 def test_a_chip_says_where_its_accelerator_is(tmp_path: Path) -> None:
     board = _board(tmp_path, registers=None)
     library = _compiled(board, 1)[VTA_CASES[0].name]
-    with pytest.raises(ConfigError, match="cannot be driven: where are its registers") as caught:
+    with pytest.raises(ConfigError, match="cannot be driven: its registers are unknown") as caught:
         firmware.build(board, [library])
     assert "registers: 0x43C00000" in caught.value.hint

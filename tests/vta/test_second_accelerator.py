@@ -135,8 +135,8 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
             "made at 0x40020000 takes 1024 bytes, and overlaps a memory or another device",
         ),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
-        ({"registers": 0x58000002}, "made at 0x58000002: not a multiple of 1024"),
-        ({"registers": None}, "the accelerator multiplier of mine cannot be driven: where are its registers?"),
+        ({"registers": 0x58000002}, "made at 0x58000002: no multiple of 1024"),
+        ({"registers": None}, "the accelerator multiplier of mine cannot be driven: its registers are unknown"),
     ],
 )
 def test_one_that_cannot_work_is_named(block: dict[str, Any], said: str, multipliers: Boards) -> None:

@@ -64,7 +64,7 @@ def test_get_started_with_a_server(capsys: pytest.CaptureFixture[str], monkeypat
         kinds = ("int32", "int32", "int8")
         tensors = [tvm.runtime.tensor(np.zeros((8, other.BATCH, other.BLOCK_OUT), kind), device) for kind in kinds]
         with pytest.raises(
-            tvm.error.RPCError, match=f"made for the VTA {other.BITSTREAM}, and this process has 1x16"
+            tvm.error.RPCError, match=f"built for the VTA {other.BITSTREAM}, and this process has 1x16"
         ):
             module["vadd"](*tensors)
     finally:

@@ -69,7 +69,7 @@ def test_what_does_not_come_out_even_is_refused() -> None:
 
 def test_whom_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VTA_RPC_HOST", "127.0.0.1")
-    for port, said in (("9", "no RPC server answers at 127.0.0.1:9"), ("99999", "'99999', which is no port")):
+    for port, said in (("9", "no RPC server answers at 127.0.0.1:9"), ("99999", "'99999', which is not a port")):
         monkeypatch.setenv("VTA_RPC_PORT", port)
         with pytest.raises((BoardError, ConfigError), match=said):
             vta.connect(vta.get_env())

@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a board is, as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg``, ``port.c``.
+"""Boards as data: one folder a board, with ``board.yaml`` and, for a chip, ``openocd.cfg`` and ``port.c``.
 
-:func:`load` reads a board's folder and checks it, :func:`load_chip` one that must have a memory map; :func:`names`
-lists the boards that can be named: the project's, and those in the folders of :func:`search_also`.
+:func:`load` reads and checks a board's folder, :func:`load_chip` one that must have a memory map; :func:`names`
+lists the boards of the project and of the board path.
 """
 
 from utvm.boards.board import DRIVER, Board
-from utvm.boards.loader import alternatives, chips, load, load_chip, names, probed, project_names
+from utvm.boards.loader import (
+    PATH_VARIABLE,
+    alternatives,
+    chips,
+    load,
+    load_chip,
+    names,
+    probe_boards,
+    project_names,
+    set_board_path,
+)
 from utvm.boards.parts import (
     Emulator,
     Identity,
@@ -22,7 +32,6 @@ from utvm.boards.parts import (
     Timeouts,
     VirtualModel,
 )
-from utvm.boards.places import PATH_VARIABLE, search_also
 
 __all__ = [
     "DRIVER",
@@ -46,7 +55,7 @@ __all__ = [
     "load",
     "load_chip",
     "names",
-    "probed",
+    "probe_boards",
     "project_names",
-    "search_also",
+    "set_board_path",
 ]

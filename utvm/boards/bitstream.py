@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bitstreams as Xilinx's tools write them (``.bit``): looked through before any of it goes to a chip.
+"""Xilinx bitstreams (``.bit``): checked before they are sent to a chip.
 
-A header of fields, each with a letter, its length and its value, stands before the configuration data. What the
-fields mean is known from tools that read such files.
+A header of fields, each with a letter, a length and a value, precedes the configuration data. Their meaning is
+known from tools that read such files.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from utvm.errors import ConfigError
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
 _FIELDS = {"a": "design", "b": "part", "c": "date", "d": "time"}
-_SYNC_WITHIN = 512  # Bytes: padding and bus-width words come before.
+_SYNC_WITHIN = 512  # Padding and bus-width words come first.
 
 
 @dataclass(frozen=True)
 class Bitstream:
-    """What a bitstream's header says, and the data behind it.
+    """Header and data of a bitstream.
 
     Attributes:
-        design: the name that its makers gave it, with options behind semicolons.
-        part: the chip, without the ``xc`` before and the speed grade behind.
+        design: its name, with options after semicolons.
+        part: the chip, without the prefix ``xc`` and the speed grade.
     """
 
     design: str
@@ -34,22 +34,22 @@ class Bitstream:
 
 
 def read_bitstream(path: Path, part: str) -> Bitstream:
-    """Read a bitstream and look whether it is whole, and for a chip."""
+    """Read a bitstream and check that it is complete and for a chip, given by its part name."""
     check_readable(path, "--bitstream FILE.bit")
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if not raw.startswith(_MAGIC):
-        raise ConfigError(f"{path}: is no bitstream: it does not begin as Xilinx's tools write one")
-    found: dict[str, str] = {}
+        raise ConfigError(f"{path}: is not a Xilinx bitstream: wrong magic number")
+    header: dict[str, str] = {}
     at = len(_MAGIC)
     for letter, name in _FIELDS.items():
         length = int.from_bytes(raw[at + 1 : at + 3], "big")
         value = raw[at + 3 : at + 3 + length]
         if raw[at : at + 1] != letter.encode() or len(value) != length:
             raise ConfigError(f"{path}: its header is damaged at byte {at}, where its {name} should be")
-        found[name] = value.rstrip(b"\0").decode("ascii", "replace")
+        header[name] = value.rstrip(b"\0").decode("ascii", "replace")
         at += 3 + length
     length = int.from_bytes(raw[at + 1 : at + 5], "big")
     data = raw[at + 5 :]
@@ -57,8 +57,8 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
         raise ConfigError(f"{path}: its header is damaged at byte {at}, where its data should be")
     if len(data) != length:
         raise ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
-    if found["part"] != part:
-        raise ConfigError(f"{path}: is for the chip {found['part']!r}, and this one is {part}")
+    if header["part"] != part:
+        raise ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {part}")
     if _SYNC not in data[:_SYNC_WITHIN]:
-        raise ConfigError(f"{path}: its data does not begin as a bitstream does: there is no synchronisation word")
-    return Bitstream(**found, data=data)
+        raise ConfigError(f"{path}: its data starts with no synchronisation word")
+    return Bitstream(**header, data=data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that ``board.yaml`` is read into."""
+"""The record of a board, read from ``board.yaml``."""
 
 import itertools
 from fractions import Fraction
@@ -37,41 +37,44 @@ if TYPE_CHECKING:
 
 _SMALLEST_STACK = 512
 DRIVER = "driver"
-"""The setting that every board has: the driver to reach it by."""
+"""A setting of every board: the driver that reaches it."""
 
-
-_OF_A_CHIP = ("interrupts", "memory", "layout")
-_NOT_OF_A_PROCESS = (
-    *_OF_A_CHIP,
-    "console",
-    "port",
-    "cycle_counter",
-    "counter_hz",
-    "start",
-    "physical",
-    "virtual",
-    "settings",
-    "silicon",
-    "logic",
+_CHIP_KEYS = ("interrupts", "memory", "layout")
+_NOT_PROCESS_KEYS = (
+    *_CHIP_KEYS,
+    *(
+        "console",
+        "port",
+        "cycle_counter",
+        "counter_hz",
+        "start",
+        "physical",
+        "virtual",
+        "settings",
+        "silicon",
+        "logic",
+    ),
 )
 
 
 class Board(Record):
-    """A target machine as its folder describes it: a chip on a circuit board, or a process that stands in for one.
+    """A target machine: a chip on a circuit board, or a process that stands in for one.
 
-    A part that it has not is absent: a process has no memory map, no console and no debug port. What can be done
-    with it is asked of what it is reached by: see :mod:`utvm.drivers`.
+    Parts that it lacks are None: a process has no memory map, console or debug port. Its driver tells what can be
+    done with it: see :mod:`utvm.drivers`.
 
-    ``cpu`` is a row of its toolchain's file; ``clock_hz`` is what its cycle counter counts in a second: for a chip
-    the core clock that its port sets up. ``interrupts`` is the number of lines of its interrupt controller.
-    ``cycle_counter`` says who counts: the architecture's own unit, Cortex-M's SysTick, its port, or nobody;
-    ``counter_hz`` is the ticks of such a timer in a second, where they are not ``clock_hz``. ``port`` is what it
-    has in place of a ``port.c``; without either it has the one that does nothing. ``hole`` is an address where
-    nothing is, which suites reach for. ``accelerator`` is the one that it has, by name, with what that needs to
-    know; ``logic`` is what it may be programmed into. ``drivers`` holds the settings of
-    further drivers by name; each reads its own part. ``silicon`` says of each part that has met a chip which one
-    that was, and in which run.
-    ``choices`` are the settings that its file offers, each with its values; ``settings`` says what was chosen.
+    Attributes:
+        cpu: a row of the toolchain's file.
+        clock_hz: frequency of the cycle counter; for a chip, the core clock that its port sets up.
+        interrupts: number of lines of the interrupt controller.
+        cycle_counter: ``architecture`` for the CPU's own unit, or SysTick, the port, or none.
+        counter_hz: ticks of such a timer in a second, if not ``clock_hz``.
+        port: a shared port instead of ``port.c``; without either, the one that does nothing.
+        hole: an address where nothing is, for suites.
+        accelerator: its accelerator by name, with settings.
+        drivers: settings of further drivers, by name.
+        silicon: for each part confirmed on a chip, which chip and run that was.
+        choices: settings that the file offers, with their values; ``settings`` are the chosen ones.
     """
 
     kind: Literal["chip", "process"] = "chip"
@@ -102,145 +105,144 @@ class Board(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_the_parts_of_its_kind(cls, content: Any) -> Any:
-        # One problem a key, as of any other key that is missing or not known.
+    def _check_keys(cls, content: Any) -> Any:
+        # One problem for each key, like pydantic's own.
         if content.get("kind") == "process":
-            problems = {key: "Extra inputs are not permitted" for key in _NOT_OF_A_PROCESS if content.get(key)}
+            problems = {key: "Extra inputs are not permitted" for key in _NOT_PROCESS_KEYS if content.get(key)}
         else:
-            problems = {key: "Field required" for key in _OF_A_CHIP if key not in content}
+            problems = {key: "Field required" for key in _CHIP_KEYS if key not in content}
             if not any(content.get(key) is not None for key in ("physical", "virtual", "drivers")):
                 problems["virtual"] = "Field required"
         if problems:
-            raise ValueError("; ".join(f"{key}: {said}" for key, said in problems.items()))
+            raise ValueError("; ".join(f"{key}: {problem}" for key, problem in problems.items()))
         return content
 
     @property
-    def spoken(self) -> str:
-        """What it is called on a command line and in reports: its name with what was chosen."""
-        chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
-        return f"{self.name}:{chosen}" if chosen else self.name
+    def full_name(self) -> str:
+        """Name with settings, as on the command line: ``NAME:KEY=VALUE,...``."""
+        settings = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.name}:{settings}" if settings else self.name
 
     @property
     def programmable(self) -> Logic:
-        """Its programmable logic."""
+        """The programmable logic."""
         if self.logic is None:
-            raise ConfigError(f"{self.spoken} has no programmable logic", "name another board (./inv board.list)")
+            raise ConfigError(
+                f"{self.full_name} has no programmable logic", "name another board (./inv board.list)"
+            )
         return self.logic
 
     @property
     def compiler(self) -> Toolchain:
-        """Its cross compiler, with the rows of its folder."""
+        """The cross compiler, with the rows of the board's folder."""
         return Toolchain(self.toolchain, self.directory)
 
     @property
     def cpu_row(self) -> Cpu:
-        """What its toolchain's file says of its CPU."""
+        """The CPU's row in the toolchain's file."""
         return self.compiler.cpu(self.cpu)
 
     @property
     def architecture(self) -> str:
-        """The runtime's folder for its CPU; raises as :attr:`cpu_row`."""
+        """The runtime's folder for the CPU; raises as :attr:`cpu_row`."""
         return self.cpu_row.architecture
 
     @property
     def target(self) -> "Target":
-        """What models are compiled for; raises as :attr:`cpu_row`."""
-        from utvm.compiler.target import Target  # Whoever lists boards compiles nothing.
+        """Compiler target; raises as :attr:`cpu_row`."""
+        from utvm.compiler.target import Target  # Listing boards needs no compiler.
 
         row = self.cpu_row
         return Target(row.core, tuple(row.extensions), f"{self.toolchain}/{self.cpu}")
 
     @property
     def layout(self) -> Layout:
-        """Which region holds what."""
+        """The regions of code, data and stack."""
         if self.roles is None:
             raise ConfigError(
                 f"{self.name} is a process on this computer: it has no debug port, no probe and no memory map",
-                "./inv hil, model.run, model.eval, model.profile and board.serve take it; for this, name another "
-                "board (./inv board.list)",
+                "use it with ./inv hil, model.run, model.eval, model.profile and board.serve; here, choose "
+                "another board (./inv board.list)",
             )
         return self.roles
 
     @property
     def console(self) -> ConsolePart:
-        """The serial line on which it talks."""
+        """The serial console."""
         if self.line is None:
-            raise ConfigError(f"{self.name} has no serial line", "name another board (./inv board.list)")
+            raise ConfigError(f"{self.name} has no serial line", "choose another board (./inv board.list)")
         return self.line
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What its own parts say that there is of it."""
-        parts: dict[Kind, bool] = {
-            "virtual": self.virtual != NOTHING_VIRTUAL,
-            "physical": self.physical is not None,
-        }
-        return tuple(kind for kind, there in parts.items() if there)
+        """Kinds described by the board's own parts."""
+        virtual: tuple[Kind, ...] = ("virtual",) if self.virtual != NOTHING_VIRTUAL else ()
+        return (*virtual, "physical") if self.physical is not None else virtual
 
-    def able(self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None) -> frozenset[str]:
-        """Return what suites may need and a board with a debug port has.
+    def capabilities_with(
+        self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None
+    ) -> frozenset[str]:
+        """Capabilities of the board with a debug port, as suites require them.
 
         Args:
-            lacks: what it has not, reached in that way.
-            program: what drives its probe, which programs flash, and reads and writes in every width.
+            lacks: missing capabilities.
+            program: the program that drives the probe; both program flash, and access memory in every width.
         """
-        found = {"debug port", *get_args(Lack)} - lacks
+        able = {"debug port", *get_args(Lack)} - lacks
         if self.line is None:
-            found.discard("console")
+            able.discard("console")
         if self.port is None and not (self.directory / "port.c").is_file():
-            found.discard("reset cause")  # the port that does nothing does not look
+            able.discard("reset cause")
         if self.cycle_counter == "none":
-            found.discard("counter")
-        found |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
-        found |= {f"accelerator {name}" for name in self.accelerator}
-        if program == "OpenOCD":
-            found.add(program)
+            able.discard("counter")
+        able |= {f"trap: {mistake}" for mistake in self.cpu_row.traps}
+        able |= {f"accelerator {name}" for name in self.accelerator}
         if program:
-            found |= {"access widths", "write errors"}
-            if any(region.kind == "flash" for region in self.memory):
-                found.add("flash")
-        return frozenset(found)
+            able |= {"access widths", "write errors"}
+            able |= {program} & {"OpenOCD"}
+            able |= {region.kind for region in self.memory} & {"flash"}
+        return frozenset(able)
 
     def capabilities_of(self, kind: Kind, probe: ProbeMatch | None = None) -> frozenset[str]:
-        """Return what suites may need and the physical or the virtual board has, with one of its probes on USB."""
+        """Capabilities of the physical or the virtual board, with one of its probes."""
         if kind not in self.kinds:
             return frozenset()
         part = self.physical if kind == "physical" else self.virtual.jtag or self.virtual
         assert part
-        own = part.lacking if isinstance(part, Virtual) else part.lacks
-        lacks = own | (probe.lacks if probe else frozenset())
+        lacks = part.lacking if isinstance(part, Virtual) else part.lacks
+        lacks |= probe.lacks if probe else frozenset()
         if part is self.virtual and self.virtual.model is None:
-            return self.able(lacks, None)
-        return self.able(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
+            return self.capabilities_with(lacks, None)
+        return self.capabilities_with(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What at least one of the two has."""
+        """Capabilities of the physical or the virtual board."""
         return frozenset().union(*(self.capabilities_of(kind) for kind in self.kinds))
 
     @property
     def by_openocd(self) -> bool:
-        """Whether OpenOCD drives what can be plugged in, with scripts of the folder."""
+        """Whether OpenOCD drives the physical board."""
         return self.physical is not None and self.physical.driver == "openocd"
 
     @property
     def by_pyocd(self) -> bool:
-        """Whether pyOCD drives it: it always does, or this time is to."""
+        """Whether pyOCD drives the board, by default or by its settings."""
         always = self.physical is not None and self.physical.driver == "pyocd"
         return always or self.settings.get(DRIVER) == "pyocd"
 
     @property
     def probes(self) -> tuple[ProbeMatch, ...]:
-        """The probes that a physical one may be plugged in with."""
+        """Probes of the physical board."""
         return self.physical.probes if self.physical else ()
 
     @property
     def virtual_probes(self) -> tuple[ProbeMatch, ...]:
-        """The probes that the virtual one may be on USB with."""
+        """Probes of the virtual board on USB."""
         return self.virtual.model.usb_probes if self.virtual.model else ()
 
     @model_validator(mode="after")
-    def _memory_is_a_map(self) -> "Board":
+    def _check_memory(self) -> "Board":
         names = [region.name for region in self.memory]
         for name in names:
             if names.count(name) > 1:
@@ -255,14 +257,14 @@ class Board(Record):
                 raise ValueError(f"memory regions {lower.name} and {upper.name} overlap")
         for number, region in enumerate(ordered):
             before = ordered[number - 1] if number else region
-            found = (before.name, before.end, before.kind, before.executable, region.kind)
-            wanted = (region.continues, region.address, "ram", region.executable, "ram")
-            if region.continues and found != wanted:
+            actual = (before.name, before.end, before.kind, before.executable, region.kind)
+            required = (region.continues, region.address, "ram", region.executable, "ram")
+            if region.continues and actual != required:
                 raise ValueError(f"{region.name} continues no RAM of its kind named {region.continues}")
         return self
 
     @model_validator(mode="after")
-    def _layout_can_work(self) -> "Board":
+    def _check_layout(self) -> "Board":
         if self.roles is None:
             return self
         for name, kinds in zip(self.layout.regions, (("flash", "ram"), ("ram",), ("ram",)), strict=True):
@@ -276,26 +278,26 @@ class Board(Record):
         return self
 
     @model_validator(mode="after")
-    def _console_has_lines(self) -> "Board":
+    def _check_console(self) -> "Board":
         for irq in self.line.irqs if self.line else ():
             if irq >= self.interrupts:
-                raise ValueError(f"console: irq {irq} is no line; there are {self.interrupts}")
+                raise ValueError(f"console: irq {irq} is out of range; there are {self.interrupts} lines")
         return self
 
     @model_validator(mode="after")
-    def _counter_tells_instructions(self) -> "Board":
+    def _check_counter(self) -> "Board":
         emulator = self.virtual.emulator
         if emulator and self.counter_hz:
             ticks = Fraction(self.counter_hz << emulator.icount_shift, 10**9)
             if ticks <= 2 and ticks.denominator != 1:
                 raise ValueError(
-                    f"counter_hz: an instruction takes {float(ticks):g} of its ticks, and cannot be counted so: "
-                    "take a larger virtual.emulator.icount_shift (docs/porting.md, step 6)"
+                    f"counter_hz: instructions of {float(ticks):g} ticks cannot be counted: increase "
+                    "virtual.emulator.icount_shift (docs/porting.md, step 6)"
                 )
         return self
 
     def region(self, name: str) -> MemoryRegion:
-        """Return the memory region of that name."""
+        """The memory region of a name."""
         for region in self.memory:
             if region.name == name:
                 return region
@@ -303,38 +305,38 @@ class Board(Record):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the core itself must stop a stack that overflows: below it is memory, or what answers."""
+        """Whether the core must detect stack overflows, since accesses below the stack do not fail."""
         stack = self.region(self.layout.stack)
         answers = any("bus errors" in part.lacks for part in (self.physical, self.virtual) if part)
         return answers or any(region.end == stack.address for region in self.memory)
 
     @property
     def guards_stack(self) -> bool:
-        """Whether start-up code lays a guard below the stack, by memory protection; raises as :attr:`cpu_row`."""
+        """Whether start-up code protects the memory below the stack; raises as :attr:`cpu_row`."""
         return self.is_guarded and self.cpu_row.stack_guard == "mpu"
 
     @property
     def counter_ratio(self) -> Fraction:
-        """Counts that a tick of its counter is."""
+        """Cycles of a tick of the counter."""
         return Fraction(self.clock_hz, self.counter_hz or self.clock_hz)
 
     @property
     def port_source(self) -> Path:
-        """Its C port: its own, one that boards share, or the one that does nothing."""
+        """The C port: the board's own, a shared one, or the one that does nothing."""
         own = self.directory / "port.c"
         if own.is_file() and self.port is None:
             return own
         name = self.port.name if self.port else "plain"
         shared = None if own.is_file() else runtime.shared(self.architecture, "ports", name)
         if shared is None:
-            said = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
+            problem = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
             raise ConfigError(
-                f"{self.directory / 'board.yaml'}: port: {said}",
+                f"{self.directory / 'board.yaml'}: port: {problem}",
                 f"ports of {self.architecture}: {', '.join(runtime.shared_names(self.architecture, 'ports'))}",
             )
-        given = self.port.numbers if self.port else {}
+        numbers = self.port.numbers if self.port else {}
         for number, meaning in runtime.PORT_NEEDS.get(self.architecture, {}).items():
-            if not given.get(number):
+            if not numbers.get(number):
                 raise ConfigError(
                     f"{self.directory / 'board.yaml'}: port: numbers has no {number}: {meaning}",
                     f"for instance port: {{name: {name}, numbers: {{{number}: ...}}}}; docs/porting.md, step 4",
@@ -343,34 +345,32 @@ class Board(Record):
 
     @property
     def openocd_config(self) -> Path:
-        """The OpenOCD script of a board that OpenOCD drives."""
+        """The board's OpenOCD script."""
         return self.directory / "openocd.cfg"
 
     @property
     def openocd_configs(self) -> tuple[Path, ...]:
-        """That, and what OpenOCD reads for other probes."""
-        named = {probe.openocd for probe in (*self.probes, *self.virtual_probes)}
+        """That script, and those for other probes."""
+        names = {probe.openocd for probe in (*self.probes, *self.virtual_probes)}
         if self.virtual.jtag:
-            named.add(self.virtual.jtag.openocd)
-        return (self.openocd_config, *sorted({self.directory / name for name in named} - {self.openocd_config}))
+            names.add(self.virtual.jtag.openocd)
+        return (self.openocd_config, *sorted({self.directory / name for name in names} - {self.openocd_config}))
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> "Board":
+    def _check_parts(self) -> "Board":
         model = self.virtual.model
         if model and not self.physical:
-            raise ValueError("virtual.model stands in for a board that can be plugged in: physical is missing")
+            raise ValueError("virtual.model models a physical board: physical is missing")
         if model and self.by_openocd and not model.probe:
-            raise ValueError("virtual.model.probe: OpenOCD, which drives it, is to be told how to find it")
+            raise ValueError("virtual.model.probe: OpenOCD needs the command that connects to the model")
         if self.physical and self.start.by == "vectors" and self.region(self.layout.code).kind == "ram":
-            raise ValueError(
-                "layout.code is ram: a core finds no start there by itself, so start.by must be entry"
-            )
+            raise ValueError("layout.code is ram: a core cannot start there by itself, so start.by must be entry")
         if self.start.by == "vectors" and self.start != Start():
-            raise ValueError("start: reset and prepare are for a start by entry")
+            raise ValueError("start: reset and prepare need start.by: entry")
         for peripheral in model.peripherals if model else ():
             for irq in (*peripheral.irqs, *(() if peripheral.irq is None else (peripheral.irq,))):
                 if not 0 <= irq < self.interrupts:
-                    raise ValueError(f"virtual.model.peripherals: irq {irq} of {peripheral.model} is no line")
+                    raise ValueError(f"virtual.model.peripherals: irq {irq} of {peripheral.model} is out of range")
             for region in self.memory:
                 if region.kind != "rom" and region.address <= peripheral.address < region.end:
                     raise ValueError(f"virtual.model.peripherals: {peripheral.model} lies in region {region.name}")
@@ -378,17 +378,13 @@ class Board(Record):
 
     @property
     def model(self) -> VirtualModel:
-        """The software model of ours that is the virtual board."""
+        """The software model of the virtual board."""
         if self.virtual.model is None:
             raise RuntimeError(f"{self.name} has no software model")
         return self.virtual.model
 
     def machine_spec(self, *, waits: bool = False) -> MachineSpec:
-        """Return the numbers that its software model is built from; raises as :attr:`model`.
-
-        Args:
-            waits: whether it counts how long the core waits for flash, too.
-        """
+        """Specification of the software model; ``waits`` adds wait states of flash. Raises as :attr:`model`."""
         return MachineSpec(
             name=self.name,
             cpu=self.model.cpu,
@@ -402,20 +398,11 @@ class Board(Record):
 
     @property
     def _region_specs(self) -> tuple[RegionSpec, ...]:
-        return tuple(
-            RegionSpec(
-                name=region.name,
-                address=region.address,
-                size=region.size,
-                kind=region.kind,
-                sectors=region.sectors,
-                alias_of=region.alias_of,
-            )
-            for region in self.memory
-        )
+        names = ("name", "address", "size", "kind", "sectors", "alias_of")
+        return tuple(RegionSpec(**{name: getattr(region, name) for name in names}) for region in self.memory)
 
     def jtag_spec(self) -> JtagSpec:
-        """Return the numbers that its model behind JTAG pins is built from."""
+        """Specification of the model behind JTAG pins."""
         if self.virtual.jtag is None:
             raise RuntimeError(f"{self.name} has no model behind JTAG")
         return JtagSpec(

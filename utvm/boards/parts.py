@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that a board is made of: its memory, how a physical one is reached, and what the virtual one is."""
+"""Records of a board's parts: memory, access to a physical one, and the virtual one."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from utvm.base.storage.config import Record
 from utvm.virtual.spec import CoreName, Peripheral, TapSpec, WaitStates
 
 Kind = Literal["virtual", "physical", "process"]
-"""What a board may be in the end."""
-
+"""Kinds of boards that a run may use."""
 SiliconPart = Literal["probe", "memory", "flash", "debugging", "clock", "console", "faults", "models"]
-"""The parts of a board that software can be wrong about; docs/bring-up.md says which suites show each."""
+"""Parts of a board's description that a run on silicon confirms; docs/bring-up.md lists the suites for each."""
 
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 def _size(value: object) -> object:
-    """Turn ``64K`` or ``1M`` into bytes; leave the rest to the validator."""
     if isinstance(value, str) and value[-1:] in _UNITS and value[:-1].isdigit():
         return int(value[:-1]) * _UNITS[value[-1]]
     if isinstance(value, str) and not value.isdigit():
-        raise ValueError(f"{value!r} is no size: give bytes, or a number with K or M, like 64K")
+        raise ValueError(f"{value!r} is not a size: give bytes, or a number with K or M, like 64K")
     return value
 
 
@@ -32,20 +30,37 @@ Address = Annotated[int, Field(ge=0, lt=2**32)]
 FlowControl = Literal["none", "rts-cts"]
 
 
-class MemoryRegion(Record):
-    """A region of the board's memory map, as its reference manual gives it.
+def _fills(**values: str | int) -> AfterValidator:
+    """Check that a command is a template of these values."""
 
-    ``sectors`` are the erase units of a flash region in bytes, in address order; in a file, one size is that of
-    all. ``alias_of`` names the flash region that this one mirrors on another bus. ``continues`` names the RAM that
-    this one follows without a gap, on the same bus, so that something may lie in both. ``executable`` is whether
-    code runs there.
+    def check(command: str) -> str:
+        try:
+            command.format(**values)
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+            raise ValueError(f"only {{{', '.join(values)}}} is filled in, not {error}") from error
+        return command
+
+    return AfterValidator(check)
+
+
+PortCommand = Annotated[str, _fills(port=0)]
+
+
+class MemoryRegion(Record):
+    """A region of the memory map, as in the reference manual.
+
+    Attributes:
+        sectors: erase units of a flash region in bytes, in address order; in a file, one size stands for all.
+        alias_of: the flash region that this one mirrors on another bus.
+        continues: the RAM that this one follows without a gap on the same bus, so that an object may span both.
+        executable: whether code can run there.
     """
 
     name: str
     address: Address
     size: Bytes
     kind: Literal["ram", "flash", "rom"]
-    # Thousands of them: as plain numbers, which are checked without a call of Python's for each.
+    # Plain integers, because pydantic checks thousands of them without calling Python.
     sectors: tuple[Annotated[int, Field(gt=0)], ...] = ()
     alias_of: str | None = None
     continues: str | None = None
@@ -58,16 +73,16 @@ class MemoryRegion(Record):
 
     @field_validator("sectors", mode="before")
     @classmethod
-    def _one_size_is_that_of_all(cls, value: object, others: ValidationInfo) -> object:
+    def _expand_one_size(cls, value: object, others: ValidationInfo) -> object:
         if isinstance(value, (list, tuple)):
-            return [_size(one) if isinstance(one, str) else one for one in value]
-        one, whole = _size(value), others.data.get("size")
-        if isinstance(one, int) and one > 0 and isinstance(whole, int):
-            return (one,) * -(-whole // one)
+            return [_size(sector) if isinstance(sector, str) else sector for sector in value]
+        sector, whole = _size(value), others.data.get("size")
+        if isinstance(sector, int) and sector > 0 and isinstance(whole, int):
+            return (sector,) * -(-whole // sector)
         return value
 
     @model_validator(mode="after")
-    def _sectors_fill_the_region(self) -> "MemoryRegion":
+    def _check_sectors(self) -> "MemoryRegion":
         if self.end > 2**32:
             raise ValueError(f"{self.name} ends behind the last address, 0xffffffff")
         if self.sectors and sum(self.sectors) != self.size:
@@ -76,9 +91,9 @@ class MemoryRegion(Record):
 
 
 class Layout(Record):
-    """Which region holds what, and the size of the stack in bytes.
+    """Regions of code, data and stack; the stack's size in bytes.
 
-    ``fixed`` are words that the chip wants at a fixed distance from the beginning of the code, behind the vectors.
+    ``fixed`` are words that the chip needs at a fixed offset from the start of the code, after the vectors.
     """
 
     code: str
@@ -89,7 +104,7 @@ class Layout(Record):
 
     @property
     def regions(self) -> tuple[str, str, str]:
-        """The regions in the order of the roles: code, data, stack."""
+        """Names of the regions of code, data and stack."""
         return (self.code, self.data, self.stack)
 
 
@@ -103,14 +118,13 @@ Lack = Literal[
     "execute never",
     "room",
 ]
-"""What suites ask for and a board has unless it is said that it has not."""
+"""Capabilities that a board has unless its file lists them as lacking."""
 
 
 class ProbeMatch(Record):
-    """A debug probe that the board carries or is used with: what kind, and how USB knows it.
+    """A debug probe of the board, with its USB numbers.
 
-    ``openocd`` is the file in the board's folder that OpenOCD reads for it. ``lacks`` is what the board has not
-    with this probe, beyond what it lacks anyway.
+    ``openocd`` is its OpenOCD script in the board's folder, ``lacks`` are capabilities missing with this probe.
     """
 
     kind: str
@@ -121,7 +135,7 @@ class ProbeMatch(Record):
 
 
 class Identity(Record):
-    """A word in the chip that tells which one it is: probes of one kind sit on boards of many."""
+    """A word in the chip that identifies it, since boards of many kinds have the same probe."""
 
     register_name: str
     address: Address
@@ -130,10 +144,7 @@ class Identity(Record):
 
 
 class ConsolePart(Record):
-    """The serial line on which the board talks; ``irqs`` are the interrupt lines that its port's handler takes.
-
-    ``flow_control`` is what its port does and this computer is to do with it.
-    """
+    """The board's serial console; ``irqs`` are the interrupt lines that its port handles."""
 
     name: str
     baud: int
@@ -142,53 +153,47 @@ class ConsolePart(Record):
 
 
 class Port(Record):
-    """A port that boards share, and its numbers: addresses, lines, clocks.
+    """A port that boards share, and its numbers: addresses, interrupt lines, clocks.
 
-    ``name`` is a C file of the runtime; ``numbers`` become its macros, ``uart`` for instance ``UTVM_PORT_UART``.
+    ``name`` is a C file of the runtime; a number ``uart`` becomes its macro ``UTVM_PORT_UART``.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     numbers: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Address] = Field({})
 
     @model_validator(mode="after")
-    def _clocks_run(self) -> "Port":
+    def _check_clocks(self) -> "Port":
         for name, number in self.numbers.items():
             if name.endswith("_hz") and not number:
-                raise ValueError(f"numbers.{name} is a clock's, and cannot be 0")
+                raise ValueError(f"numbers.{name} is a clock frequency and cannot be 0")
         return self
 
     @property
     def defines(self) -> tuple[str, ...]:
-        """The C macros, ``NAME=value``."""
+        """C macros, ``NAME=value``."""
         return tuple(f"UTVM_PORT_{name.upper()}={value:#x}u" for name, value in sorted(self.numbers.items()))
 
 
 class Timeouts(Record):
-    """How long RPC waits for the board, in seconds.
+    """Timeouts of RPC in seconds.
 
-    ``start`` is until it has come up after a reset and begun a session: a virtual board on a busy computer takes
-    long. ``resend`` is until a request is sent again, the second time after twice as long, and so on.
+    ``start`` is the time from a reset to a session: a virtual board on a busy computer is slow. ``resend`` is the
+    time until a request is sent again; it doubles with each repetition.
     """
 
     start: Annotated[float, Field(gt=0)] = 30.0
     resend: Annotated[float, Field(gt=0)] = 1.0
 
 
-def _can_be_filled_in(command: str, **values: str | int) -> str:
-    try:
-        command.format(**values)
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"only {{{', '.join(values)}}} is filled in, not {error}") from error
-    return command
-
-
 class PyOcdPart(Record):
-    """What pyOCD is told of a board.
+    """Settings of pyOCD for a board.
 
-    ``target`` is the chip's name there. ``pack`` is the CMSIS pack that has it, a file in the board's folder;
-    without one it is built into pyOCD, or of a pack that pyOCD has installed. With ``algorithm`` pyOCD need not
-    know the chip: a pack is made of the board's own memory map and of that C file, which programs the flash: it
-    lies in the board's folder, or is one of the runtime's. ``options`` are further ones of its session.
+    Attributes:
+        target: name of the chip in pyOCD.
+        pack: a CMSIS pack in the board's folder; without one, the target is built in or of an installed pack.
+        algorithm: C of a flash algorithm, in the board's folder or the runtime, for a chip unknown to pyOCD; a
+            pack is made of it and the board's memory map.
+        options: further options of pyOCD's session.
     """
 
     target: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
@@ -197,141 +202,121 @@ class PyOcdPart(Record):
     options: dict[Annotated[str, Field(pattern=r"^[a-z0-9_.]+$")], str | int | float] = Field({})
 
     @model_validator(mode="after")
-    def _a_pack_has_its_own_algorithm(self) -> "PyOcdPart":
+    def _check_algorithm(self) -> "PyOcdPart":
         if self.pack and self.algorithm:
-            raise ValueError("pack and algorithm: a pack has its own algorithms, so it is one or the other")
+            raise ValueError("pack and algorithm: a pack has its own algorithms, so give one or the other")
         return self
 
 
 class Physical(Record):
-    """How a board that is plugged in is reached: by OpenOCD, with the board's ``openocd.cfg``, or by pyOCD.
+    """Access to a plugged-in board: by OpenOCD, with the board's ``openocd.cfg``, or by pyOCD.
 
-    ``driver`` is which of the two; a board with both parts takes the other way where a command says so.
-    ``select_serial`` is the OpenOCD command that picks one probe; ``{serial}`` is filled in. ``console_interface``
-    is the number of the USB interface that is the serial line, where the probe has several that look like one.
+    Attributes:
+        driver: the default of the two.
+        select_serial: OpenOCD command that selects a probe by its ``{serial}``.
+        console_interface: number of the console's USB interface, for a probe with several serial lines.
     """
 
     identity: Identity
     probes: Annotated[tuple[ProbeMatch, ...], Field(min_length=1)]
     driver: Literal["openocd", "pyocd"] = "openocd"
     pyocd: PyOcdPart | None = None
-    select_serial: str
+    select_serial: Annotated[str, _fills(serial="")]
     console_interface: Annotated[int, Field(ge=0)] | None = None
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
-    def _only_openocd_is_given_commands(cls, content: Any) -> Any:
+    def _default_for_pyocd(cls, content: Any) -> Any:
         return {"select_serial": "", **content} if content.get("driver") == "pyocd" else content
 
     @model_validator(mode="after")
-    def _its_driver_is_described(self) -> "Physical":
+    def _check_driver(self) -> "Physical":
         if self.driver == "pyocd" and self.pyocd is None:
-            raise ValueError("driver is pyocd, and pyocd, which says what it is told, is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _serial_can_be_filled_in(self) -> "Physical":
-        _can_be_filled_in(self.select_serial, serial="")
+            raise ValueError("driver is pyocd, but the key pyocd is missing")
         return self
 
 
 class VirtualModel(Record):
-    """A software model of ours, which the same OpenOCD drives: its CPU model and peripherals.
+    """A software model driven like the board: its CPU model and peripherals.
 
-    ``probe`` is the OpenOCD command that finds it, where OpenOCD drives the board; ``{port}`` is filled in.
-    ``usb_probes`` are those that a virtual machine may have it on its USB with. ``wait_states`` is a model of its
-    flash, for who asks for one. ``access_ports`` are those of its debug port beside that to memory, by number:
-    registers and what they hold.
+    Attributes:
+        probe: OpenOCD command that connects to the model at ``{port}``.
+        usb_probes: probes that a virtual machine can have it on USB with.
+        wait_states: optional model of its flash.
+        access_ports: values of the registers of further access ports, by number.
     """
 
     cpu: CoreName
     serial: str
-    probe: str = ""
+    probe: PortCommand = ""
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
     wait_states: WaitStates | None = None
     access_ports: dict[Annotated[int, Field(gt=0, lt=256)], dict[Address, Address]] = Field({})
 
-    @model_validator(mode="after")
-    def _port_can_be_filled_in(self) -> "VirtualModel":
-        _can_be_filled_in(self.probe, port=0)
-        return self
-
 
 class Logic(Record):
-    """A chip's programmable logic.
-
-    ``part`` is what bitstreams call the chip; ``load`` the OpenOCD commands that program it, in which ``{file}``
-    is filled in.
-    """
+    """Programmable logic: the chip's name in bitstreams, and the OpenOCD commands that load ``{file}``."""
 
     part: Annotated[str, Field(min_length=1)]
     load: Annotated[str, Field(pattern=r"\{file\}")]
 
 
 class Emulator(Record):
-    """The QEMU that is the virtual board, whose GDB stub is its debug port.
+    """QEMU as the virtual board; its GDB stub is the debug port.
 
-    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``memory`` is what
-    its machine is given, where it has a choice; ``options`` are further words of its command line.
+    An instruction takes ``2 ** icount_shift`` nanoseconds of its clock (QEMU's ``-icount``). ``memory`` is QEMU's
+    ``-m``, ``options`` are further arguments.
     """
 
     kind: Literal["qemu"]
     program: Annotated[str, Field(min_length=1)]
     machine: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-    # QEMU 7.2 takes no more.
+    # The limit of QEMU 7.2.
     icount_shift: Annotated[int, Field(ge=0, le=10)]
     memory: Bytes | None = None
     options: tuple[str, ...] = ()
 
 
 class SpikePart(Record):
-    """Spike, which OpenOCD drives with the board's ``openocd.cfg``.
+    """Spike, driven by OpenOCD with the board's ``openocd.cfg``.
 
-    ``isa`` is the instruction set in Spike's words. ``probe`` is the OpenOCD command that finds it; ``{port}`` is
-    filled in. ``lacks`` is as that of the virtual board, in place of it.
+    ``isa`` is Spike's ``--isa``, ``probe`` the OpenOCD command that connects to ``{port}``. ``lacks`` replaces
+    that of the virtual board.
     """
 
     kind: Literal["spike"]
     program: Annotated[str, Field(min_length=1)]
     isa: Annotated[str, Field(pattern=r"^rv(32|64)[a-z_0-9]+$")]
-    probe: str
+    probe: PortCommand
     lacks: frozenset[Lack] = frozenset()
-
-    @model_validator(mode="after")
-    def _port_can_be_filled_in(self) -> "SpikePart":
-        _can_be_filled_in(self.probe, port=0)
-        return self
 
 
 class JtagModel(Record):
-    """A software model of ours behind JTAG pins, which OpenOCD drives with the board's ``openocd.cfg``.
+    """A software model behind JTAG pins, driven by OpenOCD.
 
-    ``openocd`` is another file of the board's folder, where that one names an adapter. ``idcode`` is that of its
-    core's TAP, ``taps`` are others between that and TDO. ``probe`` are the OpenOCD commands that find it, in place
-    of those of an adapter; ``{pins}``, the socket of its pins, is filled in. ``lacks`` is as that of the virtual
-    board, in place of it. ``load`` are commands that program its logic, in place of the board's.
+    Attributes:
+        idcode: that of the core's TAP; ``taps`` are further ones between it and TDO.
+        probe: OpenOCD commands that connect to ``{pins}``, the socket of the pins, instead of an adapter.
+        openocd: script in the board's folder, if ``openocd.cfg`` names an adapter.
+        load: OpenOCD commands that load its logic, instead of the board's.
+        lacks: replaces that of the virtual board.
     """
 
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
     taps: tuple[TapSpec, ...] = ()
-    probe: str
+    probe: Annotated[str, _fills(pins="")]
     openocd: Annotated[str, Field(pattern=r"^[^/]+\.cfg$")] = "openocd.cfg"
     load: str = ""
     peripherals: tuple[Peripheral, ...]
     lacks: frozenset[Lack] = frozenset()
 
-    @model_validator(mode="after")
-    def _pins_can_be_filled_in(self) -> "JtagModel":
-        _can_be_filled_in(self.probe, pins="")
-        return self
-
 
 class Virtual(Record):
-    """What the virtual board is: a software model of ours, or an emulator of others.
+    """The virtual board: a software model, or an emulator.
 
-    A ``simulator`` goes before the emulator where it is installed, a model behind ``jtag`` pins always.
+    If it is installed, a ``simulator`` is preferred to the emulator; a model behind ``jtag`` pins always is.
     """
 
     model: VirtualModel | None = None
@@ -341,32 +326,34 @@ class Virtual(Record):
     lacks: frozenset[Lack] = frozenset()
 
     @model_validator(mode="after")
-    def _is_one_of_the_two(self) -> "Virtual":
+    def _check_parts(self) -> "Virtual":
         if (self.model is None) == (self.emulator is None):
             raise ValueError("a virtual board is either a model or an emulator")
         if (self.simulator or self.jtag) and not self.emulator:
-            raise ValueError("a simulator and a model behind JTAG go before an emulator, which is missing")
+            raise ValueError("simulator and jtag need an emulator, too")
         return self
 
     @property
     def lacking(self) -> frozenset[Lack]:
-        """What it has not, with what no board in QEMU has.
+        """Missing capabilities, including those of QEMU.
 
-        With ``-icount`` a watchpoint of QEMU's stops the core before the access, every time anew: it never gets
-        past. Its stub answers nothing while the core runs.
+        With ``-icount``, a watchpoint of QEMU stops the core before the access again and again. Its stub does not
+        reply while the core runs.
         """
         return self.lacks | ({"watchpoints", "memory while running"} if self.emulator else set())
 
 
 NOTHING_VIRTUAL = Virtual.model_construct()
-"""Of a board without a virtual one."""
+"""Value of a board without a virtual one."""
 
 
 class Preparation(Record):
-    """A word of memory that must be right before an image is loaded into RAM: written, or only looked at.
+    """A word of memory to be written or checked before an image is loaded into RAM.
 
-    ``value`` is written where ``write`` says so, and then expected of the bits of ``mask``. ``otherwise`` says
-    what to do if it is not there. ``emulated`` tells whether an emulator has the register at all.
+    Attributes:
+        value: expected in the bits of ``mask``, after it was written if ``write`` is set.
+        emulated: whether an emulator has the register.
+        otherwise: hint for the user if the check fails.
     """
 
     address: Address
@@ -378,12 +365,12 @@ class Preparation(Record):
 
 
 class Start(Record):
-    """How a board comes to its first instruction.
+    """How a board starts.
 
-    With ``vectors`` the core finds it after a reset by itself. With ``entry`` the debugger does what is left to
-    do: ``prepare`` memory, load the image if memory has lost it, and set the core's registers. Without ``reset``
-    the core is only halted before that: a reset would take away what the memory needs. An emulator is reset all
-    the same: its memory stays, and nothing else wakes a core that waits for an interrupt.
+    With ``vectors``, the core starts by itself after a reset. With ``entry``, the debugger runs ``prepare``, loads
+    the image if memory lost it, and sets the core's registers. Without ``reset`` it only halts the core, because a
+    reset would undo the memory's setup. An emulator is always reset: its memory survives, and nothing else wakes a
+    core that waits for an interrupt.
     """
 
     by: Literal["vectors", "entry"] = "vectors"

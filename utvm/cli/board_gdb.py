@@ -185,7 +185,7 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
     # VS Code may start it in any folder.
     file: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}
     served = ["board.gdb", *spelled(dataclasses.replace(what, **file)), *spelled(where), "--port", str(port)]
-    name = f"{image.board.spoken}: {Path(what.elf or what.model).name}"
+    name = f"{image.board.full_name}: {Path(what.elf or what.model).name}"
     configuration = {
         "name": name,
         "type": "cppdbg",

@@ -98,7 +98,7 @@ def _opened(where: BoardSelection, command: str) -> Iterator[Connection]:
 
 def _need_console(connection: Connection) -> None:
     if connection.console is None:
-        raise BoardError(f"{connection.board.spoken} has no console here", SILENT)
+        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
 
 
 def listen(

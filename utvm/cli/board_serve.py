@@ -14,7 +14,7 @@ from utvm.errors import ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
 from utvm.session.served import UPLOAD_BYTES
-from utvm.tuning.remote import address_of
+from utvm.tuning.measure import parse_address
 
 _LAST_PORT = 65535
 
@@ -49,7 +49,7 @@ def serve_board(
     where: Path | tuple[str, int] | None = None
     if tracker:
         path = tracker.removeprefix("unix:")
-        where = address_of(tracker) if path == tracker else Path(path)
+        where = parse_address(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
             served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)

@@ -17,7 +17,7 @@ from utvm.base.process.peer import access_note
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
@@ -77,7 +77,7 @@ def show_board(name: str, wanted: JsonChoice) -> None:
     if board.line:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
-        OUT.print(f"  beside it  the accelerator {fitted(board).identity}")
+        OUT.print(f"  beside it  the accelerator {accelerator_of(board).identity}")
     for told in (driver.describe(board) for driver in drivers_for(board)):
         if told:
             OUT.print(f"  {told[0]:<9}  {told[1]}")
@@ -112,7 +112,7 @@ def _content(board: Board) -> dict[str, Any]:
         "cpu": board.cpu,
         "clock_hz": board.clock_hz,
         "console": None if line is None else {"name": line.name, "baud": line.baud},
-        "accelerator": fitted(board).identity if board.accelerator else None,
+        "accelerator": accelerator_of(board).identity if board.accelerator else None,
         "reached_by": [driver.name for driver in drivers_for(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
@@ -127,7 +127,7 @@ def _content(board: Board) -> dict[str, Any]:
 def detect_boards(wanted: JsonChoice) -> None:
     """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
     check_json(wanted)
-    known = boards.probed()
+    known = boards.probe_boards()
     detection = detect([each for board in known for each in ids_of(board)])
     said = {probe: examine(probe) for probe in detection.probes}
     content = [

@@ -16,7 +16,7 @@ from utvm.probe import udev
 def rules_for_boards() -> str:
     """Return the rules for the probes of all boards that can be named."""
     probes: dict[tuple[int, int], list[str]] = {}
-    for board in boards.probed():
+    for board in boards.probe_boards():
         for probe in board.probes:
             names = probes.setdefault((probe.vendor, probe.product), [])
             if board.name not in names:

@@ -17,7 +17,7 @@ from utvm.boards import Board, Kind, MemoryRegion, Physical
 from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart, Virtual
 from utvm.cli.output import OUT
 from utvm.hil.figures import FIGURES, present_figures
-from utvm.pages import spoken_bytes
+from utvm.pages import format_bytes
 from utvm.paths import ROOT
 
 MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
@@ -102,7 +102,7 @@ def page(measurements: Path) -> str:
         for model in measured.boards[name].models:
             models.setdefault(model.name, []).append((name, model))
     environment = templates_of("utvm.cli")
-    environment.filters |= {"bytes": spoken_bytes, "hex": lambda value: f"{value:#010x}"}
+    environment.filters |= {"bytes": format_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
         figures=present_figures(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
@@ -127,7 +127,7 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
         ("console", f"{board.line.name}, {board.line.baud:,} baud" if board.line else "none"),
         (
             "layout",
-            f"code in {layout.code}, data in {layout.data}, stack of {spoken_bytes(layout.stack_size)} in "
+            f"code in {layout.code}, data in {layout.data}, stack of {format_bytes(layout.stack_size)} in "
             f"{layout.stack}",
         ),
         *(

@@ -75,9 +75,9 @@ def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
         kind = "process" if choose(board, BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":
             choose(board, BoardSelection(kind="virtual"))
-        counts[board.spoken] += 1
-        place = _named(host, board.spoken, str(counts[board.spoken]))
-        offers.append(OfferedBoard(place, BoardIdentity(board.spoken, kind), board.cpu))
+        counts[board.full_name] += 1
+        place = _named(host, board.full_name, str(counts[board.full_name]))
+        offers.append(OfferedBoard(place, BoardIdentity(board.full_name, kind), board.cpu))
     if not offers:
         raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
     return tuple(offers)
@@ -85,7 +85,7 @@ def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
 
 def _plugged_in(host: str) -> list[OfferedBoard]:
     """Return the boards at this computer's probes; what cannot be told apart is named and left out."""
-    known, offers = boards.probed(), []
+    known, offers = boards.probe_boards(), []
     for probe in detect([each for board in known for each in ids_of(board)]).probes:
         fitting = [board for board in known if match_of(board, probe)]
         if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:

@@ -16,7 +16,7 @@ from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import FarmClient, coordinator_address
 from utvm.hil.nightly.running import HEALTH
-from utvm.history.doors import gauge
+from utvm.history.exports import gauge
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 _ALL = "all"

@@ -16,10 +16,9 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.history_entry import iter_reports
 from utvm.hil.project import history_file
-from utvm.history.doors import DOORS
+from utvm.history.exports import EXPORTS
 from utvm.history.pages import write_pages
-from utvm.history.schema import OUTCOMES
-from utvm.history.store import add, opened
+from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
 
 _BATCH = 50_000
@@ -41,7 +40,7 @@ def import_reports(folder: str) -> None:
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
     path = history_file()
-    with opened(path, create=True) as history:
+    with open_history(path, create=True) as history:
         for report in iter_reports(Path(folder)):
             if isinstance(report, str):
                 wrong.append(report)
@@ -56,12 +55,12 @@ def import_reports(folder: str) -> None:
 
 def export_history(format: str, output: str, table: str, serve: str, *, anyone: bool) -> None:  # noqa: A002
     """Write the history in one of its formats."""
-    known = ("csv", "parquet", "pages", *DOORS)
+    known = ("csv", "parquet", "pages", *EXPORTS)
     if format not in known:
         raise ConfigError(f"--format {format}: unknown format", f"choose one of {', '.join(known)}")
     if serve and format != "pages":
         raise ConfigError("--serve is for --format pages", "add --format pages")
-    if format in DOORS:
+    if format in EXPORTS:
         _write_night(format, output)
     elif format != "pages":
         _export_table(format, output, table)
@@ -80,7 +79,7 @@ def _export_table(format: str, output: str, table: str) -> None:  # noqa: A002
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     temporary = Path(f"{output}.{os.getpid()}")
     write = _write_parquet if format == "parquet" else _write_csv
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         cursor = history.execute(_TABLES[table].format(outcomes))
         try:
             rows = write(cursor, temporary)
@@ -130,7 +129,7 @@ def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
 def _write_folder(output: str) -> Path:
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         count = write_pages(history, folder, work() / "reports")
     OUT.print(f"{folder / 'index.html'}: {count} pages")
     return folder
@@ -165,8 +164,8 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def _write_night(format: str, output: str) -> None:  # noqa: A002
     check_writable(output)
-    with opened(history_file()) as history:
-        text = DOORS[format](history)
+    with open_history(history_file()) as history:
+        text = EXPORTS[format](history)
     if output:
         write_whole(Path(output), text)
     else:

@@ -13,10 +13,9 @@ from utvm.cli.output import OUT, check_json, write_json
 from utvm.errors import ConfigError
 from utvm.hil.limits import accept_figures
 from utvm.hil.project import history_file
-from utvm.history.changes import Change, Value, changes, newest_night
-from utvm.history.questions import flaky, last_good, trend
-from utvm.history.store import moment, opened, seconds
-from utvm.pages import spoken_moment
+from utvm.history.changes import Change, Value, changes, flaky, last_good, newest_night, trend
+from utvm.history.store import format_time, open_history, parse_time
+from utvm.pages import readable_time
 
 _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -29,12 +28,12 @@ def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
         accept: take the newest figures as the baseline.
     """
     check_json(json)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         begun = begin_of(history, since)
         found = changes(history, begun)
     if accept:
         OUT.print(f"the baseline is written: {accept_figures()}")
-    content = {"since": moment(begun), "changes": [dataclasses.asdict(change) for change in found]}
+    content = {"since": format_time(begun), "changes": [dataclasses.asdict(change) for change in found]}
     if write_json(json, content):
         return
     if found:
@@ -42,7 +41,7 @@ def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
         for each in found:
             table.add_row(each.what, each.name, each.board, *_values(each), _commits(each))
         OUT.print(table)
-    OUT.print(f"{len(found)} changes since {spoken_moment(moment(begun))}")
+    OUT.print(f"{len(found)} changes since {readable_time(format_time(begun))}")
 
 
 def show_trend(json: JsonChoice, model: str, board: str) -> None:
@@ -53,7 +52,7 @@ def show_trend(json: JsonChoice, model: str, board: str) -> None:
     """
     check_json(json)
     name, _, figure = model.partition(":")
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         points = trend(history, name, figure, board)
     if write_json(json, {"points": [dataclasses.asdict(point) for point in points]}):
         return
@@ -63,7 +62,7 @@ def show_trend(json: JsonChoice, model: str, board: str) -> None:
         series = (each.figure, each.executor, each.board)
         if before.get(series) != each.value:
             words = (each.figure, f"{each.model} ({each.executor})", each.board, (each.commit or "none")[:10])
-            table.add_row(*words, spoken_moment(each.started), _said(each.value))
+            table.add_row(*words, readable_time(each.started), _said(each.value))
         before[series] = each.value
     OUT.print(table)
     OUT.print(f"{len(points)} values, of which each is shown that is not as the one before; --json has all")
@@ -72,32 +71,32 @@ def show_trend(json: JsonChoice, model: str, board: str) -> None:
 def show_flaky(json: JsonChoice, since: str) -> None:
     """Print the tests that flicker; raises as :func:`show_changes`."""
     check_json(json)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
         found = flaky(history, begun)
-    content = {"since": moment(begun), "flaky": [dataclasses.asdict(each) for each in found]}
+    content = {"since": format_time(begun), "flaky": [dataclasses.asdict(each) for each in found]}
     if write_json(json, content):
         return
     if found:
         table = Table("test", "board", "commit", "passed", "failed", "last", box=None)
         for each in found:
-            counts = (str(each.passed), str(each.failed), spoken_moment(each.last))
+            counts = (str(each.passed), str(each.failed), readable_time(each.last))
             table.add_row(each.test, each.board, each.commit[:10], *counts)
         OUT.print(table)
-    OUT.print(f"{len(found)} flaky since {spoken_moment(moment(begun))}")
+    OUT.print(f"{len(found)} flaky since {readable_time(format_time(begun))}")
 
 
 def show_last_good(json: JsonChoice, test: str, board: str) -> None:
     """Print when a test was last good."""
     check_json(json)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         states = last_good(history, test, board)
     if write_json(json, {"boards": [dataclasses.asdict(state) for state in states]}):
         return
     table = Table("board", "now", "last good", "of", "failed first", "of", box=None)
     for each in states:
-        good = (spoken_moment(each.good_at or "never"), (each.good or "")[:10])
-        bad = (spoken_moment(each.bad_at or ""), (each.bad or "")[:10])
+        good = (readable_time(each.good_at or "never"), (each.good or "")[:10])
+        bad = (readable_time(each.bad_at or ""), (each.bad or "")[:10])
         table.add_row(each.board, each.now, *good, *bad)
     OUT.print(table)
 
@@ -108,7 +107,7 @@ def begin_of(history: sqlite3.Connection, since: str) -> int:
         return newest_night(history)
     if _DATE.fullmatch(since):
         try:
-            return seconds(f"{since}T00:00:00Z")
+            return parse_time(f"{since}T00:00:00Z")
         except ValueError:
             raise ConfigError(f"--since {since}: there is no such date") from None
     if re.fullmatch(r"[0-9a-f]{4,64}", since):

@@ -20,7 +20,7 @@ from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.drivers import Connection
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.firmware.tasks import TASKS
+from utvm.firmware.sources import TASKS
 from utvm.selection import BoardSelection
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
@@ -40,7 +40,7 @@ def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> No
     through = (
         f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
     )
-    OUT.print(f"wrote {output}: on {chip.spoken}, it says m-ready {through}")
+    OUT.print(f"wrote {output}: on {chip.full_name}, it says m-ready {through}")
 
 
 def run_task(
@@ -87,7 +87,7 @@ def run_task(
             else:
                 figures = (_distances if kind.distance else _accuracy)(runner, samples)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
-    content = {**told, "board": found.board.spoken, "kind": connection.kind, "mode": mode, **figures}
+    content = {**told, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures}
     write_json(json, content)
 
 

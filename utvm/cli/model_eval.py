@@ -28,8 +28,7 @@ from utvm.compiler.model import NamedModel, Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes, as_integers
-from utvm.firmware.picture_inputs import are_pictures, read_pictures, read_pixels
+from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
 from utvm.hil import provenance
 from utvm.hil.figures import summarise
 from utvm.hil.history_entry import remember_model

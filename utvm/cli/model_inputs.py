@@ -11,8 +11,7 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.cli.output import OUT
 from utvm.compiler import Library, Tensor
 from utvm.errors import ConfigError
-from utvm.firmware.inputs import as_integers
-from utvm.firmware.picture_inputs import are_pictures, read_pictures
+from utvm.firmware.inputs import are_pictures, as_integers, read_pictures
 
 _SEED = 0
 

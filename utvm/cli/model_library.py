@@ -25,7 +25,7 @@ from utvm.compiler.package.misra import library_counts, reasons, runtime_counts,
 from utvm.compiler.report.page import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
-from utvm.tuning.log import tuned_for
+from utvm.tuning.log import tuned_target_for
 
 Executor = Literal["aot", "graph"]
 
@@ -48,7 +48,7 @@ def compile_options(board: Board | None, asked: CompiledChoice, in_ram: bool = F
     if board is None and asked.tuned:
         raise ConfigError("--tuned is for the core that was tuned for", "name a board that has it with --board")
     return CompileOptions(
-        target=replace(tuned_for(board, asked.tuned) if board else ANY, unchecked=asked.unchecked_indices),
+        target=replace(tuned_target_for(board, asked.tuned) if board else ANY, unchecked=asked.unchecked_indices),
         memory=memory_of(asked) if isinstance(asked, MemoryChoice) else Memory(),
         executor=executor_of(asked.executor) if isinstance(asked, ExecutorChoice) else "aot",
         accelerator=accelerator,

@@ -12,7 +12,7 @@ from rich.table import Table
 from utvm import boards
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.base.text.quoting import printable
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.cli.choices import InputChoice, JsonChoice
 from utvm.cli.model_inputs import read_inputs
 from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
@@ -125,7 +125,7 @@ def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, 
     """Return what the model of the accelerator counts in each step; nothing where the library uses none."""
     if not library.accelerator:
         return ()
-    modelled = fitted(boards.load(where.board)).modelled
+    modelled = accelerator_of(boards.load(where.board)).modelled
     return modelled(library) if modelled else ()
 
 

@@ -22,8 +22,8 @@ from utvm.cli.progress import working
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
-from utvm.firmware.picture_inputs import are_pictures, read_pictures
-from utvm.quantize import Cost, answers, costs, quantize
+from utvm.firmware.inputs import are_pictures, read_pictures
+from utvm.quantize import Cost, costs, model_outputs, quantize
 from utvm.quantize.write import Activations
 from utvm.session.evaluation import as_samples, confusion, distance
 
@@ -68,8 +68,8 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
     labels = read_labels(source, len(samples)) if source else []
     with working("model.quantize", "ranges of tensors:") as step:
         made = quantize(real, _Told(samples, step, "ranges of tensors"), _KINDS[asked.to])
-        before = answers(real, _Told(samples, step, "answers before"))
-        after = answers(made, _Told(samples, step, "answers after"))
+        before = model_outputs(real, _Told(samples, step, "answers before"))
+        after = model_outputs(made, _Told(samples, step, "answers after"))
         layers = costs(real, made, _Told(samples, step, "what layers have lost"))
     content = made.SerializeToString(deterministic=True)
     write_whole(path, content)

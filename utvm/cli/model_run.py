@@ -23,8 +23,7 @@ from utvm.compiler import Library
 from utvm.drivers import Connection
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
-from utvm.firmware.inputs import as_bytes, as_reals
-from utvm.firmware.picture_inputs import are_pictures
+from utvm.firmware.inputs import are_pictures, as_bytes, as_reals
 from utvm.hil import provenance
 from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandaloneRunner

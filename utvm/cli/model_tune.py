@@ -25,8 +25,8 @@ from utvm.compiler import CompileOptions, Library, Model
 from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
-from utvm.tuning.log import origin_of, read_log, tuned_for
-from utvm.tuning.measure import Candidate, CandidateResult, Measurer, OnBench
+from utvm.tuning.log import origin_of, read_log, tuned_target_for
+from utvm.tuning.measure import Candidate, CandidateResult, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 
 
@@ -61,7 +61,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
         seconds = time.monotonic() - begun
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
-        write_whole(page, render(tuner, model.name, board.spoken))
+        write_whole(page, render(tuner, model.name, board.full_name))
         OUT.print(f"log: {log}; it is used by --tuned {log}; picture of the search: {page}")
         figures = _whole(board, model, before, log, measurer, asked.seed) if ended else {}
     content = {
@@ -84,18 +84,18 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
 def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
     if asked.tracker:
         # Its processes load TVM, which takes seconds.
-        from utvm.tuning.remote import OnTracker, address_of
+        from utvm.tuning.measure import TrackerMeasurer, parse_address
 
         key = asked.key or board.name
-        with OnTracker(address_of(asked.tracker), key, board, model) as boards_there:
-            OUT.print(f"{boards_there.served()} boards with the key {key} at {asked.tracker}")
+        with TrackerMeasurer(parse_address(asked.tracker), key, board, model) as boards_there:
+            OUT.print(f"{boards_there.board_count()} boards with the key {key} at {asked.tracker}")
             yield boards_there
         return
     keeper = BoardHolder(board, where, logs_of("model.tune"), OUT.print)
     try:
         OUT.print(keeper.attach())
         # A virtual board's flash does not wear.
-        yield OnBench(keeper, in_ram=keeper.connection.kind == "physical")
+        yield LocalMeasurer(keeper, in_ram=keeper.connection.kind == "physical")
     finally:
         keeper.release()
 
@@ -132,7 +132,7 @@ def _whole(
     board: Board, model: Model, before: Library, log: Path, measurer: Measurer, seed: int
 ) -> dict[str, object]:
     """Run the whole model on the board without and with what was found, and compare."""
-    after = compile_for(board, model, CompileOptions(tuned_for(board, str(log))), explain=False)
+    after = compile_for(board, model, CompileOptions(tuned_target_for(board, str(log))), explain=False)
     inputs = random_inputs(before, np.random.default_rng(seed))
     runs = [_run(measurer, Candidate(each, inputs)) for each in (before, after)]
     if runs[0].outputs != runs[1].outputs:

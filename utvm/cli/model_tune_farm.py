@@ -49,7 +49,7 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
         served = stack.enter_context(ServedBoards(there, serve_command, port, asked.count, say))
         # TVM takes seconds to import.
-        from utvm.tuning.remote import served_at
+        from utvm.tuning.measure import count_boards_at
 
-        served.wait(lambda: served_at(("127.0.0.1", port), key))
+        served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
         tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}", key=key, count=1), where, json)

@@ -76,9 +76,9 @@ class Inv(Program):
         try:
             setup.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
             if folders := self.args["board-path"].value:
-                from utvm.boards import search_also
+                from utvm.boards import set_board_path
 
-                search_also(folders)
+                set_board_path(folders)
         except ConfigError as error:
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()

@@ -66,11 +66,11 @@ def create(
         model,
         Path(output),
         inputs=inputs,
-        expected=project.on_this_computer(library, inputs),
+        expected=project.run_on_host(library, inputs),
         options=_options(option),
     )
     note_input(library, input)
-    OUT.print(f"{made.directory}: made for {platform} and {chip.spoken}; its README.md says more")
+    OUT.print(f"{made.directory}: made for {platform} and {chip.full_name}; its README.md says more")
     OUT.print(f"next: ./inv project.run {output}")
     write_json(json, {"directory": str(made.directory), **made.facts.model_dump(mode="json")})
 
@@ -87,7 +87,7 @@ def build(_: Context, directory: str, json: JsonChoice) -> None:
     if image.board.memory:
         print_use(image.board, image)
     sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    write_json(json, {"elf": str(image.elf), "board": image.board.spoken, **sizes})
+    write_json(json, {"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
 @task(

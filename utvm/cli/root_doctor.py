@@ -126,7 +126,7 @@ def _python() -> Iterator[_Finding]:
 
 
 def _usb() -> Iterator[_Finding]:
-    detection = detect([each for board in boards.probed() for each in ids_of(board)])
+    detection = detect([each for board in boards.probe_boards() for each in ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
     probes = ", ".join(probe.spoken for probe in detection.probes)

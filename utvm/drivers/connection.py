@@ -119,7 +119,7 @@ class Connection:
     def describe(self) -> str:
         """Describe the board in one line."""
         serial = f"serial {self.serial}" if self.serial else ""
-        return f"{self.board.spoken}: {', '.join(filter(None, (self.model, self.probe, serial)))}"
+        return f"{self.board.full_name}: {', '.join(filter(None, (self.model, self.probe, serial)))}"
 
     def check(self) -> None:
         """Raise ProbeError if one of its processes has ended, or its probe was unplugged."""
@@ -260,10 +260,10 @@ class Connection:
                     self._port.write_word(word.address, word.value)
                 value = int.from_bytes(self.gdb.read_memory(word.address, 4), "little")
             except BoardError as error:
-                raise BoardError(f"{self.board.spoken}: {error.message}", word.otherwise) from error
+                raise BoardError(f"{self.board.full_name}: {error.message}", word.otherwise) from error
             if (value ^ word.value) & word.mask:
                 raise BoardError(
-                    f"{self.board.spoken} is not ready: {word.address:#010x} holds {value:#x}, "
+                    f"{self.board.full_name} is not ready: {word.address:#010x} holds {value:#x}, "
                     f"not {word.value:#x} (mask {word.mask:#x})",
                     word.otherwise,
                 )

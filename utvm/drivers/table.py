@@ -58,7 +58,7 @@ def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
             )
         if wanted.wait_states and not (driver.has_latency and board.model.wait_states):
             raise ConfigError(
-                f"{board.spoken} has no model of waits for flash here",
+                f"{board.full_name} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
             )
         return found

@@ -234,7 +234,7 @@ def required_tags(
     if board and selection:
         kind = "" if selection.kind == "auto" else selection.kind
         optional = {"kind": kind, "serial": selection.serial, "name": choice.place}
-        tags = {"health": "ok", "board": board.spoken}
+        tags = {"health": "ok", "board": board.full_name}
         tags |= {name: value for name, value in optional.items() if value}
     for tag in filter(None, choice.tags.split(",")):
         name, equals, value = tag.partition("=")

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links libraries, the runtime and a board's port into an image for one board, and says how large it is.
+"""Firmware: libraries, the runtime and a board's port linked into an image, and its size.
 
-:func:`compile_for` compiles a model for a board, :func:`build` makes a :class:`Firmware` from a board and the
-libraries of one or more models. The linker script is made from the board's memory regions; an image that is too
-big is refused with the section, its need and the room there is.
+:func:`compile_for` compiles a model for a board, :func:`build` makes a :class:`Firmware` of one or more libraries.
+The linker script follows the board's memory regions. An image that is too large is refused with the section, its
+size and the space available.
 """
 
-from utvm.firmware.build import Ingredients, build, ingredients
-from utvm.firmware.compiling import compile_for
+from utvm.firmware.build import ImageSources, build, compile_for, image_sources
 from utvm.firmware.image import Firmware, Section, Shares
 
-__all__ = ["Firmware", "Ingredients", "Section", "Shares", "build", "compile_for", "ingredients"]
+__all__ = ["Firmware", "ImageSources", "Section", "Shares", "build", "compile_for", "image_sources"]

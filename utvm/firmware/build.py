@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From libraries to an ELF file."""
+"""Builds an ELF file from models or libraries."""
 
 import hashlib
 import re
@@ -13,27 +13,70 @@ import numpy.typing as npt
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import c_string
-from utvm.boards import Board
-from utvm.boards.accelerators import Sources, fitted, wanted
-from utvm.compiler import Library
+from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.boards.accelerators import Sources, accelerator_of, assistant, identify
+from utvm.compiler import CompileOptions, Library, Model, compile_model
+from utvm.compiler.target import Storage
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
-from utvm.firmware.compiling import roomier
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
-from utvm.firmware.script import by_address, by_region
-from utvm.firmware.sources import contents, generate
+from utvm.firmware.sources import by_address, by_region, contents, generate
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
 from utvm.toolchain import object_file
 from utvm.toolchain.compiler import Toolchain
 
+
+def compile_for(
+    board: Board,
+    model: Model,
+    options: CompileOptions = CompileOptions(),
+    name: str | None = None,
+) -> Library:
+    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`.
+
+    Args:
+        name: prefix of the library's global symbols; by default the model's name.
+    """
+    return compile_model(
+        model,
+        name=name,
+        target=options.target or board.target,
+        memory=options.memory,
+        executor=options.executor,
+        storage=_storage(board, options.in_ram),
+        assistant=assistant(board, options.accelerator),
+    )
+
+
+def _storage(board: Board, in_ram: bool) -> Storage | None:
+    if not board.memory:
+        return None
+    if in_ram:
+        size = sum(region.size for region in board.memory if region.kind == "ram")
+        return Storage(f"all RAM of {board.full_name}", size, "use a smaller model, or leave --in-ram out")
+    region = board.region(board.layout.code)
+    return Storage(f"region {region.name} of {board.full_name}", region.size, _more_space_hint(board, region))
+
+
+def _more_space_hint(board: Board, full: MemoryRegion) -> str:
+    """Hint for a full region: settings of the board with more space there, or other boards."""
+    roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
+    offers = []
+    for other in alternatives(board):
+        size = min(other.region(other.layout.regions[role]).size for role in roles)
+        if size > full.size:
+            offers.append(f"--board {other.full_name} has {size // 1024} KiB there instead of {full.size // 1024}")
+    return "; ".join(offers) or "use a smaller model, or a board with more memory (./inv board.list)"
+
+
 READY = "objects"
-"""The cache's kind for what is the same in all images of clients: all of it is ours."""
+"""Cache kind of the objects common to all images of RPC clients."""
 
 _LINKER_SCRIPT = "linker.ld"
-# What TVM's compiler takes tensors to be aligned to, and makes use of where a CPU has vectors (kAllocAlignment).
+# Alignment of tensors that TVM's compiler assumes on CPUs with vectors (kAllocAlignment).
 _VECTOR_BYTES = 64
 
 
@@ -47,27 +90,25 @@ def build(
     able: frozenset[str] | None = None,
     module: Upload | None = None,
 ) -> Firmware:
-    """Build the firmware that runs some libraries on a board, or the program where the board is a process.
+    """Build the firmware that runs libraries on a board, or the program of a board that is a process.
 
-    The result is cached by content: sources, linker script, compiler version and flags.
+    The result is cached by sources, linker script, compiler version and flags.
 
     Args:
-        executor: what drives it: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by that of
-            MLPerf Tiny; or nobody, ``standing_alone``: it runs its one model on stored inputs and prints the
-            outputs.
-        stored: for ``standing_alone``, one array an input, of the shape and element type that the model declares.
-        pipe: what RPC goes through, by default the first that the board's CPU can have; of no meaning for the
-            other executors. What stands alone reports on the console, or through RTT where there is none.
-        in_ram: the image is for RAM alone, at addresses that are chosen here; the debugger loads and starts it,
-            and flash stays as it is.
-        able: what the board can do, reached as it will be; by default what its file says.
-        module: for ``rpc``, what a client has uploaded, with these libraries, and where its image goes.
+        executor: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by MLPerf Tiny's runner, or
+            ``standing_alone``: it runs one model on stored inputs and prints the outputs.
+        stored: for ``standing_alone``, an array for each input, of the declared shape and element type.
+        pipe: of RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
+        in_ram: the image is for RAM alone; the debugger loads and starts it, and flash is not written.
+        able: capabilities of the board as it is reached; by default those in its file.
+        module: for ``rpc``, a module of a client, with these libraries, and the folder for its image.
     """
     if in_ram and executor == "standing_alone":
-        said = "an image that stands alone starts by itself after a reset: it cannot be in RAM alone"
-        raise ConfigError(said, "only the debug port can load and start one")
+        raise ConfigError(
+            "a standalone image starts by itself after a reset: it cannot be in RAM alone", "leave --in-ram out"
+        )
     toolchain = board.compiler
-    image = ingredients(board, libraries, executor, stored, pipe, in_ram, able, module)
+    image = image_sources(board, libraries, executor, stored, pipe, in_ram, able, module)
     if module is not None:
         elf = _link_module(board, toolchain, image, module.folder)
         functions = module.module.functions
@@ -78,14 +119,16 @@ def build(
         )
     except ToolchainError as error:
         if board.port and (number := re.search(r"\bUTVM_PORT_(\w+)\W* undeclared", error.message)):
-            said = f"{board.directory / 'board.yaml'}: port: numbers has no {number[1].lower()}"
-            raise ConfigError(said, f"{board.port_source} says what its numbers are") from error
+            raise ConfigError(
+                f"{board.directory / 'board.yaml'}: port: numbers has no {number[1].lower()}",
+                f"{board.port_source} lists its numbers",
+            ) from error
         raise
-    made = (board, entry / image.name, tuple(libraries), image.pipe, in_ram)
-    return Firmware(*made, accelerator=image.accelerator)
+    elf = entry / image.name
+    return Firmware(board, elf, tuple(libraries), image.pipe, in_ram, accelerator=image.accelerator)
 
 
-def ingredients(
+def image_sources(
     board: Board,
     libraries: Sequence[Library],
     executor: Executor = "host_driven",
@@ -94,48 +137,48 @@ def ingredients(
     in_ram: bool = False,
     able: frozenset[str] | None = None,
     module: Upload | None = None,
-) -> "Ingredients":
-    """Return what :func:`build` would compile; arguments and errors as there, without those of the toolchain."""
+) -> "ImageSources":
+    """Sources that :func:`build` compiles; arguments and errors as there, except those of the toolchain."""
     able = board.capabilities if able is None else able
-    accelerator = _accelerator_of(board, libraries, module.module if module else NOTHING)
-    beside = _driver_of(board) if accelerator else Sources()
-    through = _through(board, able, executor, pipe)
-    written = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
+    accelerator = _check_accelerator(board, libraries, module.module if module else NOTHING)
+    driver = _driver_of(board) if accelerator else Sources()
+    chosen_pipe = _choose_pipe(board, able, executor, pipe)
+    generated = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
-        image = _image_of_chip(board, board.architecture, through, executor, written, in_ram)
+        image = _image_of_chip(board, board.architecture, chosen_pipe, executor, generated, in_ram)
     else:
-        image = _image_of_process(board, through, executor, written)
+        image = _image_of_process(board, chosen_pipe, executor, generated)
     return replace(
-        image.with_driver(beside),
+        image.with_driver(driver),
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
-        pipe=through,
+        pipe=chosen_pipe,
         accelerator=accelerator,
     )
 
 
-def _link_module(board: Board, toolchain: Toolchain, image: "Ingredients", folder: Path) -> Path:
-    """Link a client's image where the client's files are: what strangers send fills nobody's cache."""
-    beside = _driver_of(board) if image.accelerator else Sources()
-    ours = replace(image, generated=beside.generated, module=NOTHING, memory="")
-    ready = _ready_objects(board, toolchain, ours)
+def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", folder: Path) -> Path:
+    # In the client's folder: uploads of strangers must not fill the cache.
+    driver = _driver_of(board) if image.accelerator else Sources()
+    ours = replace(image, generated=driver.generated, module=NOTHING, memory="")
+    ready = _common_objects(board, toolchain, ours)
     try:
-        _link(board, toolchain, replace(image, kept=()), folder, ready)
+        _link(board, toolchain, replace(image, files=()), folder, ready)
     except ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
 
 
-def _ready_objects(board: Board, toolchain: Toolchain, image: "Ingredients") -> list[Path]:
-    """Return objects of what is the same in all images of clients, compiled once."""
+def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
+    """Objects common to all images of clients, compiled once."""
 
-    def compile_them(work: Path) -> None:
+    def compile_all(work: Path) -> None:
         image.write(work)
         with toolchain.compiled(
             work,
-            image.kept,
-            small=image.kept,
+            image.files,
+            small=image.files,
             cpu=board.cpu,
             include=[*image.include, work],
             defines=image.defines,
@@ -144,34 +187,34 @@ def _ready_objects(board: Board, toolchain: Toolchain, image: "Ingredients") -> 
             for number, (made, _) in enumerate(objects.made):
                 shutil.copyfile(made, work / f"{number:03}.o")
 
-    return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_them).glob("*.o"))
+    return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))
 
 
-def _accelerator_of(board: Board, libraries: Sequence[Library], module: Module) -> str:
-    """Return which accelerator an image drives, by its identity; nothing where it drives none."""
+def _check_accelerator(board: Board, libraries: Sequence[Library], module: Module) -> str:
+    """Identity of the accelerator that an image uses, or ``""``; it must be the board's."""
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
-    if module.wanted and (asked := wanted(module.wanted)):
-        used[module.name] = asked
-    has = fitted(board).identity if used and board.accelerator else ""
+    if module.undefined and (needed := identify(module.undefined)):
+        used[module.name] = needed
+    has = accelerator_of(board).identity if used and board.accelerator else ""
     for name, identity in used.items():
         if identity != has:
             raise ConfigError(
-                f"{name} was compiled for the accelerator {identity}, and {board.spoken} has {has or 'none'}",
+                f"{name} was compiled for the accelerator {identity}, and {board.full_name} has {has or 'none'}",
                 "compile it for this board",
             )
     return has
 
 
 def _driver_of(board: Board) -> Sources:
-    """Return the C of an accelerator's driver, and of its model in a process."""
-    has = fitted(board)
-    behind = has.registers if board.memory else has.model
-    if behind is None:
+    """C of an accelerator's driver, and of its model in a process."""
+    has = accelerator_of(board)
+    device = has.registers if board.memory else has.model
+    if device is None:
         raise ConfigError(
-            f"the accelerator {has.identity} of {board.spoken} cannot be driven: where are its registers?",
-            "say it in its board.yaml, below accelerator; registers: 0x43C00000, for instance",
+            f"the accelerator {has.identity} of {board.full_name} cannot be driven: its registers are unknown",
+            "give their address in board.yaml, below accelerator; for instance registers: 0x43C00000",
         )
-    parts = (has.driver, behind)
+    parts = (has.driver, device)
     return Sources(
         tuple(file for part in parts for file in part.files),
         tuple(folder for part in parts for folder in part.include),
@@ -180,20 +223,16 @@ def _driver_of(board: Board) -> Sources:
     )
 
 
-def _through(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
-    """Return what an image talks through, beside a console that it reports on."""
-    if executor in runtime.ASKED:
+def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
+    if executor in runtime.CLIENT_EXECUTORS:
         return _pipe_of(board, able, pipe)
     silent = executor == "standing_alone" and board.memory and "console" not in able
     return _pipe_of(board, able, "rtt") if silent else None
 
 
 def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
-    known = [
-        pipe
-        for pipe in runtime.pipes(board.architecture)
-        if pipe not in runtime.PIPE_NEEDS or runtime.PIPE_NEEDS[pipe] in able
-    ]
+    needs = runtime.PIPE_NEEDS
+    known = [pipe for pipe in runtime.pipes(board.architecture) if pipe not in needs or needs[pipe] in able]
     for pipe in known:
         if name in (pipe, ""):
             return pipe
@@ -201,17 +240,23 @@ def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
 
 
 @dataclass(frozen=True)
-class Ingredients:
-    """What is compiled: its file's name, files that are written for it, files of the project, and how.
+class ImageSources:
+    """Sources of an image.
 
-    ``memory`` is what the layout is chosen from, where it is chosen when the image is linked; ``contents``, what
-    constants of the written files hold that these files do not say; ``module``, what a client brings; ``served``,
-    whether clients have memory in it; ``pipe`` and ``accelerator`` are as in :class:`Firmware`.
+    Attributes:
+        name: file name of the image.
+        generated: generated files, by name.
+        files: C and assembler files of the project.
+        memory: memory map and layout, if addresses are chosen when linking.
+        contents: contents of large arrays that the generated files leave out.
+        module: the module of a client.
+        served: whether clients allocate memory in the image.
+        pipe, accelerator: as in :class:`Firmware`.
     """
 
     name: str
     generated: Mapping[str, str]
-    kept: tuple[Path, ...]
+    files: tuple[Path, ...]
     include: tuple[Path, ...]
     defines: tuple[str, ...]
     memory: str = ""
@@ -221,11 +266,11 @@ class Ingredients:
     pipe: Pipe | None = None
     accelerator: str = ""
 
-    def with_driver(self, driver: Sources) -> "Ingredients":
+    def with_driver(self, driver: Sources) -> "ImageSources":
         return replace(
             self,
             generated={**self.generated, **driver.generated},
-            kept=(*self.kept, *driver.files),
+            files=(*self.files, *driver.files),
             include=(*self.include, *driver.include),
             defines=(*self.defines, *driver.defines),
         )
@@ -237,7 +282,7 @@ class Ingredients:
             (work / name).write_bytes(data)
 
     def c_files(self, work: Path) -> list[Path]:
-        return [*self.kept, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
+        return [*self.files, *(work / name for name in sorted(self.generated) if name.endswith(".c"))]
 
 
 def _image_of_chip(
@@ -247,9 +292,9 @@ def _image_of_chip(
     executor: Executor,
     generated: dict[str, str],
     in_ram: bool,
-) -> Ingredients:
-    """Add what a chip needs: a linker script, the board's port, its interrupts and its console."""
-    return Ingredients(
+) -> ImageSources:
+    """Sources for a chip, with linker script, port, interrupts and console."""
+    return ImageSources(
         "firmware.elf",
         generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
@@ -257,7 +302,7 @@ def _image_of_chip(
         (
             f"UTVM_INTERRUPTS={board.interrupts}",
             *((f"UTVM_CONSOLE_BAUD={board.line.baud}u",) if board.line else ()),
-            # Without the console's interrupts, nothing but its own work counts in a run.
+            # Without RPC on the console, its interrupts must not count in a run.
             f"UTVM_CONSOLE_IRQS={','.join(map(str, board.console.irqs)) if pipe == 'console' else -1}",
             f"UTVM_MEMORY={','.join(f'{{{region.address:#x}u,{region.size}u}}' for region in board.memory)}",
             *_counter_of(board),
@@ -272,10 +317,10 @@ def _image_of_chip(
 
 def _image_of_process(
     board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
-) -> Ingredients:
+) -> ImageSources:
     if executor == "host_driven":
         raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
-    return Ingredients(
+    return ImageSources(
         "board",
         generated,
         runtime.sources(board.architecture, executor, pipe),
@@ -285,13 +330,11 @@ def _image_of_process(
 
 
 def _counter_of(board: Board) -> tuple[str, ...]:
-    """Return what its C is told of who counts, and of how many counts a tick is."""
+    """Macros that select the cycle counter and scale its ticks."""
     ratio = board.counter_ratio
     if board.cycle_counter == "port":
-        scale = (
-            (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u") if ratio != 1 else ()
-        )
-        return ("UTVM_PORT_COUNTS=1", *scale)
+        scale = (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u")
+        return ("UTVM_PORT_COUNTS=1", *(scale if ratio != 1 else ()))
     if board.cycle_counter == "systick":
         return ("UTVM_SYSTICK_COUNTS=1", *((f"UTVM_COUNT_SCALE={round(ratio * 2**32)}u",) if ratio != 1 else ()))
     return ("UTVM_NOBODY_COUNTS=1",) if board.cycle_counter == "none" else ()
@@ -301,7 +344,7 @@ def _defines(board: Board) -> tuple[str, ...]:
     return (f"UTVM_BOARD_NAME={c_string(board.name)}", f"UTVM_CLOCK_HZ={board.clock_hz}u", "UTVM_STEPS=1")
 
 
-def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:
+def _key(toolchain: Toolchain, cpu: str, image: ImageSources) -> str:
     headers = sorted(path for folder in image.include for path in folder.glob("*.h"))
     return content_key(
         tree_digest(Path(__file__).parent),
@@ -313,31 +356,30 @@ def _key(toolchain: Toolchain, cpu: str, image: Ingredients) -> str:
         *image.defines,
         image.memory,
         *(text for item in sorted(image.generated.items()) for text in item),
-        *(_digest(data) for _, large in sorted(image.contents.items()) for data in large.values()),
-        *(path.read_text() for path in (*image.kept, *headers)),
+        *(
+            hashlib.sha256(data).hexdigest()
+            for _, large in sorted(image.contents.items())
+            for data in large.values()
+        ),
+        *(path.read_text() for path in (*image.files, *headers)),
     )
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _link(board: Board, toolchain: Toolchain, image: Ingredients, work: Path, ready: Sequence[Path] = ()) -> None:
-    """Write the generated files into a folder and link everything there, with objects that are ready."""
+def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, ready: Sequence[Path] = ()) -> None:
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
     with toolchain.compiled(
         work,
         image.c_files(work),
-        small=image.kept,
+        small=image.files,
         contents={work / file: large for file, large in image.contents.items()},
         cpu=board.cpu,
         include=[*image.include, work],
         defines=image.defines,
         path_map=source_folders(board, work),
         flags={work / name: foreign_flags() for name in image.module.sources},
-        beside=[*ready, *(work / name for name in image.module.objects), *_linker_words(board, image)],
+        beside=[*ready, *(work / name for name in image.module.objects), *_linker_options(board, image)],
     ) as objects:
         if image.memory and script:
             ram.link(objects, board, elf, script, map_file, image.served)
@@ -348,40 +390,35 @@ def _link(board: Board, toolchain: Toolchain, image: Ingredients, work: Path, re
             raise _too_big(board, error.message) or error from None
 
 
-def _linker_words(board: Board, image: Ingredients) -> tuple[str, ...]:
-    """Return what the linker is told where a client's objects are among its own."""
+def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
     if image.module is NOTHING:
         return ()
-    # No plugin looks into them. LLVM says other widths than gcc of what no function of TVM's is passed, and of its
-    # stack what the C library's assembler files do not say.
-    arm = ("-Wl,--no-enum-size-warning", "-Wl,--no-wchar-size-warning") if board.memory and _is_arm(board) else ()
+    # A client's objects must not reach linker plugins. LLVM declares other enum and wchar_t sizes than gcc, which
+    # TVM's functions do not use, and an executable stack that the C library's assembler files do not.
+    arm = (
+        ("-Wl,--no-enum-size-warning", "-Wl,--no-wchar-size-warning")
+        if board.memory and board.architecture.startswith("cortex")
+        else ()
+    )
     return ("-fno-lto", "-fno-use-linker-plugin", "-Wl,-z,noexecstack", *arm)
 
 
-def _is_arm(board: Board) -> bool:
-    return board.architecture.startswith("cortex")
-
-
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
-    """Return the folders that an image's sources are in, each with what debug information calls it.
-
-    Args:
-        generated: the folder of the image's own files, in which its ELF file is.
-    """
+    """Folders of an image's sources, with their names in debug information; ``generated`` is that of its ELF."""
     return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 
-def _too_big(board: Board, said: str) -> DoesNotFitError | None:
-    """Turn the linker's words about an overflow into an error that names section, need and room."""
-    overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", said)
+def _too_big(board: Board, message: str) -> DoesNotFitError | None:
+    """The error for a linker message about an overflowing region, if it is one."""
+    overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", message)
     if not overflow or not board.memory:
         return None
     region = board.region(overflow[1])
-    section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), said)
+    section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), message)
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
     return DoesNotFitError(
-        f"section {name} does not fit: region {region.name} of {board.spoken} has {region.size} bytes, "
+        f"section {name} does not fit: region {region.name} of {board.full_name} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
-        roomier(board, region),
+        _more_space_hint(board, region),
     )

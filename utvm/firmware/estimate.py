@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cycles the code of an image is estimated to take: LLVM's model of a core's pipeline, on its hot loops.
+"""Cycle estimates of an image's code, from LLVM's pipeline models and its hot loops.
 
-``llvm-objdump`` takes an image's functions apart. Of the innermost loops that a step can reach, the hot one has
-the most multiply-accumulates, or else is the longest. ``llvm-mca`` says how many cycles it takes for an
-instruction when it runs for long, and all instructions of the step are taken to be as fast as that.
+``llvm-objdump`` disassembles the image. The hot loop of a step is the innermost loop with the most
+multiply-accumulates, or else the longest. ``llvm-mca`` gives its cycles per instruction, and all instructions of
+the step are assumed to be as fast.
 """
 
 import re
@@ -18,7 +18,7 @@ from utvm.toolchain.compiler import Cpu
 
 LEAVES_OUT = (
     "wait states of flash and memory, caches, contention on buses, mispredicted branches, interrupts; "
-    "what is outside of the hot loops is taken to be as fast as they are"
+    "code outside of the hot loops is assumed to be as fast as they are"
 )
 _FUNCTION = re.compile(r"[0-9a-f]+ <([^>]+)>:")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\s+(\S+)\s*([^@]*)")
@@ -33,27 +33,27 @@ _HINT = "apt-get install llvm; without --estimate it is not needed"
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop: the function that it is in, its instructions without targets of branches."""
+    """An innermost loop: its function, and its instructions without branch targets."""
 
     function: str
     instructions: tuple[str, ...]
 
     @property
     def heat(self) -> tuple[int, int]:
-        """What makes one loop hotter than another: multiply-accumulates, then length."""
-        return sum(bool(_MULTIPLY_ACCUMULATE.match(each)) for each in self.instructions), len(self.instructions)
+        """Order of loops: number of multiply-accumulates, then length."""
+        return sum(bool(_MULTIPLY_ACCUMULATE.match(line)) for line in self.instructions), len(self.instructions)
 
 
 @dataclass(frozen=True)
 class LoopRate:
-    """A step's hot loop: the function that it is in, and its cycles for each instruction."""
+    """Function and cycles per instruction of a step's hot loop."""
 
     function: str
     cycles_per_instruction: float
 
 
 def check_pipeline(cpu: Cpu) -> None:
-    """Refuse a core whose pipeline LLVM does not model."""
+    """Refuse a core without a pipeline model in LLVM."""
     if not cpu.pipeline:
         raise ConfigError(
             f"cycles of {cpu.core} cannot be estimated: LLVM has no model of that core's own pipeline",
@@ -63,42 +63,42 @@ def check_pipeline(cpu: Cpu) -> None:
 
 
 def llvm_version() -> str:
-    """Return which LLVM it is that estimates."""
+    """Version of LLVM."""
     for tool in _TOOLS:
         if shutil.which(tool) is None:
             raise ToolchainError(f"{tool} is not installed", _HINT)
-    said = run_tool([_TOOLS[0], "--version"], error=ToolchainError)
-    match = re.search(r"version (\S+)", said)
+    output = run_tool([_TOOLS[0], "--version"], error=ToolchainError)
+    match = re.search(r"version (\S+)", output)
     return match[1] if match else "unknown"
 
 
 def loop_rates(image: Firmware, functions: Sequence[str]) -> dict[str, LoopRate]:
-    """Return the hot loop of each function that has one, in itself or in what it calls."""
+    """The hot loop of each function that has one, in itself or in its callees."""
     cpu = image.board.cpu_row
     command = [_TOOLS[1], "-d", "--no-show-raw-insn", f"--triple={cpu.pipeline}", f"--mcpu={cpu.core}"]
     listing = run_tool([*command, image.elf], error=ToolchainError)
     code = _functions(listing)
     rates: dict[Loop, float | None] = {}
-    found = {}
+    result = {}
     for function in functions:
-        loops = [loop for name in _reached(code, function) for loop in _loops(name, code[name])]
+        loops = [loop for name in _reachable(code, function) for loop in _loops(name, code[name])]
         if not loops:
             continue
         hot = max(loops, key=lambda loop: loop.heat)
         if hot not in rates:
             rates[hot] = _cycles_per_instruction(hot, cpu)
         if (rate := rates[hot]) is not None:
-            found[function] = LoopRate(hot.function, rate)
-    return found
+            result[function] = LoopRate(hot.function, rate)
+    return result
 
 
 def _functions(listing: str) -> dict[str, list[tuple[int, str, str]]]:
-    """Return each function's instructions: address, mnemonic, operands. What is data is left out."""
+    """Instructions of each function, without data: address, mnemonic, operands."""
     code: dict[str, list[tuple[int, str, str]]] = {}
     current: list[tuple[int, str, str]] = []
     for line in listing.splitlines():
         if match := _FUNCTION.fullmatch(line):
-            # Data between instructions have a heading of their own.
+            # $d marks data between instructions.
             if not match[1].startswith("$"):
                 current = code.setdefault(match[1], [])
         elif (match := _INSTRUCTION.fullmatch(line.partition("@")[0])) and not match[2].startswith((".", "<")):
@@ -106,19 +106,19 @@ def _functions(listing: str) -> dict[str, list[tuple[int, str, str]]]:
     return code
 
 
-def _reached(code: Mapping[str, Sequence[tuple[int, str, str]]], function: str) -> list[str]:
-    """Return a function, and what it calls, and what that calls."""
-    found = [function] if function in code else []
-    for name in found:
+def _reachable(code: Mapping[str, Sequence[tuple[int, str, str]]], function: str) -> list[str]:
+    """A function and its direct and indirect callees."""
+    reachable = [function] if function in code else []
+    for name in reachable:
         for _, _, operands in code[name]:
             match = _TARGET.search(operands)
-            if match and not match[3] and match[2] in code and match[2] not in found:
-                found.append(match[2])
-    return found
+            if match and not match[3] and match[2] in code and match[2] not in reachable:
+                reachable.append(match[2])
+    return reachable
 
 
 def _loops(function: str, code: Sequence[tuple[int, str, str]]) -> list[Loop]:
-    """Return the innermost loops of a function: from where a branch goes back to, up to that branch."""
+    """Innermost loops of a function: from the target of a backward branch to that branch."""
     first = code[0][0] if code else 0
     spans = []
     for address, mnemonic, operands in code:
@@ -140,24 +140,24 @@ def _loops(function: str, code: Sequence[tuple[int, str, str]]) -> list[Loop]:
 
 
 def _cycles_per_instruction(loop: Loop, cpu: Cpu) -> float | None:
-    """Return what LLVM says of a loop that runs for long; None where it does not read all of its instructions."""
+    """LLVM's estimate for many iterations of a loop; None if it does not know all instructions."""
     state = ".thumb" if cpu.breakpoint_kind == 2 else ".arm"
     text = "\n".join([".syntax unified", state, *_unconditional(loop.instructions), "2:", ""])
     command = [_TOOLS[0], f"-mtriple={cpu.pipeline}", f"-mcpu={cpu.core}", "--all-views=false", "--summary-view"]
     try:
-        said = run_tool(command, stdin=text, error=ToolchainError)
+        output = run_tool(command, stdin=text, error=ToolchainError)
     except ToolchainError:
         return None
-    match = _RATE.search(said)
+    match = _RATE.search(output)
     return int(match[2]) / int(match[1]) if match else None
 
 
 def _unconditional(instructions: Sequence[str]) -> list[str]:
-    """Return a loop without Thumb's IT instructions, which LLVM does not model: they take a cycle, as NOP does."""
+    """Replace IT instructions of Thumb, which LLVM does not model, by NOPs, which take a cycle, too."""
     plain = []
     conditional = 0
-    for each in instructions:
-        mnemonic, _, operands = each.partition(" ")
+    for line in instructions:
+        mnemonic, _, operands = line.partition(" ")
         if _IT_BLOCK.fullmatch(mnemonic):
             conditional = len(mnemonic) - 1
             plain.append("nop")
@@ -165,5 +165,5 @@ def _unconditional(instructions: Sequence[str]) -> list[str]:
             conditional -= 1
             plain.append(f"{_CONDITION.sub('', mnemonic)} {operands}")
         else:
-            plain.append(each)
+            plain.append(line)
     return plain

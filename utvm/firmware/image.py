@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the linker made, read back from the ELF file."""
+"""Images: sections, symbols and sizes, read from the ELF file."""
 
 import functools
 import hashlib
@@ -14,13 +14,13 @@ from elftools.elf.sections import Section as ELFSection
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware import working_memory
+from utvm.firmware.sources import arena_address
 from utvm.runtime import Pipe
 
 GENERATED = "/utvm/generated"
-"""The folder of an image's own files, as debug information and the linker's map call it."""
+"""Folder of generated files in debug information and linker maps."""
 
-# A section of one source, or of an object of the C library: size, source. Long names have a line.
+# Size and source of an input section. A long name is on a line of its own.
 _CONTRIBUTION = re.compile(r"^ \.\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+) (/.+)$", re.MULTILINE)
 _MAP = "Linker script and memory map"
 _OUTPUT_SECTION = re.compile(r"^(\.\S+)", re.MULTILINE)
@@ -28,17 +28,18 @@ _ERASED = b"\xff"
 _ENTRY = "utvm_entry_"
 
 
-def is_of_a_thread(section: ELFSection) -> bool:
-    """Whether a section says what each thread has: there is one, and its room is a part of ``.bss``."""
+def is_thread_local(section: ELFSection) -> bool:
+    """Whether a section is thread-local. Its memory for the only thread is part of ``.bss``."""
     return bool(section["sh_flags"] & SH_FLAGS.SHF_TLS)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the image: where it runs and, where it is stored elsewhere, where that is.
+    """A section of the image.
 
-    Addresses and sizes are in bytes. ``load_address`` is None for a section that is only reserved, ``writable``
-    whether it is RAM.
+    Attributes:
+        load_address: where its initial contents are stored; None if it has none.
+        writable: whether it is in RAM.
     """
 
     name: str
@@ -50,13 +51,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Shares:
-    """Whose the bytes in flash are.
+    """Bytes in flash by origin.
 
     Attributes:
         model: code and constants of the libraries.
-        stored: inputs that are stored in the image.
-        board: the board's port and the table of its interrupts.
-        runtime: everything else: start-up code, executor, C library, tables, padding.
+        stored: stored inputs.
+        board: port and vector table.
+        runtime: everything else: start-up code, executor, C library, padding.
     """
 
     model: int
@@ -67,12 +68,14 @@ class Shares:
 
 @dataclass(frozen=True)
 class Firmware:
-    """An image for one board: the ELF file and the libraries that are in it, by program index.
+    """An image for a board, or a program for one that is a process.
 
-    For a board that is a process it is the program, and no memory region is known. ``pipe`` is what it talks
-    through where it answers RPC, or stands alone without a console; ``in_ram`` whether a debugger loads it, with
-    nothing in flash; ``functions`` what is in it of a module of TVM's that a client has uploaded; ``accelerator``
-    whose driver is in it, if any's.
+    Attributes:
+        libraries: in the order of their program indices.
+        pipe: the pipe of RPC, or of a standalone image without a console.
+        in_ram: whether a debugger loads it into RAM, with nothing in flash.
+        functions: TVM functions of a client's module in it.
+        accelerator: identity of the accelerator whose driver is in it, or ``""``.
     """
 
     board: Board
@@ -89,27 +92,25 @@ class Firmware:
         with self.elf.open("rb") as file:
             elf = ELFFile(file)
             segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
-            found = []
+            result = []
             for section in elf.iter_sections():
-                if not section["sh_flags"] & SH_FLAGS.SHF_ALLOC or not section["sh_size"]:
+                flags, address, load = section["sh_flags"], section["sh_addr"], None
+                if not flags & SH_FLAGS.SHF_ALLOC or not section["sh_size"] or is_thread_local(section):
                     continue
-                if is_of_a_thread(section):
-                    continue
-                address, load = section["sh_addr"], None
                 if section["sh_type"] != "SHT_NOBITS":
                     for segment in segments:
                         if segment.section_in_segment(section):
                             load = address - segment["p_vaddr"] + segment["p_paddr"]
-                writable = bool(section["sh_flags"] & SH_FLAGS.SHF_WRITE)
-                found.append(Section(section.name, address, section["sh_size"], load, writable))
-        return tuple(sorted(found, key=lambda section: section.address))
+                writable = bool(flags & SH_FLAGS.SHF_WRITE)
+                result.append(Section(section.name, address, section["sh_size"], load, writable))
+        return tuple(sorted(result, key=lambda section: section.address))
 
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
-        """What is to be programmed or loaded: load address and contents."""
+        """Load address and contents of each segment."""
         with self.elf.open("rb") as file:
             if self.in_ram:
-                # The linker may have put the file's own headers into a segment, where nothing was meant to be.
+                # A segment may include the file's headers.
                 loaded = [(s.name, s.address) for s in self.sections if s.load_address is not None]
                 return tuple((address, ELFFile(file).get_section_by_name(name).data()) for name, address in loaded)
             return tuple(
@@ -120,7 +121,7 @@ class Firmware:
 
     @property
     def binary(self) -> tuple[int, bytes]:
-        """The image as one block: its load address and contents, with erased flash where nothing is."""
+        """The image as one block: load address and contents; gaps are erased flash."""
         segments = sorted(self.segments)
         first = segments[0][0]
         data = b""
@@ -143,10 +144,9 @@ class Firmware:
 
     @property
     def entry_registers(self) -> dict[str, int]:
-        """What a debugger sets to start the image: register name to value.
+        """Registers that a debugger sets to start the image.
 
-        Beside stack and start, an architecture's start-up code names what else it needs: ``utvm_entry_REGISTER``.
-        An image that somebody else's build has linked sets its stack by itself.
+        Start-up code adds others with symbols ``utvm_entry_REGISTER``. A foreign image sets its own stack pointer.
         """
         if "utvm_reset" not in self.symbols:
             with self.elf.open("rb") as file:
@@ -157,7 +157,7 @@ class Firmware:
         return more | {"sp": self.symbols["_utvm_stack_end"], "pc": self.symbols["utvm_reset"]}
 
     def region_use(self) -> dict[str, int]:
-        """Return the bytes used in each memory region, initial values of data counted in both places."""
+        """Bytes used in each memory region; initialised data count in both of theirs."""
         use: dict[str, int] = {}
         for section in self.sections:
             load = section.address if section.load_address is None else section.load_address
@@ -167,19 +167,19 @@ class Firmware:
         return use
 
     def parts(self, address: int, size: int) -> dict[str, int]:
-        """Return which of the board's memory regions a range of addresses is in, and how many bytes in each."""
+        """Bytes of an address range in each of the board's memory regions."""
         ends = ((region, min(address + size, region.end)) for region in self.board.memory)
-        found = {region.name: end - max(address, region.address) for region, end in ends}
-        return {name: part for name, part in found.items() if part > 0}
+        sizes = {region.name: end - max(address, region.address) for region, end in ends}
+        return {name: part for name, part in sizes.items() if part > 0}
 
     @property
     def flash_bytes(self) -> int:
-        """Bytes that the image takes in flash: code, constants and the initial values of data."""
+        """Bytes in flash: code, constants and initial values of data."""
         return 0 if self.in_ram else self._stored_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes that the image takes in RAM: data, arena and stacks, or all of it."""
+        """Bytes in RAM: data, arena and stacks, or all of the image."""
         return sum(section.size for section in self.sections if section.writable or self.in_ram)
 
     @property
@@ -188,16 +188,16 @@ class Firmware:
 
     @property
     def shares(self) -> Shares:
-        """Whose the stored bytes are, as the linker's map has it."""
-        # By name: what is left out of an image lies at address 0, and so does the memory of some boards.
-        kept = {section.name for section in self.sections if section.load_address is not None}
+        """Bytes in flash by origin, from the linker's map."""
+        # By name: discarded sections are at address 0, where some boards have memory.
+        stored_names = {section.name for section in self.sections if section.load_address is not None}
         own = {f"{GENERATED}/{name}" for library in self.libraries for name in library.sources}
         port = self.board.port_source
         model = 0
         board = sum(section.size for section in self.sections if section.name == ".vectors")
         text = self.elf.with_name(f"{self.elf.name}.map").read_text("utf-8")
         _, *parts = _OUTPUT_SECTION.split(text.partition(_MAP)[2])
-        inside = "".join(part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in kept)
+        inside = "".join(part for name, part in zip(parts[::2], parts[1::2], strict=True) if name in stored_names)
         for size, source in _CONTRIBUTION.findall(inside):
             if source in own:
                 model += int(size, 16)
@@ -213,41 +213,40 @@ class Firmware:
         return hashlib.sha256(self.elf.read_bytes()).hexdigest()
 
     def region_of(self, address: int) -> str | None:
-        """Return the name of the board's memory region that an address is in."""
+        """Name of the memory region of an address."""
         for region in self.board.memory:
             if region.address <= address < region.end:
                 return region.name
         return None
 
     def is_code(self, address: int) -> bool:
-        """Return whether an address is in the section of the image's code."""
+        """Whether an address is in ``.text``."""
         return any(
             section.name == ".text" and section.address <= address < section.address + section.size
             for section in self.sections
         )
 
     def input_address(self, library: Library, number: int) -> int:
-        """Return where an input of one of the libraries is written before a run."""
-        return self.symbols["utvm_arena"] + working_memory.address(library, library.input_places[number])
+        """Address of an input of a library."""
+        return self.symbols["utvm_arena"] + arena_address(library, library.input_places[number])
 
     def output_address(self, library: Library, number: int) -> int:
-        """Return where an output of one of the libraries is read after a run."""
-        return self.symbols["utvm_arena"] + working_memory.address(library, library.output_places[number])
+        """Address of an output of a library."""
+        return self.symbols["utvm_arena"] + arena_address(library, library.output_places[number])
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The program table: the models, and behind them what makes one forget its earlier runs."""
+        """The program table: the models, then ``NAME_reset`` for each model with state."""
         names = [library.name for library in self.libraries]
         return (*names, *(f"{library.name}_reset" for library in self.libraries if library.states))
 
     def program_index(self, name: str) -> int:
-        """Return the place of a library in the program table, or of ``NAME_reset``."""
-        for index, known in enumerate(self.programs):
-            if known == name:
-                return index
-        present = ", ".join(library.name for library in self.libraries)
-        raise ConfigError(f"the firmware has no model {name!r}", f"it has: {present}")
+        """Index of a library, or of ``NAME_reset``, in the program table."""
+        if name in self.programs:
+            return self.programs.index(name)
+        known = ", ".join(library.name for library in self.libraries)
+        raise ConfigError(f"the firmware has no model {name!r}", f"it has: {known}")
 
     def source_line(self, address: int) -> str:
-        """Return ``function at file:line`` for a code address, or an empty string."""
+        """``function at file:line`` of a code address, or ``""``."""
         return self.board.compiler.source_line(self.elf, address)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client may upload for a board: an object, what TVM's ``export_library`` writes, or a package of ours.
+"""Modules that RPC clients upload: an object, an archive of TVM's ``export_library``, or a package.
 
-Whoever sent it is not known: it is looked at before anything is made of it, and what it is called becomes no path.
+Uploads are untrusted: they are checked before they are linked, and their names never become paths.
 """
 
 import importlib.util
@@ -22,10 +22,10 @@ from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, wante
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
 _GZIP = b"\x1f\x8b"
-# What TVM's compiler calls a function NAME of a module (c_api.h of tvm-ffi); with one more underscore, it is none.
+# Prefix of TVM's function NAME of a module (c_api.h of tvm-ffi); three underscores are something else.
 _COMPILED = "__tvm_ffi_"
 _FUNCTION = re.compile(rf"\b{_COMPILED}([A-Za-z]\w*)\s*\(")
-# Variables in LLVM's code of TVM's, for functions of its runtime; and those that utvm/runtime/rpc/modules.c sets.
+# Variables of TVM's LLVM code for functions of its runtime, and those that utvm/runtime/rpc/modules.c sets.
 _RUNTIME = "__TVM"
 _HAS = {
     "__TVMBackendParallelLaunch",
@@ -35,20 +35,20 @@ _HAS = {
 _UNDEFINED = re.compile(r"undefined reference to [`']([^']+)'")
 _TWICE = re.compile(r"multiple definition of [`']([^']+)'")
 _COMPLAINT = re.compile(r"(?:[Ee]rror|warning|\bld): (?!ld returned)(?!.*in function `)(.+)")
-_FORMS = "an object for this core, export_library's NAME.tar, or an archive of model.package"
+_FORMS = "upload an object for this core, export_library's NAME.tar, or an archive of model.package"
 
 
 @dataclass(frozen=True)
 class Module:
-    """What is linked into an image for a client.
+    """Objects, sources or a package of a client.
 
     Attributes:
-        name: what the client called it.
-        functions: of TVM's compiler, which take tensors; an image has each as ``__tvm_ffi_NAME``.
-        objects: file name, of our own, to an object file.
-        sources: likewise to C of TVM's compiler.
-        libraries: that of a package, at most one; clients run it as ``main``.
-        wanted: names that its objects take from elsewhere.
+        name: the client's name of it.
+        functions: functions compiled by TVM; in the image, each is ``__tvm_ffi_NAME``.
+        objects: object files, by a file name of ours.
+        sources: C of TVM's compiler, likewise.
+        libraries: the library of a package, which clients run as ``main``.
+        undefined: undefined symbols of the objects.
     """
 
     name: str
@@ -56,129 +56,124 @@ class Module:
     objects: Mapping[str, bytes] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[Library, ...] = ()
-    wanted: frozenset[str] = frozenset()
+    undefined: frozenset[str] = frozenset()
 
 
 NOTHING = Module("")
-"""What an image has that no client has uploaded anything for."""
+"""Module of an image without an upload."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A module, and the folder for its image."""
+    """A module and the folder for its image."""
 
     module: Module
     folder: Path
 
 
 def foreign_flags() -> tuple[str, ...]:
-    """Return gcc's flags for C of TVM's compiler, which is not as strict as ours: where its headers are, too."""
+    """gcc's flags for C of TVM's compiler, with the include folders of its headers."""
     folders = []
     for package in ("tvm", "tvm_ffi"):
-        found = importlib.util.find_spec(package)  # which does not import it
-        folders += [Path(place) / "include" for place in (found and found.submodule_search_locations) or ()]
+        spec = importlib.util.find_spec(package)  # does not import it
+        folders += [Path(folder) / "include" for folder in (spec and spec.submodule_search_locations) or ()]
     return ("-std=gnu11", "-w", *(f"-isystem{folder}" for folder in folders))
 
 
 def read_module(name: str, data: bytes, program: Path) -> Module:
-    """Read what a client has uploaded.
-
-    Args:
-        name: what the client called it.
-        program: an image for the board, whose core objects must be for.
-    """
+    """Read an upload; its objects must be for the core of the image ``program``."""
     if data[:4] == b"\x7fELF":
-        return _compiled(name, {name: data}, program)
-    files = _unpacked(name, data)
+        return _read_objects(name, {name: data}, program)
+    files = _unpack(name, data)
     if "metadata.json" in files:
-        # Packages are read by few, and what that takes is slow to import.
+        # Slow to import, and rarely needed.
         from utvm.compiler.package.read import read_package
 
         return Module(name, libraries=(read_package(name, files),))
-    return _compiled(name, files, program)
+    return _read_objects(name, files, program)
 
 
-def _unpacked(name: str, data: bytes) -> dict[str, bytes]:
-    """Return the files of an archive, which may be compressed by gzip."""
+def _unpack(name: str, data: bytes) -> dict[str, bytes]:
+    """Unpack a tar archive, maybe compressed by gzip."""
     files: dict[str, bytes] = {}
     try:
         if data[:2] == _GZIP:
             data = zlib.decompressobj(wbits=31).decompress(data, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise ConfigError(f"{name} is more than {_MOST_BYTES} bytes when it is unpacked")
+            raise ConfigError(f"{name} is larger than {_MOST_BYTES} bytes when unpacked")
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
                 if len(files) == _MOST_FILES or member.issparse():
-                    raise ConfigError(f"{name} has more than {_MOST_FILES} files in it, or one with holes", _FORMS)
+                    raise ConfigError(f"{name} has more than {_MOST_FILES} files, or a sparse one", _FORMS)
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
                     files[member.name.removeprefix("./")] = content.read()
     except (tarfile.TarError, zlib.error, ValueError, OSError, EOFError) as error:
-        raise ConfigError(f"{name} is no module", _FORMS) from error
+        raise ConfigError(f"{name} is not a module", _FORMS) from error
     return files
 
 
-def _compiled(name: str, files: Mapping[str, bytes], program: Path) -> Module:
+def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Module:
     with program.open("rb") as file:
         board = core_of(ELFFile(file))
     objects: dict[str, bytes] = {}
     sources: dict[str, str] = {}
     functions: dict[str, None] = {}
-    wanted: set[str] = set()
+    undefined: set[str] = set()
     for number, (file_name, data) in enumerate(files.items()):
         if data[:4] == b"\x7fELF":
             objects[f"module_{number}.o"] = data
-            called = file_name if file_name == name else f"{name}: {file_name}"
-            found, names = _names_of(called, data, board)
-            functions |= dict.fromkeys(found)
-            wanted |= names
+            label = file_name if file_name == name else f"{name}: {file_name}"
+            defined, names = _read_names(label, data, board)
+            functions |= dict.fromkeys(defined)
+            undefined |= names
         elif file_name.endswith(".c"):
             text = data.decode("utf-8", "replace")
             sources[f"module_{number}.c"] = text
             functions |= dict.fromkeys(_FUNCTION.findall(text))
     if not objects and not sources:
-        raise ConfigError(f"{name} is no module: neither an object nor C is in it", _FORMS)
+        raise ConfigError(f"{name} is not a module: it has neither an object nor C", _FORMS)
     if not functions:
         raise ConfigError(
-            f"{name} has no function that could be called: none is named {_COMPILED}NAME",
-            "tvm.compile makes them of functions with a global_symbol",
+            f"{name} has no function that can be called: none is named {_COMPILED}NAME",
+            "give the functions a global_symbol before tvm.compile",
         )
-    return Module(name, tuple(functions), objects, sources, wanted=frozenset(wanted))
+    return Module(name, tuple(functions), objects, sources, undefined=frozenset(undefined))
 
 
-def _names_of(called: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
-    """Return the functions of an object for a board's core, and what it takes from elsewhere."""
+def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
+    """Functions and undefined symbols of an object for a board's core."""
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
-        taken = wanted_names(elf)
-    except Exception as error:  # What a damaged one can make its reader raise is nobody's list.
-        raise ConfigError(f"{called} is a damaged object", _FORMS) from error
+        undefined = wanted_names(elf)
+    except Exception as error:  # pyelftools raises many kinds for damaged files
+        raise ConfigError(f"{label} is a damaged object", _FORMS) from error
     if kind != "ET_REL":
-        raise ConfigError(f"{called} is linked already, and no object", _FORMS)
+        raise ConfigError(f"{label} is already linked, not an object", _FORMS)
     if misfit:
-        raise ConfigError(f"{called} is for another core: {misfit}", "compile it for this board")
-    if wanted := sorted(each[2:] for each in names if each.startswith(_RUNTIME) and each not in _HAS):
-        raise _needs(called, wanted)
-    functions = (each for each, kind in names.items() if kind == "STT_FUNC")
-    compiled = (re.fullmatch(f"{_COMPILED}([A-Za-z][A-Za-z0-9_]*)", each) for each in functions)
-    return [found[1] for found in compiled if found], taken
+        raise ConfigError(f"{label} is for another core: {misfit}", "compile it for this board")
+    if missing := sorted(name[2:] for name in names if name.startswith(_RUNTIME) and name not in _HAS):
+        raise _missing_symbols(label, missing)
+    functions = (name for name, kind in names.items() if kind == "STT_FUNC")
+    compiled = (re.fullmatch(f"{_COMPILED}([A-Za-z][A-Za-z0-9_]*)", name) for name in functions)
+    return [match[1] for match in compiled if match], undefined
 
 
-def _needs(called: str, wanted: Sequence[str]) -> ConfigError:
+def _missing_symbols(label: str, names: Sequence[str]) -> ConfigError:
     return ConfigError(
-        f"{called} needs what the board has not: {', '.join(wanted[:8])}", "bring it along, or do without it"
+        f"{label} needs symbols that the board lacks: {', '.join(names[:8])}", "define them, or do without them"
     )
 
 
 def link_error(module: Module, error: ToolchainError) -> ConfigError:
-    """Say in one line why a module could not be compiled or linked."""
-    if wanted := list(dict.fromkeys(_UNDEFINED.findall(error.message))):
-        return _needs(module.name, wanted)
+    """One-line error of a module that cannot be compiled or linked."""
+    if missing := list(dict.fromkeys(_UNDEFINED.findall(error.message))):
+        return _missing_symbols(module.name, missing)
     if twice := list(dict.fromkeys(_TWICE.findall(error.message))):
         return ConfigError(
-            f"{module.name} brings what the firmware has already: {', '.join(twice[:8])}", "give it another name"
+            f"{module.name} defines symbols of the firmware again: {', '.join(twice[:8])}", "rename them"
         )
-    said = _COMPLAINT.search(error.message)
-    words = said[1] if said else error.message.splitlines()[-1]
-    return ConfigError(f"{module.name} cannot be made part of an image: {words}", "is it for this board?")
+    complaint = _COMPLAINT.search(error.message)
+    message = complaint[1] if complaint else error.message.splitlines()[-1]
+    return ConfigError(f"{module.name} cannot be linked: {message}", "compile it for this board")

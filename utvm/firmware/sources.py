@@ -1,24 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C that is written for an image: the table of its programs, and what only one executor needs.
+"""Generated files of an image: table of programs, client signatures or stored inputs, and the linker script.
 
-For RPC, that is what clients may know of the programs; for an image that stands alone, its stored inputs.
+Also MLPerf Tiny's tasks, and the layout of a library's working memory in the firmware's arena.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy.typing as npt
 
+from utvm.base.text.quoting import linker_name
 from utvm.base.text.templates import templates_of
+from utvm.boards import Board
 from utvm.compiler import Library, Tensor
-from utvm.compiler.c_files import CFiles
-from utvm.compiler.library import dlpack_code, item_bytes
+from utvm.compiler.c_files import C_TYPES, CFiles
+from utvm.compiler.library import Placement, dlpack_code, item_bytes
 from utvm.errors import ConfigError
-from utvm.firmware import working_memory
 from utvm.firmware.inputs import as_bytes
 from utvm.firmware.module import Module
-from utvm.firmware.tasks import task_of
-from utvm.runtime import ASKED, Executor
+from utvm.runtime import CLIENT_EXECUTORS, Executor
+
+_ALIGNMENT = 16
+
+
+def arena_base(library: Library, region: str) -> int:
+    """Offset of a library's region in the arena: regions follow each other."""
+    offset = 0
+    for arena in library.arenas:
+        if arena.region == region:
+            return offset
+        offset += -(-arena.size_bytes // _ALIGNMENT) * _ALIGNMENT
+    raise KeyError(region)
+
+
+def arena_address(library: Library, place: Placement) -> int:
+    """Offset of an input or output in the arena."""
+    return arena_base(library, place.region) + place.offset
+
+
+def arena_size(library: Library) -> int:
+    """Size of the arena for a library in bytes."""
+    return max((arena_base(library, arena.region) + arena.size_bytes for arena in library.arenas), default=0)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of MLPerf Tiny.
+
+    Attributes:
+        pictures: its files are unsigned colours; an int8 model takes them minus 128.
+        distance: its files are windows of float32, and the result is the mean squared difference of the model's
+            output and input, instead of the output.
+    """
+
+    says: str
+    pictures: bool = False
+    distance: bool = False
+
+    def window_bytes(self, library: Library) -> int:
+        """Bytes of the input that is sent for a run."""
+        (tensor,) = library.inputs
+        return 4 * math.prod(tensor.shape) if self.distance else tensor.size_bytes
+
+
+TASKS = {
+    "ic01": Task("image classification", pictures=True),
+    "vww01": Task("visual wake words", pictures=True),
+    "kws01": Task("keyword spotting"),
+    "ad01": Task("anomaly detection", distance=True),
+}
+"""Tasks by the name in a board's reply to ``profile``."""
+
+
+def task_of(library: Library) -> dict[str, object]:
+    """Values of the template of a task's C; the library has the name of its task."""
+    task = TASKS.get(library.name)
+    if task is None:
+        raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
+    if len(library.inputs) != 1 or len(library.outputs) != 1:
+        raise ConfigError(
+            f"{task.says} needs a model with one input and one output, not "
+            f"{len(library.inputs)} inputs and {len(library.outputs)} outputs"
+        )
+    (tensor,), (output,) = library.inputs, library.outputs
+    if task.distance and (tensor.shape != output.shape or {tensor.dtype, output.dtype} - {"int8", "float32"}):
+        raise ConfigError(
+            f"{task.says} needs a model with an output like its input, int8 or float32, not "
+            f"{tensor.dtype}{list(tensor.shape)} to {output.dtype}{list(output.shape)}"
+        )
+    return {
+        "bytes": task.window_bytes(library),
+        "distance": task.distance,
+        "flip": task.pictures and tensor.dtype == "int8",
+        "count": math.prod(output.shape),
+        "input": tensor,
+        "output": output,
+        "c_types": C_TYPES,
+    }
 
 
 @dataclass(frozen=True)
@@ -32,16 +111,15 @@ def _element_type(tensor: Tensor) -> _ElementType:
 
 
 _TEMPLATES = templates_of("utvm.firmware")
-_TEMPLATES.filters.update(base=working_memory.base, address=working_memory.address, element_type=_element_type)
+_TEMPLATES.filters.update(base=arena_base, address=arena_address, element_type=_element_type)
 
 
-def render(template: str, **values: object) -> str:
-    """Fill in one of the templates."""
+def _render(template: str, **values: object) -> str:
     return _TEMPLATES.get_template(template).render(**values)
 
 
 def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
-    """Return of each C file of the libraries what its large arrays hold, which :func:`generate` leaves out."""
+    """Contents of large arrays in each C file of the libraries, which :func:`generate` leaves out."""
     return {
         file: large
         for library in libraries
@@ -58,31 +136,31 @@ def generate(
     linked_by_script: bool,
     module: Module | None = None,
 ) -> dict[str, str]:
-    """Return file name to text: tables for some libraries, and the libraries' own files.
+    """Generated files and the libraries' own files: text by name.
 
     Args:
-        stored: the inputs that an image which stands alone runs its model on.
-        linked_by_script: whether a linker script of ours decides where the working memory lies.
-        module: what a client has uploaded, whose libraries are these.
+        stored: inputs of a standalone image.
+        linked_by_script: whether a linker script places the working memory.
+        module: a module of a client, with these libraries.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
         raise ConfigError(f"firmware needs libraries of different names, not {names}")
     files = {
-        "programs.c": render(
+        "programs.c": _render(
             "programs.c.j2",
             libraries=libraries,
             resettable=resettable,
-            arena_bytes=max(map(working_memory.size, libraries), default=0),
+            arena_bytes=max(map(arena_size, libraries), default=0),
             steps=max((len(library.calls) for library in libraries), default=0) if executor == "rpc" else 0,
-            inputs_apart=executor in ASKED,
+            inputs_apart=executor in CLIENT_EXECUTORS,
             stored=executor == "standing_alone",
             linked_by_script=linked_by_script,
         )
     }
     if executor == "rpc":
-        files["signatures.c"] = render(
+        files["signatures.c"] = _render(
             "signatures.c.j2",
             libraries=libraries,
             resettable=resettable,
@@ -90,16 +168,16 @@ def generate(
             on_tensors=bool(module and module.libraries),
         )
     if executor == "mlperf":
-        files["task.c"] = render("task.c.j2", **task_of(_only(libraries)))
+        files["task.c"] = _render("task.c.j2", **task_of(_only(libraries)))
     if executor == "standing_alone":
         library = _only(libraries)
-        files["stored_input.c"] = render(
+        files["stored_input.c"] = _render(
             "stored_input.c.j2", library=library, stored=as_bytes(stored, library.inputs)
         )
     for library in libraries:
         own = library.sources.brief if isinstance(library.sources, CFiles) else dict(library.sources)
-        if taken := sorted(own.keys() & files.keys()):
-            raise ConfigError(f"{library.name} has a file {taken[0]}, as the firmware has", "give it another name")
+        if clashes := sorted(own.keys() & files.keys()):
+            raise ConfigError(f"{library.name} has a file {clashes[0]}, as the firmware has", "rename the library")
         files.update(own)
     return files | dict(module.sources if module else {})
 
@@ -107,5 +185,42 @@ def generate(
 def _only(libraries: Sequence[Library]) -> Library:
     if len(libraries) != 1:
         names = [library.name for library in libraries]
-        raise ConfigError(f"firmware that stands alone runs one model, not {names}", "build one for each model")
+        raise ConfigError(f"standalone firmware runs one model, not {names}", "build one image for each model")
     return libraries[0]
+
+
+# The protected memory below a stack: a region of the MPU, whose size is its alignment.
+_GUARD_BYTES = 256
+
+
+def by_region(board: Board) -> str:
+    """Linker script of an image that starts by itself: sections are in the regions of the layout."""
+    regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
+    return _script(board, regions=regions, addresses={}, constants=(), heap=())
+
+
+def by_address(
+    board: Board,
+    addresses: Mapping[str, int],
+    constants: Collection[str] = (),
+    heap: tuple[int, int] = (0, 0),
+) -> str:
+    """Linker script of an image that a debugger loads.
+
+    Args:
+        addresses: addresses of sections; the others may be anywhere.
+        constants: read-only sections to be kept apart from ``.rodata``.
+        heap: start and end of clients' memory.
+    """
+    return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)
+
+
+def _script(board: Board, **values: object) -> str:
+    return _render(
+        "linker.ld.j2",
+        board=board,
+        fault_stack_size=board.cpu_row.handler_stack,
+        guard_size=_GUARD_BYTES if board.guards_stack else 0,
+        linker_name=linker_name,
+        **values,
+    )

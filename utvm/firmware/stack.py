@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much stack a function of an image takes at most, with all that it calls: read from the linked code.
+"""Maximum stack use of a function and its callees, from the linked code.
 
-What a function takes itself is in the compiler's call frame information (DWARF 4, section 6.4), and, for what is
-in assembly and not in that, in the instructions that push and pop. Whom it calls is in its branches; through a
-pointer, any function of its source file whose address is somewhere in the image, or else of its library's files.
-The longest way through the calls is the answer, be it ever taken or not. Interrupts come on top.
+The frame of a function is in the compiler's call frame information (DWARF 4, section 6.4); for assembly without
+it, it follows from push and pop instructions. A call through a pointer may reach any function of the same source
+file, or else of the library, whose address is in the image. The result is the deepest path of calls, whether or
+not it is ever taken. Interrupts are not included.
 """
 
 import itertools
@@ -32,9 +32,9 @@ _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)")
 _BRANCH = re.compile(r"(?:b|bl|blx|j|jal|jr|jalr|cbn?z|b[a-z]{2,3})(?:\.[nw])?")
 _CALL = re.compile(r"bl|blx|jal|jalr")
 _TARGET = re.compile(r"\b([0-9a-f]+) <[^>+]+(?:\+0x([0-9a-f]+))?>")
-# Not the way back. A switch loads or adds to the program counter, or has a table behind it.
+# Not a return. A switch loads or adds to the program counter, or has a table.
 _THROUGH_REGISTER = re.compile(r"(?:blx|bx|jalr|jr)\s+(?!lr\b|ra\b|0\(ra\))\w")
-# To a function that is far, or in the other instruction set; where, is the word behind it.
+# To a distant function or the other instruction set; its address is the next word.
 _VENEER = re.compile(r"ldr\S*\s+pc, \[pc, #-?\d+\]")
 _WORD = re.compile(r"\.word\s+0x([0-9a-f]+)")
 _HALF = re.compile(r"(mov[wt])\s+\w+, #(\d+)")
@@ -48,32 +48,28 @@ _GIVEN = re.compile(r"(?:addw?\S*\s+sp, (?:sp, )?#(\d+)|addi\s+sp,sp,(\d+))")
 
 @dataclass(frozen=True)
 class StackNeed:
-    """Bytes of stack, and the functions on the way that takes them, the first of them the one asked about."""
+    """Bytes of stack, and the deepest path of calls, outermost first."""
 
     bytes: int
     way: tuple[str, ...]
 
 
 class UnknownNeedError(ToolchainError):
-    """Code calls, or takes, what no reader of it can know."""
+    """The stack use cannot be determined from the code."""
 
 
 def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
-    """Return what a function and all it calls take of the stack at most, without interrupts.
-
-    Args:
-        library: whose operators it may call by a table.
-    """
+    """Maximum stack use of a function, without interrupts; it may call operators of ``library`` by a table."""
     command: list[str | Path] = [image.board.compiler.tool("objdump"), "-d", "--no-show-raw-insn", image.elf]
     functions = _functions(run_tool(command, error=ToolchainError), image.elf)
-    start = next((at for at, each in functions.items() if each.name == function), None)
+    start = next((at for at, known in functions.items() if known.name == function), None)
     if start is None:
-        raise ToolchainError(f"no function {function} is in the image", "nm lists those of an ELF file")
+        raise ToolchainError(f"no function {function} is in the image", "nm lists the functions of an ELF file")
     return _Reader(functions, library).need(start)
 
 
 def run_stack(board: Board, library: Library) -> RunStack | None:
-    """Return what a package says of the stack; None where nobody knows: ``firmware.size`` says why."""
+    """Stack use for a package; None if unknown, which ``firmware.size`` explains."""
     if not board.memory:
         return None
     try:
@@ -85,12 +81,12 @@ def run_stack(board: Board, library: Library) -> RunStack | None:
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of an image. Names are for people: files may have the same ones.
+    """A function of an image; names may repeat.
 
     Attributes:
         lines: its instructions, as objdump prints them.
-        frame: what it takes itself; None where it takes what it computes.
-        file: its source file, where only that knows it.
+        frame: its own stack use; None if it is computed.
+        file: its source file, for local functions.
         pointed_at: whether its address is in the image.
     """
 
@@ -102,36 +98,35 @@ class _Function:
 
 
 def _functions(listing: str, path: Path) -> dict[int, _Function]:
-    """Return an image's functions, by their addresses."""
     names: dict[int, str] = {}
     lines: dict[int, list[str]] = {}
-    places: dict[int, list[int]] = {}
+    addresses: dict[int, list[int]] = {}
     start = 0
     for line in listing.splitlines():
         if match := _FUNCTION.fullmatch(line):
             start = int(match[1], 16)
-            names[start], lines[start], places[start] = match[2], [], []
+            names[start], lines[start], addresses[start] = match[2], [], []
         elif match := _INSTRUCTION.fullmatch(line):
             lines[start].append(f"{match[2]} {match[3]}")
-            places[start].append(int(match[1], 16))
+            addresses[start].append(int(match[1], 16))
     with path.open("rb") as stream:
         elf = ELFFile(stream)
-        rules, files = _said(elf), _files(elf)
-        pointed_at = _pointed_at(itertools.chain.from_iterable(lines.values()), _words(elf))
+        rules, files = _cfi_rules(elf), _files(elf)
+        is_pointed_at = _pointer_test(itertools.chain.from_iterable(lines.values()), _words(elf))
     return {
         start: _Function(
             name,
             tuple(lines[start]),
-            _frame(lines[start], places[start], rules.get(start, [])),
+            _frame(lines[start], addresses[start], rules.get(start, [])),
             files.get(start, ""),
-            pointed_at(start),
+            is_pointed_at(start),
         )
         for start, name in names.items()
     }
 
 
-def _pointed_at(lines: Iterable[str], words: set[int]) -> Callable[[int], bool]:
-    """Return whether an address is somewhere in the image: in data, or made by instructions."""
+def _pointer_test(lines: Iterable[str], words: set[int]) -> Callable[[int], bool]:
+    """A test whether an address is in the image: in data, or composed by instructions."""
     halves: dict[str, set[int]] = {"movw": set(), "movt": set()}
     for line in lines:
         if match := _HALF.match(line):
@@ -139,98 +134,93 @@ def _pointed_at(lines: Iterable[str], words: set[int]) -> Callable[[int], bool]:
         elif not _BRANCH.fullmatch(line.split()[0]):
             words.update(int(match[1], 16) for match in _TARGET.finditer(line))
 
-    def found(address: int) -> bool:
+    def test(address: int) -> bool:
         low, high = {address & 0xFFFF, address & 0xFFFF | 1}, address >> 16
-        made = not low.isdisjoint(halves["movw"]) and high in halves["movt"]
-        return made or not words.isdisjoint((address, address | 1))
+        composed = not low.isdisjoint(halves["movw"]) and high in halves["movt"]
+        return composed or not words.isdisjoint((address, address | 1))
 
-    return found
+    return test
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Follows calls.
-
-    Attributes:
-        functions: by their addresses.
-        library: with what the names of its source files begin.
-    """
+    """Follows calls; ``library`` is the prefix of the library's source files."""
 
     functions: Mapping[int, _Function]
     library: str
 
     def need(self, start: int, above: tuple[int, ...] = ()) -> StackNeed:
-        """Return what the function at an address takes that those above have called."""
+        """Stack use of the function at an address; ``above`` are its callers."""
         function = self.functions[start]
         if start in above:
-            raise UnknownNeedError(f"{function.name} calls itself: how often, its code does not say")
+            raise UnknownNeedError(f"{function.name} calls itself an unknown number of times")
         if function.frame is None:
-            raise UnknownNeedError(f"{function.name} takes as much stack as it computes")
-        below = [self.need(each, (*above, start)) for each in sorted(self._called(start, function))]
+            raise UnknownNeedError(f"{function.name} computes its stack use")
+        below = [self.need(callee, (*above, start)) for callee in sorted(self._callees(start, function))]
         deepest = max(below, key=lambda need: need.bytes, default=StackNeed(0, ()))
         return StackNeed(function.frame + deepest.bytes, (function.name, *deepest.way))
 
-    def _called(self, start: int, function: _Function) -> set[int]:
-        called = set()
+    def _callees(self, start: int, function: _Function) -> set[int]:
+        callees = set()
         for line in function.lines:
             mnemonic, target = line.split()[0], _TARGET.search(line)
             if target and _BRANCH.fullmatch(mnemonic):
                 other = int(target[1], 16) - int(target[2] or "0", 16)
-                # Within itself a branch is a loop, and to its beginning as well, if it is no call.
+                # A branch within the function is a loop, as is one to its start that is not a call.
                 if other != start or (_CALL.fullmatch(mnemonic) and not target[2]):
-                    called.add(other)
+                    callees.add(other)
             elif _VENEER.match(line):
-                words = (_WORD.match(each) for each in function.lines)
-                called.update(int(word[1], 16) & ~1 for word in words if word)
+                words = (_WORD.match(line) for line in function.lines)
+                callees.update(int(word[1], 16) & ~1 for word in words if word)
             elif not target and _THROUGH_REGISTER.match(line):
-                called |= self._pointed_at_by(start, function)
-        if not called <= self.functions.keys():
-            raise UnknownNeedError(f"{function.name} calls what is no function of the image")
-        return called
+                callees |= self._pointer_callees(start, function)
+        if not callees <= self.functions.keys():
+            raise UnknownNeedError(f"{function.name} calls an address that is not a function")
+        return callees
 
-    def _pointed_at_by(self, start: int, function: _Function) -> set[int]:
-        """Return what a function may call through a pointer: what its own file has, else what its library has."""
+    def _pointer_callees(self, start: int, function: _Function) -> set[int]:
+        """Functions that may be called through a pointer: those of its own file, else of its library."""
         for file in filter(None, (function.file, self.library)):
-            some = {at for at, each in self.functions.items() if each.pointed_at and each.file.startswith(file)}
+            some = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
             if some - {start}:
                 return some - {start}
         raise UnknownNeedError(f"{function.name} calls through a pointer from elsewhere")
 
 
-# From which address on the stack pointer is how far below where it was: None where that is computed.
+# Addresses from which on the stack pointer is so far below its start; None if it is computed.
 _Rules = list[tuple[int, int | None]]
 
 
-def _said(elf: ELFFile) -> dict[int, _Rules]:
-    """Return the compiler's rules for each function, by its address."""
+def _cfi_rules(elf: ELFFile) -> dict[int, _Rules]:
+    """The compiler's rules for each function, by address."""
     sp = Convention.of(elf).sp
-    said: dict[int, _Rules] = {}
+    rules: dict[int, _Rules] = {}
     for entry in elf.get_dwarf_info().CFI_entries():
         if isinstance(entry, FDE):
-            said[entry["initial_location"]] = [
+            rules[entry["initial_location"]] = [
                 (row["pc"], row["cfa"].offset if row["cfa"].expr is None and row["cfa"].reg == sp else None)
                 for row in entry.get_decoded().table
             ]
-    return said
+    return rules
 
 
-def _frame(lines: Sequence[str], places: Sequence[int], rules: _Rules) -> int | None:
-    """Return how far below its beginning a function's stack pointer comes."""
-    deepest = unsaid = rule = 0
-    for line, after in itertools.zip_longest(lines, places[1:]):
+def _frame(lines: Sequence[str], addresses: Sequence[int], rules: _Rules) -> int | None:
+    """Maximum decrease of the stack pointer in a function."""
+    deepest = unruled = rule = 0
+    for line, after in itertools.zip_longest(lines, addresses[1:]):
         before = rule
         known = [offset for address, offset in rules if after is None or address <= after]
         if known and known[-1] is None:
             return None
         rule = (known[-1] or 0) if known else 0
-        if rule == before:  # the compiler says nothing of this instruction
-            unsaid = max(0, unsaid + _lowered(line))
-        deepest = max(deepest, rule + unsaid)
+        if rule == before:  # no rule for this instruction
+            unruled = max(0, unruled + _decrease(line))
+        deepest = max(deepest, rule + unruled)
     return deepest
 
 
 def _files(elf: ELFFile) -> dict[int, str]:
-    """Return the files of local functions: a symbol table has their names behind the file's (gABI, chapter 4)."""
+    """Source files of local functions: they follow their file in the symbol table (gABI, chapter 4)."""
     files, file = {}, ""
     for symbol in elf.get_section_by_name(".symtab").iter_symbols():
         kind, reach = symbol["st_info"]["type"], symbol["st_info"]["bind"]
@@ -243,25 +233,25 @@ def _files(elf: ELFFile) -> dict[int, str]:
 
 def _words(elf: ELFFile) -> set[int]:
     kind = np.dtype(f"<u{elf.elfclass // 8}")
-    found: set[int] = set()
+    words: set[int] = set()
     for section in elf.iter_sections():
         if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_type"] == "SHT_PROGBITS":
             data = section.data()
-            found.update(np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind).tolist())
-    return found
+            words.update(np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind).tolist())
+    return words
 
 
-def _lowered(line: str) -> int:
-    """Return by how much an instruction lowers the stack pointer."""
+def _decrease(line: str) -> int:
+    """Decrease of the stack pointer by an instruction."""
     for sign, forms in ((1, (_PUSHED, _STORED, _TAKEN)), (-1, (_POPPED, _LOADED, _GIVEN))):
         for form in forms:
             if match := form.match(line):
-                listed = next(each for each in match.groups() if each)
-                return sign * (int(listed) if listed.isdecimal() else sum(map(_size, listed.split(","))))
+                operand = next(filter(None, match.groups()))
+                return sign * (int(operand) if operand.isdecimal() else sum(map(_size, operand.split(","))))
     return 0
 
 
-def _size(listed: str) -> int:
-    first, _, last = listed.strip().partition("-")
+def _size(registers: str) -> int:
+    first, _, last = registers.strip().partition("-")
     count = int(last[1:]) - int(first[1:]) + 1 if last else 1
     return count * (8 if first.startswith("d") else 4)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who had called whom when a program stopped: the stack read backwards by what the compiler wrote about it.
+"""Stack unwinding: the callers of a stopped function, from DWARF call frame information (DWARF 4, section 6.4).
 
-The rules are the DWARF call frame information in the ELF file (DWARF 4, section 6.4). The numbers of the registers
-are those of the processors' supplements to the ABI: Arm IHI 0040 (AADWARF32) and the RISC-V ELF psABI.
+Register numbers are those of Arm IHI 0040 (AADWARF32) and the RISC-V ELF psABI.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +16,12 @@ _DEEPEST = 32
 
 @dataclass(frozen=True)
 class Convention:
-    """How programs of one processor call each other.
+    """Calling convention of a processor.
 
     Attributes:
-        sp: DWARF's number of the stack pointer.
-        link: that of the register with the return address.
-        pc: that of the program counter, or the number that stands for it.
-        word_bytes: bytes of an address.
-        code_mark: these bits of a return address ...
-        code_value: ... are always so; the lowest of them is not part of the address.
+        sp, link: DWARF numbers of stack pointer and return address register.
+        pc: number that stands for the program counter.
+        code_mark, code_value: mask and value of the lowest bits of a return address.
     """
 
     sp: int
@@ -37,7 +33,7 @@ class Convention:
 
     @classmethod
     def of(cls, elf: ELFFile) -> "Convention":
-        """Return the convention of an ELF file."""
+        """Convention of an ELF file."""
         word_bytes = elf.elfclass // 8
         # An entry point with its lowest bit set is Thumb code.
         thumb = elf["e_entry"] & 1
@@ -47,30 +43,30 @@ class Convention:
         }[elf["e_machine"]]
 
     def words(self, data: bytes) -> list[int]:
-        """Return the little-endian words of a part of the stack; what is left at the end is no word."""
+        """Complete little-endian words of a part of the stack."""
         size = self.word_bytes
         whole = len(data) // size * size
         return [int.from_bytes(data[at : at + size], "little") for at in range(0, whole, size)]
 
     def is_return_address(self, word: int) -> bool:
-        """Whether a word can be one, by its lowest bits."""
+        """Whether a word may be a return address, by its lowest bits."""
         return word & self.code_mark == self.code_value
 
 
 def convention_of(elf: Path) -> Convention:
-    """Return the convention of an ELF file; raises as :meth:`Convention.of`."""
+    """Convention of the ELF file at a path."""
     with elf.open("rb") as file:
         return Convention.of(ELFFile(file))
 
 
 def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
-    """Return the return addresses of the functions that were under way, the innermost caller first.
+    """Return addresses of the active functions, innermost first.
 
-    It ends where the file does not describe a function, or the part of the stack at hand is over.
+    Ends at a function without call frame information, or at the end of the stack at hand.
 
     Args:
         registers: of the core, by DWARF number.
-        stack_address: where the bytes of ``stack`` lie.
+        stack_address: address of the bytes in ``stack``.
     """
     with elf.open("rb") as file:
         image = ELFFile(file)
@@ -84,19 +80,19 @@ def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: byte
         dwarf = image.get_dwarf_info()
         entries = [entry for entry in dwarf.CFI_entries() if isinstance(entry, FDE)] if dwarf.has_CFI() else []
         now = dict(enumerate(registers))
-        found: list[int] = []
-        while len(found) < _DEEPEST:
-            # A return address is behind its call, which may be the last instruction of its function.
-            at = now[pc] - (1 if found else 0)
+        addresses: list[int] = []
+        while len(addresses) < _DEEPEST:
+            # A return address is after its call, which may be the last instruction of its function.
+            at = now[pc] - (1 if addresses else 0)
             before = _registers_of_caller(entries, at, now, word, convention) if entries else None
-            if before is None and not found:
-                # The compiler says nothing: a function of the C library, perhaps, that calls nothing itself.
+            if before is None and not addresses:
+                # No information: maybe a leaf function of the C library.
                 before = {**now, pc: now[link] & ~1}
             if before is None or not before[pc] or (before[pc], before[sp]) == (now[pc], now[sp]):
-                return found
+                return addresses
             now = before
-            found.append(now[pc])
-    return found
+            addresses.append(now[pc])
+    return addresses
 
 
 def _registers_of_caller(
@@ -106,7 +102,7 @@ def _registers_of_caller(
     word: Callable[[int], int | None],
     convention: Convention,
 ) -> dict[int, int] | None:
-    """Undo one function's frame; None where that cannot be done."""
+    """Registers of the caller; None if unknown."""
     for entry in entries:
         start = entry["initial_location"]
         if start <= at < start + entry["address_range"]:

@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _configure(config: pytest.Config) -> None:
     option = config.option
     if folders := options.build_record(BoardFolders, vars(option)).board_path:
-        boards.search_also(folders)
+        boards.set_board_path(folders)
     choice = dataclasses.replace(options.build_record(BoardSelection, vars(option)), latency_us=option.latency_us)
     if not choice.board:
         raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")

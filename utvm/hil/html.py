@@ -19,7 +19,7 @@ from utvm.base.log.setup import FILE
 from utvm.firmware import Firmware, Section
 from utvm.hil.figures import present_figures
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
-from utvm.pages import pages_of, spoken_moment, spoken_seconds
+from utvm.pages import format_duration, pages_of, readable_time
 from utvm.provenance.checkout import Checkout
 
 _FILES = 12
@@ -259,9 +259,9 @@ def facts_of_run(
     yield "exit code", str(int(verdict.exit_code))
     changes = " with changes" if checkout.dirty else ""
     yield "commit", f"{checkout.commit[:12]}{changes}" if checkout.commit else "none"
-    yield "date", spoken_moment(started)
+    yield "date", readable_time(started)
     if duration_s:
-        yield "took", f"{spoken_seconds(duration_s)} by this computer's clock"
+        yield "took", f"{format_duration(duration_s)} by this computer's clock"
 
 
 def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:

@@ -14,8 +14,8 @@ from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import RELATIVE, history_file, load_project
 from utvm.hil.results import CaseResult, ModelResult, Outcome
-from utvm.history.questions import crossed
-from utvm.history.store import opened
+from utvm.history.changes import limit_crossing
+from utvm.history.store import open_history
 from utvm.paths import PROJECT_FILE, project
 
 BASELINE = "utvm-baseline.yaml"
@@ -80,8 +80,8 @@ def _limit_cases(
 
 
 def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
-    with contextlib.suppress(UtvmError), opened(history_file()) as history:
-        last, first = crossed(history, board.name, board.kind, model, figure, most)
+    with contextlib.suppress(UtvmError), open_history(history_file()) as history:
+        last, first = limit_crossing(history, board.name, board.kind, model, figure, most)
         if last:
             return f"; last kept by commit {last[:12]}, crossed by {(first or commit or 'none')[:12]}"
     return f"; with commit {commit[:12]}" if commit else ""
@@ -96,7 +96,7 @@ def accept_figures() -> Path:
         )
     path = folder / BASELINE
     figures = _read_baseline(path)
-    with opened(history_file()) as history:
+    with open_history(history_file()) as history:
         rows = history.execute(
             "select b.name, b.kind, s.model, s.figure, max(f.value) value from series s join board b using (board)"
             " join figure f using (series) where s.executor <> 'model.eval'"

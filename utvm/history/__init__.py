@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of a project: each run's outcomes and figures in one SQLite file, and what has changed since when.
+"""History of a project: outcomes and figures of every run in one SQLite file, and what changed since when.
 
-:mod:`utvm.history.store` adds what reports hold, and :mod:`utvm.history.changes` answers. Rules:
+:mod:`utvm.history.store` adds reports, :mod:`utvm.history.changes` queries them. Rules:
 
-- a figure that is counted has changed where it differs; one that is measured is compared in two windows of runs;
-- what gave no answer (infrastructure, an error in a test, not run, skipped) makes no test red, green or flaky;
-- a test is flaky that passed and failed at one commit on boards of one name and kind.
+- a counted figure has changed if its value differs; a measured one is compared in two windows of runs;
+- infrastructure faults, errors, skipped tests and tests not run make no test red, green or flaky;
+- a test is flaky if it passed and failed at one commit on boards of one name and kind.
 """
 
 from utvm.history.store import record

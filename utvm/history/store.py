@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the file of a history, and adds runs to it: one transaction each, so that several may write at once.
+"""SQLite file of a history: opening it, and adding runs.
 
-SQLite's write-ahead log keeps what was committed, whoever is killed. A run is added once.
+Each run is one transaction, so several processes may write at once. The write-ahead log keeps what was committed
+if a process is killed. A run is added once.
 """
 
 import calendar
@@ -9,6 +10,7 @@ import contextlib
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,77 +18,122 @@ from typing import Any
 from utvm.base.storage.files import check_regular
 from utvm.base.text.quoting import encodable_tree
 from utvm.errors import ConfigError, ProvisionError, UtvmError
-from utvm.history.schema import APPLICATION, DECISIVE, MIGRATIONS, OUTCOMES
 
-_PATIENCE = 20.0  # Seconds, for other writers.
+APPLICATION = 0x7574766D
+"""SQLite application id of history files: ``utvm`` in ASCII."""
+
+OUTCOMES = ("passed", "failed", "skipped", "not run", "error", "infrastructure")
+"""Outcomes of tests. The database stores their indices: append only."""
+
+DECISIVE = ("passed", "failed", "error")
+"""Verdicts of runs whose figures are stored."""
+
+MEASURED = ("cycles", "ns")
+"""Figures that vary from run to run; all others are counted exactly."""
+
+# Migration N upgrades a file of version N. A released migration never changes.
+MIGRATIONS = (
+    """
+    create table board (
+        board integer primary key, name text not null, kind text not null, serial text not null,
+        unique (name, kind, serial)
+    );
+    create table test (test integer primary key, id text not null unique);
+    create table series (
+        series integer primary key, board integer not null references board, model text not null,
+        executor text not null, figure text not null, unique (board, model, executor, figure)
+    );
+    create table run (
+        run integer primary key, run_id text not null unique, started integer not null,
+        board integer not null references board, commit_ text, dirty integer, verdict text not null,
+        trouble text not null, night text
+    );
+    create table outcome (
+        run integer not null references run, test integer not null references test, outcome integer not null,
+        duration_ms integer, message text, primary key (run, test)
+    ) without rowid;
+    create table figure (
+        series integer not null references series, started integer not null, run integer not null references run,
+        value, primary key (series, started, run)
+    ) without rowid;
+    create index run_board on run (board, started);
+    create index run_started on run (started);
+    create index run_commit on run (commit_, board);
+    create index outcome_failed on outcome (test, run) where outcome = 1;
+    """,
+    """
+    alter table run add column probe text;
+    alter table run add column place text;
+    alter table run add column holder text
+    """,
+)
+
+
+_LOCK_SECONDS = 20.0
 _FILES = ("", "-journal", "-wal", "-shm")  # What SQLite opens: sqlite.org/tempfiles.html.
-_MOST = 500  # Characters of a message; the report has all of it.
-_REBUILD = "move it away; history.import makes a new one from the reports"
+_MESSAGE_LENGTH = 500  # The report has the whole message.
+_REBUILD = "move the file away and run history.import to rebuild it from the reports"
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-# Of a model in a report, what is no figure.
+# Keys of a model in a report that are not figures.
 _NAMES = ("id", "name", "executor", "image_sha256")
 
 
-def seconds(moment: str) -> int:
-    """Return a moment in UTC, as reports have it, in seconds since 1970."""
+def parse_time(moment: str) -> int:
+    """Parse a UTC time of a report into seconds since the epoch."""
     return calendar.timegm(time.strptime(moment, _FORMAT))
 
 
-def moment(at: int) -> str:
-    """Return seconds since 1970 as reports have a moment."""
+def format_time(at: int) -> str:
+    """Format seconds since the epoch as a UTC time of a report."""
     return time.strftime(_FORMAT, time.gmtime(at))
 
 
 @contextlib.contextmanager
-def opened(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a history, of the present version.
-
-    Args:
-        create: make one where there is none.
-    """
+def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open a history and upgrade it to the current version; ``create`` makes a missing one."""
     if not create and not path.is_file():
-        raise ConfigError(f"{path}: there is no history yet", "hil and nightly write it; history.import makes it")
+        raise ConfigError(f"{path}: no history yet", "run hil or nightly, or import reports with history.import")
     connection = None
     try:
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
         for suffix in _FILES:
             check_regular(f"{path}{suffix}", shared=True)
-        connection = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
         connection.row_factory = sqlite3.Row
-        _bring_up_to_date(connection, path)
+        _upgrade(connection, path)
         yield connection
     except (sqlite3.OperationalError, OSError) as error:
         if "decode" in str(error):  # Python's name for text that is not UTF-8
-            raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
-        hint = "may it be written, is there room, and does nobody hold it?"
+            raise ConfigError(f"{path}: damaged, or not a history: {error}", _REBUILD) from error
         why = getattr(error, "strerror", error)
-        raise ProvisionError(f"{path}: the history cannot be used: {why}", hint) from error
+        hint = "check permissions, free space, and that no other program locks it"
+        raise ProvisionError(f"{path}: cannot use the history: {why}", hint) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is damaged, or no history: {error}", _REBUILD) from error
+        raise ConfigError(f"{path}: damaged, or not a history: {error}", _REBUILD) from error
     finally:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
 
-def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    # In this order: who makes it now writes all three at once.
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    # In this order: a concurrent creator commits all three at once.
     (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
     (owner,) = connection.execute("pragma application_id").fetchone()
     (version,) = connection.execute("pragma user_version").fetchone()
     if owner != APPLICATION and (owner or tables):
-        raise ConfigError(f"{path}: is a database of another program", "let utvm.yaml name another file")
+        raise ConfigError(f"{path}: belongs to another program", "name another file in utvm.yaml")
     if version > len(MIGRATIONS):
         raise ConfigError(
-            f"{path}: is a history of version {version}, and this utvm knows {len(MIGRATIONS)}",
-            "take a newer utvm, or let utvm.yaml name another file",
+            f"{path}: history version {version} is newer than version {len(MIGRATIONS)} of this utvm",
+            "update utvm, or name another file in utvm.yaml",
         )
     if version == len(MIGRATIONS):
         return
-    _log_ahead(connection)
+    _enable_write_ahead_log(connection)
     with _transaction(connection):
-        # Another one may have done it meanwhile.
+        # Another process may have upgraded the file meanwhile.
         (version,) = connection.execute("pragma user_version").fetchone()
         for script in MIGRATIONS[version:]:
             for statement in script.split(";"):
@@ -95,9 +142,9 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"pragma user_version = {len(MIGRATIONS)}")
 
 
-def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log: for that, SQLite does not wait by itself until others let go."""
-    deadline = time.monotonic() + _PATIENCE
+def _enable_write_ahead_log(connection: sqlite3.Connection) -> None:
+    # SQLite's own timeout does not cover this pragma.
+    deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
             connection.execute("pragma journal_mode = wal")
@@ -121,16 +168,9 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def record(path: Path, *reports: Mapping[str, Any]) -> str:
-    """Add runs to a history whatever state it is in.
-
-    Args:
-        reports: what their ``report.json`` hold, in the present version.
-
-    Returns:
-        why they could not be added, in one line; nothing where they were.
-    """
+    """Add runs, given the contents of their ``report.json``; return why that failed in one line, or ``""``."""
     try:
-        with opened(path, create=True) as history:
+        with open_history(path, create=True) as history:
             for report in reports:
                 add(history, report)
     except UtvmError as error:
@@ -139,31 +179,32 @@ def record(path: Path, *reports: Mapping[str, Any]) -> str:
 
 
 def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
-    """Add a run by its report; return whether it is new.
+    """Add a run by its report; return True if it is new.
 
-    A turn of a nightly run has the key ``night``, too: where its report is in that of the night. It may change a
-    run's verdict, as that of a health check.
+    The key ``night`` of a nightly run's report is its place in the nightly report. A nightly run may change the
+    verdict of a run already stored.
     """
     report = encodable_tree(report)
     with _transaction(history):
         board, source = report["board"], report["source"]
         number = _key(history, "board", name=board["id"], kind=board["kind"], serial=board["serial"] or "")
-        started = seconds(report["started"])
+        started = parse_time(report["started"])
+        lease = report.get("environment", {}).get("place", {}).get("lease") or {}
         added = history.execute(
             "insert or ignore into run"
             " (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"
             " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *(report["run_id"], started, number, source["commit"], source["dirty"]),
-                *(report["verdict"], report["trouble"][:_MOST], report.get("night")),
-                *(board.get("probe"), *_who_had_it(report)),
+                *(report["verdict"], report["trouble"][:_MESSAGE_LENGTH], report.get("night")),
+                *(board.get("probe"), lease.get("place"), lease.get("holder")),
             ),
         )
         if not added.rowcount:
             if "night" in report:
                 history.execute(
                     "update run set night = ?, verdict = ?, trouble = ? where run_id = ?",
-                    (report["night"], report["verdict"], report["trouble"][:_MOST], report["run_id"]),
+                    (report["night"], report["verdict"], report["trouble"][:_MESSAGE_LENGTH], report["run_id"]),
                 )
             return False
         run = added.lastrowid
@@ -173,51 +214,50 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
     return True
 
 
-def _who_had_it(report: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    lease = report.get("environment", {}).get("place", {}).get("lease") or {}
-    return lease.get("place"), lease.get("holder")
-
-
 def _add_outcomes(history: sqlite3.Connection, run: int | None, tests: Sequence[Mapping[str, Any]]) -> None:
     known = dict[str, int](history.execute("select id, test from test").fetchall())
-    # Of two tests with one name, what went worse is kept.
+    # If two tests share a name, the worse outcome wins.
     worst_last = sorted(tests, key=lambda test: (test["outcome"] != "passed", test["outcome"] == "failed"))
-    rows = []
     for test in worst_last:
-        outcome = OUTCOMES.index(test["outcome"])
         if test["id"] not in known:
             known[test["id"]] = _key(history, "test", id=test["id"])
-        rows.append(
-            (run, known[test["id"]], outcome, round(test["duration_s"] * 1000), test["message"][:_MOST] or None)
-        )
-    history.executemany("insert or replace into outcome values (?, ?, ?, ?, ?)", rows)
+    history.executemany(
+        "insert or replace into outcome values (?, ?, ?, ?, ?)",
+        [
+            (
+                *(run, known[test["id"]], OUTCOMES.index(test["outcome"])),
+                *(round(test["duration_s"] * 1000), test["message"][:_MESSAGE_LENGTH] or None),
+            )
+            for test in worst_last
+        ],
+    )
 
 
 def _add_figures(
     history: sqlite3.Connection, run: int | None, started: int, board: int, models: Sequence[Mapping[str, Any]]
 ) -> None:
-    seen: dict[tuple[str, str], int] = {}
+    repeats = Counter[tuple[str, str]]()
     for model in models:
-        same = (model["name"], model["executor"])
-        seen[same] = seen.get(same, 0) + 1
-        executor = model["executor"] if seen[same] == 1 else f"{model['executor']} #{seen[same]}"
+        series = (model["name"], model["executor"])
+        repeats[series] += 1
+        executor = model["executor"] if repeats[series] == 1 else f"{model['executor']} #{repeats[series]}"
         for figure, value in model.items():
             if figure in _NAMES or value is None:
                 continue
-            series = _key(history, "series", board=board, model=model["name"], executor=executor, figure=figure)
+            key = _key(history, "series", board=board, model=model["name"], executor=executor, figure=figure)
             plain = value if isinstance(value, int | float | str) else json.dumps(value, sort_keys=True)
-            # Of a hash, what tells it from others is enough.
+            # Sixteen digits tell one hash from another.
             short = plain[:16] if figure.endswith("_sha256") and isinstance(plain, str) else plain
-            history.execute("insert into figure values (?, ?, ?, ?)", (series, started, run, short))
+            history.execute("insert into figure values (?, ?, ?, ?)", (key, started, run, short))
 
 
 def _key(history: sqlite3.Connection, table: str, **columns: object) -> int:
-    """Return the number of a row that is told by its columns; make it where there is none."""
+    """Number of the row with these values; a missing row is inserted."""
     where = " and ".join(f"{column} = ?" for column in columns)
     values = tuple(columns.values())
-    found = history.execute(f"select {table} from {table} where {where}", values).fetchone()
-    if found is None:
-        marks = ", ".join("?" * len(columns))
-        made = history.execute(f"insert into {table} ({', '.join(columns)}) values ({marks})", values)
-        return int(made.lastrowid or 0)
-    return int(found[table])
+    row = history.execute(f"select {table} from {table} where {where}", values).fetchone()
+    if row is not None:
+        return int(row[table])
+    marks = ", ".join("?" * len(columns))
+    cursor = history.execute(f"insert into {table} ({', '.join(columns)}) values ({marks})", values)
+    return int(cursor.lastrowid or 0)

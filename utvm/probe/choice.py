@@ -36,7 +36,7 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     """
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
-    known = (board,) if board else boards.probed()
+    known = (board,) if board else boards.probe_boards()
     detection = detect([identity for candidate in known for identity in ids_of(candidate)])
     fitting = [probe for probe in detection.probes if any(match_of(candidate, probe) for candidate in known)]
     problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial), "")

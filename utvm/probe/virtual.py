@@ -33,9 +33,9 @@ def on_bus(board: Board) -> Peripheral | None:
     """Return the model of a board's accelerator that is on the bus of its software model; None where none is."""
     if not board.accelerator:
         return None
-    from utvm.boards.accelerators import fitted  # It brings the compiler's own words.
+    from utvm.boards.accelerators import accelerator_of  # It brings the compiler's own words.
 
-    return fitted(board).on_bus
+    return accelerator_of(board).on_bus
 
 
 def start_virtual(

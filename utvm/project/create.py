@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a project: the library as a package, what is around it, and what the platform builds it with."""
+"""Creating a project: a packaged library, an application around it, and the files of a platform.
 
-import io
+A platform is a folder with ``platform.yaml`` and the templates that differ from platform to platform.
+"""
+
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import jinja2
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from utvm import boards, runtime
+from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import check_folder
 from utvm.base.text.quoting import c_string
 from utvm.boards import Board
@@ -19,15 +24,60 @@ from utvm.compiler import CompileOptions, Library, Model
 from utvm.compiler.package import package_files
 from utvm.compiler.package.texts import cmake_target
 from utvm.errors import ConfigError
-from utvm.firmware import Ingredients, compile_for, ingredients
+from utvm.firmware import ImageSources, compile_for, image_sources
 from utvm.firmware.sources import generate
 from utvm.firmware.stack import run_stack
-from utvm.project.platform import COMMON, Platform, filled, load_platform, rendered
 from utvm.project.project import FACTS, VERSION, Project
 
-# In a project, a compiler of another version may warn of more.
+PLATFORMS = Path(__file__).parent / "platforms"
+"""Folder of the built-in platforms."""
+COMMON = Path(__file__).parent / "common"
+"""Templates of all platforms."""
+FILE = "platform.yaml"
+
+# A compiler of another version may warn of more.
 _STRICT = frozenset({"-Werror", "-Wl,--fatal-warnings"})
 _APPLICATION = runtime.DIRECTORY / "standing_alone"
+
+
+class Platform(Record):
+    """Contents of ``platform.yaml``. ``build`` and ``elf`` are templates.
+
+    Attributes:
+        says: description.
+        runtime: start-up code, port and linker script: ``utvm`` for the board's, or ``own``; then the folder has
+            C that implements the port functions of ``utvm.h``.
+        flat: folder for all C of the application and the runtime, for builds without include paths; empty to
+            keep their folders.
+        needs: how to get each required program, or environment variable in capitals.
+        build: commands run in the project's folder.
+        elf: the image that they build.
+        options: description of each option of ``project.create``.
+        cpus: supported CPUs, each with its ``cpu_word`` in templates; empty for all.
+    """
+
+    says: str
+    runtime: Literal["utvm", "own"]
+    flat: str = ""
+    needs: dict[str, str] = Field(default_factory=dict)
+    build: tuple[tuple[str, ...], ...] = Field(min_length=1)
+    elf: str
+    options: dict[str, str] = Field(default_factory=dict)
+    cpus: dict[str, str] = Field(default_factory=dict)
+
+
+def platforms() -> tuple[str, ...]:
+    """Names of the built-in platforms, sorted."""
+    return tuple(sorted(file.parent.name for file in PLATFORMS.glob(f"*/{FILE}")))
+
+
+def load_platform(name: str) -> tuple[Path, Platform]:
+    """Folder and record of a platform: a built-in name, or a path with a slash in it."""
+    folder = Path(name).resolve() if "/" in name else PLATFORMS / name
+    known = f"platforms: {', '.join(platforms())}; or the path of a folder with a {FILE}"
+    if not name or not (folder / FILE).is_file():
+        raise ConfigError(f"there is no platform {name!r}", known)
+    return folder, load_yaml(folder / FILE, Platform, known)
 
 
 def create(
@@ -43,131 +93,148 @@ def create(
     """Write a project whose application runs a model on stored inputs and reports on the console.
 
     Args:
-        platform: as :func:`load_platform` takes it.
-        inputs: one array an input, of the shape and element type that the model declares.
-        expected: what the outputs should be, kept for the project's suite; nothing if nobody knows.
-        options: what the platform asks for.
+        platform: as in :func:`load_platform`.
+        inputs: an array for each input, of the declared shape and element type.
+        expected: the correct outputs, if known, for the project's suite.
+        options: values of the platform's options.
     """
-    folder, said = load_platform(platform)
-    _check(platform, said, board, options)
+    folder, record = load_platform(platform)
+    _check(platform, record, board, options)
     check_folder(directory)
     if directory.exists() and any(directory.iterdir()):
-        raise ConfigError(f"{directory}: is not empty", "give a folder that does not yet exist")
+        raise ConfigError(f"{directory}: is not empty", "name a folder that does not exist yet")
     library = compile_for(board, model, CompileOptions(accelerator="off"))
-    made = _ingredients(board, library, said, inputs)
-    kept, headers = _runtime_files(made)
+    image = _image_sources(board, library, record, inputs)
+    own = {name: text for name, text in image.generated.items() if name not in library.sources}
+    sources, headers = _runtime_files(image)
     values: dict[str, Any] = {
         **_flags(board),
-        **_places(made, library, [*kept], [*headers]),
+        "kept": sorted(name for name in sources if name.endswith((".c", ".S"))),
+        "include": sorted({str(Path(name).parent) for name in headers} | {"app"}),
+        "generated": sorted(f"app/{name}" for name in own if name.endswith(".c")),
+        "model_sources": sorted(f"model/codegen/host/src/{n}" for n in library.sources if n.endswith(".c")),
+        "defines": [tuple(d.partition("=")[::2]) for d in image.defines if not d.startswith("UTVM_STEPS")],
         "project": directory.resolve().name,
         "name": library.name,
         "library": library,
         "library_target": cmake_target(library.name),
         "board": board,
-        "platform": said,
+        "platform": record,
         "options": dict(options),
-        "cpu_word": said.cpus.get(board.cpu, ""),
+        "cpu_word": record.cpus.get(board.cpu, ""),
     }
     stack = run_stack(board, library)
     files = {f"model/{path}": data for path, data in package_files(library, model=model, stack=stack).items()}
-    texts = {**kept, **headers, **{f"app/{name}": text for name, text in _own(made, library).items()}}
-    texts |= rendered(COMMON, values)
-    if said.flat:
-        texts = dict(_flat(name, text, said.flat) for name, text in texts.items())
-    texts |= rendered(folder, values)
-    texts[FACTS] = json.dumps(_facts(platform, said, made, values), indent=2) + "\n"
+    texts = {**sources, **headers, **{f"app/{name}": text for name, text in own.items()}}
+    texts |= _render_folder(COMMON, values)
+    if record.flat:
+        texts = dict(_flatten(name, text, record.flat) for name, text in texts.items())
+    texts |= _render_folder(folder, values)
+    texts[FACTS] = json.dumps(_facts(platform, record, image, values), indent=2) + "\n"
     files |= {path: text.encode() for path, text in texts.items()}
-    if expected:
-        files["expected.npz"] = _npz(expected)
     for path, data in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_bytes(data)
+    if expected:
+        np.savez(directory / "expected.npz", *expected)
     return Project(directory)
 
 
 def _check(name: str, platform: Platform, board: Board, options: Mapping[str, str]) -> None:
     if platform.cpus and board.cpu not in platform.cpus:
         raise ConfigError(
-            f"the platform {name} is not for a {board.cpu}, as {board.spoken} has",
+            f"the platform {name} is not for a {board.cpu}, the CPU of {board.full_name}",
             f"CPUs: {', '.join(platform.cpus)}",
         )
     for missing in platform.options.keys() - options.keys():
         raise ConfigError(
-            f"the platform {name} must be told {missing}: {platform.options[missing]}", f"--option {missing}=..."
+            f"the platform {name} needs the option {missing}: {platform.options[missing]}",
+            f"--option {missing}=...",
         )
     for unknown in options.keys() - platform.options.keys():
         known = ", ".join(platform.options) or "it has none"
         raise ConfigError(f"the platform {name} has no option {unknown}", f"options: {known}")
     for option, value in options.items():
         if not re.fullmatch(r"[\w./:,=+-]+", value):
-            raise ConfigError(f"the option {option} cannot be {value!r}", "letters, digits and ./:,=+-")
+            raise ConfigError(f"the option {option} cannot be {value!r}", "use letters, digits and ./:,=+-")
 
 
-def _ingredients(
+def _image_sources(
     board: Board, library: Library, platform: Platform, inputs: Sequence[npt.NDArray[Any]]
-) -> Ingredients:
+) -> ImageSources:
     if platform.runtime == "utvm":
-        return ingredients(board, [library], "standing_alone", inputs)
-    return Ingredients(
+        return image_sources(board, [library], "standing_alone", inputs)
+    return ImageSources(
         "",
         generate([library], "standing_alone", inputs, linked_by_script=False),
-        runtime.portable_sources("standing_alone"),
+        runtime.portable_files("standing_alone"),
         (runtime.INCLUDE, _APPLICATION),
         (f"UTVM_BOARD_NAME={c_string(board.name)}",),
     )
 
 
-def _own(made: Ingredients, library: Library) -> dict[str, str]:
-    return {name: text for name, text in made.generated.items() if name not in library.sources}
-
-
-def _places(made: Ingredients, library: Library, kept: list[str], headers: list[str]) -> dict[str, object]:
-    """Return what build files name: sources, folders of headers, and macros with their values."""
-    defines = [each for each in made.defines if not each.startswith("UTVM_STEPS")]
-    return {
-        "kept": sorted(name for name in kept if name.endswith((".c", ".S"))),
-        "include": sorted({str(Path(name).parent) for name in headers} | {"app"}),
-        "generated": sorted(f"app/{name}" for name in _own(made, library) if name.endswith(".c")),
-        "model_sources": sorted(f"model/codegen/host/src/{n}" for n in library.sources if n.endswith(".c")),
-        "defines": [tuple(each.partition("=")[::2]) for each in defines],
-    }
-
-
-def _facts(name: str, platform: Platform, made: Ingredients, values: dict[str, Any]) -> dict[str, object]:
+def _facts(name: str, platform: Platform, image: ImageSources, values: dict[str, Any]) -> dict[str, object]:
     board: Board = values["board"]
+    built_in = board.directory.is_relative_to(Path(boards.__file__).parent)
     return {
         "version": VERSION,
         "platform": name,
-        "board": _found_again(board),
-        "pipe": made.pipe,
+        "board": ("" if built_in else f"{board.directory.resolve().parent}/") + board.full_name,
+        "pipe": image.pipe,
         "model": values["name"],
         "needs": platform.needs,
-        "build": [[filled(word, values) for word in command] for command in platform.build],
-        "elf": filled(platform.elf, values),
+        "build": [[_render(word, values) for word in command] for command in platform.build],
+        "elf": _render(platform.elf, values),
     }
 
 
-def _flat(name: str, text: str, folder: str) -> tuple[str, str]:
+def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
+    """Render the files of a folder: text by path. ``PROJECT`` in a file name becomes the project's name.
+
+    A template may extend or include one of a built-in platform: ``cmake/CMakeLists.txt``.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, PLATFORMS]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["c"] = lambda text: str(text).replace("\\", "\\\\").replace('"', '\\"')
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name == FILE:
+            continue
+        try:
+            text = environment.get_template(name).render(values)
+        except (jinja2.TemplateError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be rendered: {error}", "check the names in braces") from error
+        files[name.removesuffix(".j2").replace("PROJECT", str(values["project"]))] = text
+    return files
+
+
+def _render(text: str, values: dict[str, object]) -> str:
+    try:
+        return jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(text).render(values)
+    except jinja2.TemplateError as error:
+        raise ConfigError(f"{FILE}: {text!r} cannot be rendered: {error}") from error
+
+
+def _flatten(name: str, text: str, folder: str) -> tuple[str, str]:
     if not name.startswith(("app/", "runtime/")):
         return name, text
     return f"{folder}/{Path(name).name}", f'#include "config.h"\n{text}' if name.endswith(".c") else text
 
 
-def _found_again(board: Board) -> str:
-    ours = Path(boards.__file__).parent
-    folder = "" if board.directory.is_relative_to(ours) else f"{board.directory.resolve().parent}/"
-    return folder + board.spoken
+def _runtime_files(image: ImageSources) -> tuple[dict[str, str], dict[str, str]]:
+    """Sources and headers of the runtime, by their path in the project."""
+    headers = [path for folder in image.include for path in sorted(folder.glob("*.h"))]
+    sources, texts = ({_project_path(p): p.read_text("utf-8") for p in paths} for paths in (image.files, headers))
+    return sources, texts
 
 
-def _runtime_files(made: Ingredients) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the runtime's sources and headers that an image needs, by their place in the project."""
-    headers = [path for folder in made.include for path in sorted(folder.glob("*.h"))]
-    return {_place(path): path.read_text("utf-8") for path in made.kept}, {
-        _place(path): path.read_text("utf-8") for path in headers
-    }
-
-
-def _place(path: Path) -> str:
+def _project_path(path: Path) -> str:
     if path.is_relative_to(_APPLICATION):
         return f"app/{path.name}"
     if path.is_relative_to(runtime.DIRECTORY):
@@ -177,16 +244,9 @@ def _place(path: Path) -> str:
 
 def _flags(board: Board) -> dict[str, object]:
     toolchain = board.compiler
-    said = toolchain.data
     return {
-        "toolchain": said,
+        "toolchain": toolchain.data,
         "cpu_flags": toolchain.cpu(board.cpu).flags,
-        "c_flags": [flag for flag in said.c_flags if flag not in _STRICT],
-        "link_flags": [flag for flag in said.link_flags if flag not in _STRICT],
+        "c_flags": [flag for flag in toolchain.data.c_flags if flag not in _STRICT],
+        "link_flags": [flag for flag in toolchain.data.link_flags if flag not in _STRICT],
     }
-
-
-def _npz(arrays: Sequence[npt.NDArray[Any]]) -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, *arrays)
-    return stream.getvalue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project that is there: it is built, put on a board, and listened to."""
+"""An existing project: building it, flashing a board with it, and reading its output."""
 
 import contextlib
 import json
@@ -37,11 +37,11 @@ from utvm.session.transport import Transport
 FACTS = "project.json"
 VERSION = 1
 _BUILD_SECONDS = 1800.0
-_MADE_BY = "project.create makes one"
+_CREATE_HINT = "create a project with project.create"
 
 
 class Facts(Record):
-    """What ``project.json`` says of a project; commands run with the rights of whoever builds it."""
+    """Contents of ``project.json``. Its commands run with the rights of the user."""
 
     version: Literal[1]
     platform: str
@@ -54,59 +54,53 @@ class Facts(Record):
 
 
 class Project:
-    """A folder that :func:`utvm.project.create` wrote.
-
-    Attributes:
-        directory: the folder.
-        facts: what its ``project.json`` says.
-    """
+    """A folder written by :func:`utvm.project.create`; ``facts`` are the contents of its ``project.json``."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).resolve()
         file = self.directory / FACTS
-        text = read_text(file, _MADE_BY)
+        text = read_text(file, _CREATE_HINT)
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{file}: is no JSON", _MADE_BY) from error
-        self.facts = validate(Facts, content, str(file), _MADE_BY)
+            raise ConfigError(f"{file}: is not valid JSON", _CREATE_HINT) from error
+        self.facts = validate(Facts, content, str(file), _CREATE_HINT)
 
     def build(self, board: Board | None = None) -> Firmware:
-        """Build it by its platform's own commands, and return the image.
+        """Build the project with its platform's commands, and return the image.
 
         Args:
-            board: by default the one that it was made for; another must have the same memory.
+            board: a board with the same memory; by default the one of the project.
         """
         for need, how in self.facts.needs.items():
-            there = os.environ.get(need) if need.isupper() else shutil.which(need)
-            if not there:
-                what = (
-                    f"the environment variable {need} is not set" if need.isupper() else f"{need} is not installed"
+            is_variable = need.isupper()
+            if not (os.environ.get(need) if is_variable else shutil.which(need)):
+                problem = (
+                    f"the environment variable {need} is not set" if is_variable else f"{need} is not installed"
                 )
-                raise ToolchainError(f"{what}, and the platform {self.facts.platform} needs it", how)
+                raise ToolchainError(f"{problem}, and the platform {self.facts.platform} needs it", how)
         for command in self.facts.build:
             words = [os.path.expandvars(word) for word in command]
             run_tool(words, cwd=self.directory, timeout=_BUILD_SECONDS, error=ToolchainError)
         return self.firmware(board)
 
     def firmware(self, board: Board | None = None) -> Firmware:
-        """Return the image as it was built; arguments and errors as :meth:`build`."""
+        """The image built last; arguments and errors as for :meth:`build`."""
         board = board or boards.load(self.facts.board)
         model = self.directory / "model"
-        files = {
-            path.relative_to(model).as_posix(): path.read_bytes() for path in model.rglob("*") if path.is_file()
-        }
+        paths = (path for path in model.rglob("*") if path.is_file())
+        files = {path.relative_to(model).as_posix(): path.read_bytes() for path in paths}
         if "metadata.json" not in files:
-            raise ConfigError(f"{model}: the packaged library is not there", _MADE_BY)
+            raise ConfigError(f"{model}: the packaged library is missing", _CREATE_HINT)
         library = read_package(str(model), files)
         elf = self.directory / self.facts.elf
         if not elf.is_file():
-            raise ConfigError(f"{elf}: has not been built", "project.build builds it")
+            raise ConfigError(f"{elf}: is not built yet", "build it with project.build")
         image = read_elf(board, elf) if board.memory else Firmware(board, elf, ())
         return replace(image, libraries=(library,), pipe=self.facts.pipe)
 
     def expected(self) -> list[npt.NDArray[Any]]:
-        """Return what the outputs should be, in the model's shapes and element types; empty if nobody knows."""
+        """The expected outputs, in the model's shapes and element types; empty if unknown."""
         file = self.directory / "expected.npz"
         if not file.is_file():
             return []
@@ -114,47 +108,42 @@ class Project:
             return [stored[name] for name in stored.files]
 
     def listen(self, connection: Connection, image: Firmware) -> RunResult:
-        """Put it on a board, start it, and return what it reports."""
+        """Flash and start the image on a board, and return its report."""
         return StandaloneRunner(connection, image).reset()
 
 
 @contextlib.contextmanager
 def open_transport(connection: Connection, image: Firmware) -> Iterator[Transport]:
-    """Put an image on a board and start it; what it says, and is told, is read and written for a ``with``
-    block.
-    """
+    """Flash and start an image on a board; yield the transport to it."""
     connection.program(image)
     if image.pipe is not None:
         with open_pipe(connection, image) as wire:
             wire.restart()
             yield wire.transport
     elif connection.console is None:
-        raise BoardError(f"{connection.board.spoken} has no console here", SILENT)
+        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
     else:
         connection.console.clear()
         connection.reset(halt=False)
         yield connection.console
 
 
-def on_this_computer(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Return what a library that was compiled for the board ``host`` makes of inputs."""
+def run_on_host(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Outputs of a library that was compiled for the board ``host``."""
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")
-    with open_session(
-        choose(host, BoardSelection()), build(host, [library], "rpc"), logs, lambda _: None
-    ) as session:
+    image = build(host, [library], "rpc")
+    with open_session(choose(host, BoardSelection()), image, logs, lambda _: None) as session:
         return [np.asarray(output) for output in session.run(library.name, inputs).outputs]
 
 
 def differences(result: RunResult, expected: Sequence[npt.NDArray[Any]]) -> list[str]:
-    """Return in words how outputs differ from what they should be.
-
-    Integers must be the same. Real numbers may be off by 1e-5, for C libraries differ in the last digits.
-    """
-    words = []
-    for number, (got, wanted) in enumerate(zip(result.outputs, expected, strict=True)):
-        tolerance = 1e-5 if np.asarray(wanted).dtype.kind == "f" else 0
-        close = np.allclose(got, wanted, rtol=tolerance, atol=tolerance)
-        if not close:
-            words.append(f"output {number}: {np.asarray(got).ravel()[:8]} instead of {wanted.ravel()[:8]}")
-    return words
+    """Describe the outputs that differ: integers at all, floats by more than 1e-5, since C libraries differ."""
+    messages = []
+    for number, (output, reference) in enumerate(zip(result.outputs, expected, strict=True)):
+        tolerance = 1e-5 if np.asarray(reference).dtype.kind == "f" else 0
+        if not np.allclose(output, reference, rtol=tolerance, atol=tolerance):
+            messages.append(
+                f"output {number}: {np.asarray(output).ravel()[:8]} instead of {reference.ravel()[:8]}"
+            )
+    return messages

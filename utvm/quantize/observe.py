@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's tensors are on samples, as ONNX's reference implementation computes them."""
+"""Values of a model's tensors on samples, computed by ONNX's reference implementation."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ Sample = Sequence[npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Range:
-    """The lowest and the highest number of a tensor; 0 is between them."""
+    """Range of a tensor's values, including 0."""
 
     low: float
     high: float
@@ -24,78 +24,73 @@ class Range:
 
 @dataclass(frozen=True)
 class Cost:
-    """What quantisation has cost a tensor.
-
-    Attributes:
-        tensor: its name.
-        operator: what makes it.
-        snr_db: signal to noise in decibels; infinite where nothing was lost.
-    """
+    """Quantisation error of a tensor; ``snr_db`` is infinite if there is none."""
 
     tensor: str
     operator: str
     snr_db: float
 
 
-def answers(model: onnx.ModelProto, samples: Sequence[Sample]) -> list[list[npt.NDArray[Any]]]:
-    """Return a model's outputs for each sample."""
-    names = [each.name for each in model.graph.output]
+def model_outputs(model: onnx.ModelProto, samples: Sequence[Sample]) -> list[list[npt.NDArray[Any]]]:
+    """Outputs of a model for each sample."""
+    names = [output.name for output in model.graph.output]
     return [[values[name] for name in names] for values in _values(model, names, samples)]
 
 
 def ranges(model: onnx.ModelProto, samples: Sequence[Sample]) -> dict[str, Range]:
-    """Return the range of each tensor of real numbers that a node makes or the model is given."""
-    found: dict[str, Range] = {}
-    for values in _values(model, _made(model), samples):
+    """Range of each floating-point input and result of a node."""
+    result: dict[str, Range] = {}
+    for values in _values(model, _variable_names(model), samples):
         for name, array in values.items():
             if array.dtype.kind == "f" and array.size:
-                before = found.get(name, Range(0.0, 0.0))
+                before = result.get(name, Range(0.0, 0.0))
                 low, high = float(np.min(array)), float(np.max(array))
-                found[name] = Range(min(before.low, low), max(before.high, high))
-    return found
+                result[name] = Range(min(before.low, low), max(before.high, high))
+    return result
 
 
 def costs(model: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[Sample]) -> list[Cost]:
-    """Return what each tensor that both models make has lost, in the order in which they are made."""
+    """Quantisation error of each tensor that both models compute, in execution order."""
     operators = {name: node.op_type for node in model.graph.node for name in node.output}
-    theirs = set(_made(quantised))
-    names = [name for name in _made(model) if name in operators and name in theirs]
+    theirs = set(_variable_names(quantised))
+    names = [name for name in _variable_names(model) if name in operators and name in theirs]
     signal, noise = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     for real, lossy in zip(_values(model, names, samples), _values(quantised, names, samples), strict=True):
         for name in names:
             if real[name].dtype.kind == "f":
-                wanted = np.asarray(real[name], np.float64)
-                signal[name] += float(np.sum(wanted**2))
-                noise[name] += float(np.sum((wanted - lossy[name]) ** 2))
+                reference = np.asarray(real[name], np.float64)
+                signal[name] += float(np.sum(reference**2))
+                noise[name] += float(np.sum((reference - lossy[name]) ** 2))
     return [
-        Cost(name, operators[name], _decibels(signal[name], noise[name])) for name in names if signal[name] > 0
+        Cost(name, operators[name], 10 * math.log10(signal[name] / noise[name]) if noise[name] else math.inf)
+        for name in names
+        if signal[name] > 0
     ]
 
 
-def _decibels(signal: float, noise: float) -> float:
-    return 10 * math.log10(signal / noise) if noise else math.inf
+def input_names(model: onnx.ModelProto) -> list[str]:
+    """Inputs of a model that are not constants."""
+    constants = {constant.name for constant in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name not in constants]
 
 
-def _made(model: onnx.ModelProto) -> list[str]:
-    constants = {each.name for each in model.graph.initializer}
-    given = [each.name for each in model.graph.input if each.name not in constants]
-    return [*given, *(name for node in model.graph.node for name in node.output if name)]
+def _variable_names(model: onnx.ModelProto) -> list[str]:
+    return [*input_names(model), *(name for node in model.graph.node for name in node.output if name)]
 
 
 def _values(
     model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Sample]
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield some tensors' values for each sample."""
+    """Yield the values of some tensors for each sample."""
     from onnx.reference import ReferenceEvaluator
 
-    told = onnx.ModelProto()
-    told.CopyFrom(model)
-    constants = {each.name for each in model.graph.initializer}
-    given = [each.name for each in model.graph.input if each.name not in constants]
-    del told.graph.output[:]
-    made = [name for name in names if name not in given]
-    told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
-    evaluator: Any = ReferenceEvaluator(told)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    inputs = input_names(model)
+    outputs = [name for name in names if name not in inputs]
+    del copy.graph.output[:]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    evaluator: Any = ReferenceEvaluator(copy)
     for sample in samples:
-        fed = dict(zip(given, sample, strict=True))
-        yield fed | dict(zip(made, map(np.asarray, evaluator.run(None, fed)), strict=True))
+        feed = dict(zip(inputs, sample, strict=True))
+        yield feed | dict(zip(outputs, map(np.asarray, evaluator.run(None, feed)), strict=True))

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C that runs on boards: start-up code, fault handlers, the cycle counter and the executors.
+"""C that runs on boards: start-up code, fault handlers, cycle counters and executors.
 
-``include/utvm.h`` is what board ports and programs are written against. ``host_driven/``, ``mlperf/``, ``rpc/``
-and ``standing_alone/`` are the executors: one is in an image. ``cortex_m/`` and ``host/`` have what one
-architecture needs, and in a folder named after an executor what only that one needs of it; ``bare_metal/`` has in
-the same way what all architectures without an operating system share, and the C files beside this one are for
-every image. Below ``rpc/``, these have a folder for each pipe that RPC can go through, and in ``ports/`` the ports
-that boards share: ``plain`` is that of a board without one; in ``flash/`` what a debugger runs to program flash.
-``portable/`` has what becomes a part of libraries. This module only says where they are.
+Ports and programs include ``include/utvm.h``. ``host_driven/``, ``mlperf/``, ``rpc/`` and ``standing_alone/`` are
+the executors, one in an image. ``bare_metal/`` is shared by all architectures without an operating system;
+``cortex_m/``, ``host/`` and others are architectures. In these, a subfolder named after an executor is for it,
+``rpc/PIPE/`` is for one pipe, ``ports/`` has ports that boards share (``plain`` does nothing), and ``flash/`` has
+flash algorithms. ``portable/`` becomes part of libraries. This module lists the files.
 """
 
 import functools
@@ -23,54 +21,53 @@ _BARE_METAL = DIRECTORY / "bare_metal"
 _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
 
 Executor = Literal["host_driven", "mlperf", "rpc", "standing_alone"]
-"""What is in an image beside the programs: the debug port drives it, MLPerf Tiny's runner does, RPC, or nobody."""
-ASKED: frozenset[Executor] = frozenset({"mlperf", "rpc"})
-"""Those that a client asks, through a pipe."""
+"""What drives the programs of an image: the debug port, MLPerf Tiny's runner, RPC, or nothing."""
+CLIENT_EXECUTORS: frozenset[Executor] = frozenset({"mlperf", "rpc"})
+"""Executors that serve a client through a pipe."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]
-"""What RPC goes through: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
+"""Channels of RPC: a serial line, buffers in memory, the debugger's file calls, a process's streams, TCP."""
 
 _WITHOUT: Mapping[str, frozenset[Pipe]] = {
     "cortex_a": frozenset({"rtt", "semihosting"}),
     "riscv": frozenset({"semihosting"}),
 }
-"""Pipes that an architecture cannot have although it shares the code: on a Cortex-A, caches hide memory from a
-probe, and the debugger does not see the call; on RISC-V, the call is what C's ``__builtin_trap()`` becomes."""
+"""Pipes that do not work on an architecture although it shares their code: on a Cortex-A, caches hide memory from
+probes, and the debugger does not see the call; on RISC-V, ``__builtin_trap()`` compiles to the same call."""
 
 PIPE_NEEDS: Mapping[Pipe, str] = {"console": "console", "rtt": "debug port", "semihosting": "debug port"}
-"""What a board must be capable of for a pipe, where that is more than code for its architecture."""
+"""The capability of a board that a pipe needs."""
 
 PORT_NEEDS: Mapping[str, Mapping[str, str]] = {
     "riscv": {
-        "clint": "the address of the core-local interruptor, whose timer ends what takes too long",
-        "tick": "how many instructions go by in one tick of that timer",
+        "clint": "address of the core-local interruptor, whose timer ends runs that take too long",
+        "tick": "instructions for each tick of that timer",
     },
     "cortex_a": {
-        "ticks": "of the core's global timer, that go by in so many cycles",
-        "cycles": "that go by in so many ticks",
+        "ticks": "ticks of the core's global timer in that many cycles",
+        "cycles": "cycles in that many ticks",
     },
 }
-"""Numbers that a port needs on an architecture, whatever it is a port of, where it is not a ``port.c``."""
+"""Numbers that every shared port of an architecture needs."""
 
 RPC_PROTOCOL = "0.8.0"
 """The version of TVM's RPC protocol that the server speaks."""
 
 RPC_PACKET_BYTES = 2048
-"""Bytes of the server's longest request and answer."""
+"""Size limit of the server's requests and replies."""
 
 RPC_EVALUATOR_HANDLE = 0x10000
-"""The handle of the first of the server's time evaluators."""
+"""Handle of the server's first time evaluator."""
 
 RPC_EVALUATORS = 4
-"""How many time evaluators there are at once."""
+"""Maximum number of time evaluators."""
 
-
-_NO_PACKETS = "UTVM_RPC_PACKET_BYTES=16u"  # A report is said, and nobody asks.
+_NO_PACKETS = "UTVM_RPC_PACKET_BYTES=16u"  # Reports are sent without requests.
 
 
 def defines(executor: Executor, pipe: Pipe | None = None) -> tuple[str, ...]:
-    """Return the C macros, ``NAME=value``, that an executor's sources need."""
+    """C macros of an executor's sources, ``NAME=value``."""
     if executor != "rpc" and pipe is not None:
-        # A console is written to at once: what a queue sends later would count in a run.
+        # A console is written to directly: a queue would send during a run.
         return (*(() if pipe == "console" else ("UTVM_REPORT_THROUGH_PIPE=1",)), _NO_PACKETS)
     if executor != "rpc":
         return ()
@@ -89,59 +86,59 @@ def _folders(architecture: str) -> tuple[Path, ...]:
 
 @functools.cache
 def architectures() -> tuple[str, ...]:
-    """Return the architectures that there are, sorted."""
+    """All architectures, sorted."""
     return tuple(sorted({"host", *(core.parent.name for core in DIRECTORY.glob("*/core.h"))}))
 
 
 def pipes(architecture: str) -> tuple[Pipe, ...]:
-    """Return the pipes that an architecture has code for, sorted."""
+    """Pipes of an architecture, sorted."""
     folders = _folders(architecture)
     known = [pipe for pipe in get_args(Pipe) if any((folder / "rpc" / pipe).is_dir() for folder in folders)]
     return tuple(pipe for pipe in known if pipe not in _WITHOUT.get(architecture, ()))
 
 
 def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
-    """Return every pair of executor and pipe that an image for an architecture can have."""
-    others = tuple((executor, None) for executor in get_args(Executor) if executor not in ASKED)
+    """Every pair of executor and pipe of an architecture's images."""
+    others = tuple((executor, None) for executor in get_args(Executor) if executor not in CLIENT_EXECUTORS)
     known = pipes(architecture)
     return (*others, ("mlperf", known[0]), *(("rpc", pipe) for pipe in known))
 
 
 def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
-    """Return the C and assembler files of the runtime for an architecture, in a fixed order.
+    """C and assembler files of the runtime for an architecture, in a fixed order.
 
     Args:
-        pipe: what RPC goes through, or the report of an image that stands alone on a board without a console.
+        pipe: the pipe of RPC, or of a standalone image's report on a board without a console.
     """
-    places = [DIRECTORY, DIRECTORY / executor]
+    folders = [DIRECTORY, DIRECTORY / executor]
     for folder in _folders(architecture):
-        places += [folder, folder / executor]
+        folders += [folder, folder / executor]
         if pipe is not None:
-            places.append(folder / "rpc" / pipe)
-    return tuple(path for pattern in ("*.S", "*.c") for where in places for path in sorted(where.glob(pattern)))
+            folders.append(folder / "rpc" / pipe)
+    return tuple(path for pattern in ("*.S", "*.c") for where in folders for path in sorted(where.glob(pattern)))
 
 
-def portable_sources(executor: Executor) -> tuple[Path, ...]:
-    """Return the C files of the runtime that need no architecture, for whoever brings a port of their own."""
+def portable_files(executor: Executor) -> tuple[Path, ...]:
+    """C files of the runtime that need no architecture, for a project with its own port."""
     return tuple(path for where in (DIRECTORY, DIRECTORY / executor) for path in sorted(where.glob("*.c")))
 
 
 def include(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
-    """Return the folders of header files that these sources need."""
+    """Include folders of these sources."""
     pipes_too = (DIRECTORY / "rpc",) if pipe is not None and executor != "rpc" else ()
     return (INCLUDE, *_folders(architecture), DIRECTORY / executor, *pipes_too)
 
 
 Shared = Literal["ports", "flash"]
-"""Folders of what boards share by name: ports, and algorithms by which a debugger programs flash."""
+"""Folders of C files that boards share by name: ports and flash algorithms."""
 
 
 def shared(architecture: str, folder: Shared, name: str) -> Path | None:
-    """Return the C file of what boards of an architecture share, if there is one of that name."""
+    """The shared C file of that name, if any."""
     files = (where / folder / f"{name}.c" for where in _folders(architecture))
     return next((file for file in files if file.is_file()), None)
 
 
 def shared_names(architecture: str, folder: Shared) -> tuple[str, ...]:
-    """Return the names of what boards of an architecture share, sorted."""
+    """Names of an architecture's shared C files, sorted."""
     return tuple(sorted(file.stem for where in _folders(architecture) for file in where.glob(f"{folder}/*.c")))

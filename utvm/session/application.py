@@ -54,9 +54,9 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
         if sum(image.parts(address, size).values()) != size:
             regions = ", ".join(f"{part.name} {part.address:#010x} to {part.end:#010x}" for part in board.memory)
             raise ConfigError(
-                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.spoken}: "
+                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.full_name}: "
                 "it was linked for another board",
-                f"memory of {board.spoken}: {regions}",
+                f"memory of {board.full_name}: {regions}",
             )
     return Firmware(board, elf, (), in_ram=in_ram)
 
@@ -72,7 +72,7 @@ def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
             if region.address <= start < max(region.end, end + _ALIGNMENT if end else 0):
                 end = max(end, start + size)
         if end > limit:
-            return f"is {end - limit:,} bytes too large for {region.name} of {image.board.spoken}"
+            return f"is {end - limit:,} bytes too large for {region.name} of {image.board.full_name}"
     return ""
 
 
@@ -85,7 +85,7 @@ def _misfit(elf: ELFFile, board: Board) -> str:
     return (
         ""
         if header == expected
-        else f"is for {_format_header(*header)}, and {board.spoken} has {_format_header(*expected)}"
+        else f"is for {_format_header(*header)}, and {board.full_name} has {_format_header(*expected)}"
     )
 
 
@@ -191,7 +191,7 @@ class Application:
     def expect(self, text: str, timeout: float = 10.0) -> str:
         """Console output up to the end of a text."""
         if self.connection.console is None:
-            raise BoardError(f"{self.image.board.spoken} has no console here", SILENT)
+            raise BoardError(f"{self.image.board.full_name} has no console here", SILENT)
         return self.connection.console.read_until(text.encode(), timeout).decode(errors="replace")
 
     def _size(self, name: str) -> int:

@@ -47,7 +47,7 @@ class BoardHolder:
         self.log_directory = log_directory
         self.attach_count = 0
         physical = wanted.kind == "physical" or bool(wanted.serial and wanted.kind == "auto")
-        self.identity = BoardIdentity(board.spoken, "physical" if physical else "virtual", "", wanted.serial)
+        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", wanted.serial)
         self._wanted = wanted
         self._say = say
         self._chosen: ReachableBoard | None = None
@@ -102,7 +102,7 @@ class BoardHolder:
         logs = self.log_directory / f"attached-{self.attach_count}"
         bench = self._opened.enter_context(self._selected.open(logs, self._say))
         self._bench = bench
-        self.identity = BoardIdentity(self.board.spoken, bench.kind, bench.probe, bench.serial)
+        self.identity = BoardIdentity(self.board.full_name, bench.kind, bench.probe, bench.serial)
         return bench.describe()
 
     def reset_board(self) -> Connection:

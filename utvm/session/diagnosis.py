@@ -6,7 +6,7 @@ import contextlib
 import struct
 from dataclasses import replace
 
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ProbeError, ToolchainError
 from utvm.firmware import Firmware
@@ -25,7 +25,7 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
             A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
     """
     if firmware.accelerator:
-        words = fitted(firmware.board).told(record.words)
+        words = accelerator_of(firmware.board).explain(record.words)
         record = replace(record, words=words, failed="assertion" if words == record.words else "accelerator")
     running = _running(firmware, record)
     if not record.stack:

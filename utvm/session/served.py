@@ -18,7 +18,7 @@ from utvm.base.process import landlock
 from utvm.base.storage.cache import Cache
 from utvm.base.storage.temporary import remove_tree
 from utvm.boards import Board
-from utvm.boards.accelerators import fitted
+from utvm.boards.accelerators import accelerator_of
 from utvm.compiler.library import MAX_TENSOR_BYTES
 from utvm.drivers import Connection
 from utvm.errors import ConfigError, DoesNotFitError, UtvmError
@@ -165,7 +165,7 @@ class ModuleBoard:
         data, base = file.read_bytes(), self._base
         ready = Cache(READY).directory
         ready.mkdir(parents=True, exist_ok=True)
-        read = fitted(base.board).reads if base.board.accelerator else ()
+        read = accelerator_of(base.board).reads if base.board.accelerator else ()
         readable = (
             PACKAGE,
             DATA / "toolchains",

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking for what computes each layer of a model fastest on a board, by measuring it there."""
+"""Tuning: find the fastest implementation of each layer of a model by measuring candidates on a board."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of tuning: a line of JSON for each candidate that was measured, all that is kept of a search."""
+"""The tuning log: one line of JSON for each measured candidate. It is the only result of a search."""
 
 import importlib.metadata
 import os
@@ -21,19 +21,18 @@ _MOST_BYTES = 1 << 28
 Kind = Literal["default", "kernel", "trace"]
 
 UNITS = ("cycles", "ns", "modelled cycles", "instructions")
-"""What counts: of a chip, of a process, and two of a virtual board. The first that a layer has is believed."""
+"""Units of counts, of a chip, a process, and virtual boards. The first one that a layer has is used."""
 
 
 class Origin(Record):
-    """What a candidate was measured on, and what made it.
+    """Board, compilers and core of a measurement.
 
     Attributes:
-        board: its name.
-        cpu: its toolchain's file and the row of its CPU there.
-        core: as its maker calls it.
-        extensions: what kernels may use.
-        toolchain: the compiler's own words of which one it is.
-        tvm: version of the package that makes schedules.
+        cpu: the toolchain's file and the CPU's row there.
+        core: name of the core, as its maker spells it.
+        extensions: instruction set extensions that kernels may use.
+        toolchain: version line of the C compiler.
+        tvm: version of TVM.
     """
 
     board: str
@@ -45,17 +44,16 @@ class Origin(Record):
 
 
 class LogEntry(Origin):
-    """One candidate: where it was measured, what it is, and what it took.
+    """A measured candidate.
 
     Attributes:
-        version: of this form.
-        layer: what it computes: operator and shapes.
-        kind: what ``choice`` is: ``kernel``, one of ours by its name; ``trace``, a schedule of TVM's as JSON;
-            ``default``, what there is without tuning, by its name if it has one.
-        choice: what computed it.
+        version: format of the entry.
+        layer: operator and shapes.
+        kind: ``kernel``: ``choice`` is the name of a kernel; ``trace``: a TVM schedule as JSON; ``default``: the
+            untuned implementation, ``choice`` is the name of its kernel, if any.
         unit: one of :data:`UNITS`.
-        counts: what each run took; none where it cannot be taken.
-        error: why it cannot.
+        counts: a count for each run; empty if the candidate was rejected.
+        error: reason of the rejection.
     """
 
     version: Literal[1] = 1
@@ -68,12 +66,12 @@ class LogEntry(Origin):
 
     @property
     def count(self) -> int | None:
-        """The median of its runs; None where it cannot be taken."""
+        """Median of the counts; None if the candidate was rejected."""
         return sorted(self.counts)[len(self.counts) // 2] if self.counts else None
 
 
 def origin_of(board: Board) -> Origin:
-    """Return what is written of each candidate for a board; raises ToolchainError without its compiler."""
+    """Origin of measurements on a board; raises ToolchainError if its compiler is not installed."""
     target = board.target
     return Origin(
         board=board.name,
@@ -86,8 +84,8 @@ def origin_of(board: Board) -> Origin:
 
 
 def read_log(path: Path, origin: Origin) -> list[LogEntry]:
-    """Read what was measured for a core."""
-    hint = "a log is what model.tune --log has written; give another, or take the line out"
+    """Read a log and check that it was measured for the same core and compilers."""
+    hint = "name a log that model.tune --log wrote, or remove the line"
     check_readable(path, hint)
     if path.stat().st_size > _MOST_BYTES:
         raise ConfigError(f"{path}: is larger than {_MOST_BYTES} bytes", hint)
@@ -98,13 +96,13 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
         try:
             entry = LogEntry.model_validate_json(line, strict=False)
         except (ValidationError, RecursionError) as error:
-            raise ConfigError(f"{path}: line {number} is damaged: {_first(error)}", hint) from error
+            raise ConfigError(f"{path}: line {number} is damaged: {_first_problem(error)}", hint) from error
         for field in ("cpu", "core", "extensions", "toolchain", "tvm"):
             theirs, ours = getattr(entry, field), getattr(origin, field)
             if theirs != ours:
                 raise ConfigError(
-                    f"{path}: line {number} was measured with {field} {_spoken(theirs)}, and this is "
-                    f"{_spoken(ours)}",
+                    f"{path}: line {number} was measured with {field} {_format(theirs)}, and this is "
+                    f"{_format(ours)}",
                     "tune for it, into a log of its own: model.tune --log FILE",
                 )
         entries.append(entry)
@@ -112,7 +110,7 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
 
 
 def append(path: Path, entries: Sequence[LogEntry]) -> None:
-    """Write lines behind what a log has: whole ones, whenever this is interrupted."""
+    """Append entries to a log in one write, so that an interrupt leaves only whole lines."""
     data = "".join(f"{entry.model_dump_json()}\n" for entry in entries).encode()
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -125,31 +123,31 @@ def append(path: Path, entries: Sequence[LogEntry]) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}", "name another file") from error
 
 
-def best(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
-    """Return for each layer what took least; of what was measured more than once, the last time counts."""
-    found: dict[str, LogEntry] = {}
-    last = {(each.layer, each.kind, each.choice, each.unit): each for each in entries}
+def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
+    """The fastest candidate of each layer; the latest measurement of a candidate counts."""
+    best: dict[str, LogEntry] = {}
+    latest = {(entry.layer, entry.kind, entry.choice, entry.unit): entry for entry in entries}
     for unit in reversed(UNITS):
-        here = [each for each in last.values() if each.unit == unit and each.count is not None]
-        for layer in dict.fromkeys(each.layer for each in here):
-            rows = [each for each in here if each.layer == layer]
-            # Of those that are as good, what there is without tuning.
-            found[layer] = min(rows, key=lambda each: (each.count or 0, each.kind != "default"))
-    return found
+        counted = [entry for entry in latest.values() if entry.unit == unit and entry.count is not None]
+        for layer in dict.fromkeys(entry.layer for entry in counted):
+            rows = [entry for entry in counted if entry.layer == layer]
+            # The untuned implementation wins a tie.
+            best[layer] = min(rows, key=lambda entry: (entry.count or 0, entry.kind != "default"))
+    return best
 
 
-def tuned(target: Target, entries: Sequence[LogEntry]) -> Target:
-    """Return a target that has each layer computed by what took least."""
-    choices = [(layer, each.choice) for layer, each in best(entries).items() if each.kind != "default"]
+def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
+    """The target with the fastest candidate chosen for each layer."""
+    choices = [(layer, entry.choice) for layer, entry in best_entries(entries).items() if entry.kind != "default"]
     return replace(target, tuned=tuple(choices))
 
 
-def tuned_for(board: Board, path: str) -> Target:
-    """Return what models are compiled for on a board, by what a log has; without a log, by nothing."""
-    return tuned(board.target, read_log(Path(path), origin_of(board))) if path else board.target
+def tuned_target_for(board: Board, path: str) -> Target:
+    """The target of a board, tuned by a log; an empty path means no log."""
+    return tuned_target(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 
-def _first(error: ValidationError | RecursionError) -> str:
+def _first_problem(error: ValidationError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     problem = error.errors()[0]
@@ -157,5 +155,5 @@ def _first(error: ValidationError | RecursionError) -> str:
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 
 
-def _spoken(value: str | tuple[str, ...]) -> str:
+def _format(value: str | tuple[str, ...]) -> str:
     return (", ".join(value) if isinstance(value, tuple) else value) or "none"

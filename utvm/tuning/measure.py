@@ -1,24 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring candidates on a board: many in one image, each run on the same inputs."""
+"""Measuring candidates: on a local board, many in one image, or on all boards of a TVM RPC tracker at once.
 
+If a board of a tracker dies, its candidate is measured again on another one.
+"""
+
+import collections
+import contextlib
+import multiprocessing
+import socket
+import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Library
-from utvm.errors import BoardError, DoesNotFitError, ToolchainError, UtvmError
+from utvm.base.process.interpreter import python_command
+from utvm.boards import Board
+from utvm.compiler import Library, Model
+from utvm.compiler.package.write import write_package
+from utvm.errors import BoardError, ConfigError, DoesNotFitError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.session.board_holder import BoardHolder, executor_for
+from utvm.tuning.worker import CandidateCounts, Failure, ServedCandidate, WorkerReady
 
 REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
-"""How often a candidate is run, by the unit: a virtual board counts the same each time."""
+"""Number of runs of a candidate, by unit. Counts of a virtual board do not vary."""
+_TRIES = 3
+_CANDIDATE_SECONDS = 120.0  # Includes linking and loading.
+_TRACKER_SECONDS = 10.0
+_BOARD_SECONDS = 60.0  # Without any board.
+_POLL_SECONDS = 0.2
+_MOST_BOARDS = 32
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library of one layer, and what it is run on."""
+    """A library of one layer, and its inputs."""
 
     library: Library
     inputs: Sequence[npt.NDArray[Any]]
@@ -26,7 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """What a candidate took and gave; without counts, why it could not be run."""
+    """Counts and outputs of a candidate; without counts, ``error`` says why it was rejected."""
 
     unit: str
     counts: tuple[int, ...]
@@ -35,78 +59,318 @@ class CandidateResult:
 
     @property
     def count(self) -> int:
-        """The median of the counts; raises IndexError where there are none."""
+        """Median of the counts; raises IndexError if there are none."""
         return sorted(self.counts)[len(self.counts) // 2]
 
 
 class Measurer(Protocol):
-    """Something that runs candidates on boards."""
+    """Runs candidates on boards."""
 
-    def measure(self, asked: Iterable[Candidate]) -> Iterator[CandidateResult]:
-        """Run each candidate; what it answers is in their order, each as soon as it is known.
+    def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
+        """Run candidates; yield results in their order, each as soon as it is known.
 
-        Candidates may still be made while the first ones run.
+        Candidates may be generated while the first ones run.
         """
 
 
-class OnBench:
-    """Measures on one board, here.
+class LocalMeasurer:
+    """Measures on one board here.
 
     Args:
-        keeper: has the board, attached.
-        in_ram: whether images are put into RAM where they fit and code may run there: flash wears, and is slow
-            to write.
+        holder: holds the board, attached.
+        in_ram: prefer images in RAM where possible: flash wears, and is slow to write.
     """
 
-    def __init__(self, keeper: BoardHolder, in_ram: bool) -> None:
-        self._keeper = keeper
+    def __init__(self, holder: BoardHolder, in_ram: bool) -> None:
+        self._holder = holder
         self._in_ram = in_ram
 
-    def measure(self, asked: Iterable[Candidate]) -> Iterator[CandidateResult]:
-        """Run each candidate; as :meth:`Measurer.measure`. What is too much for one image is measured in two."""
-        chosen = list(asked)
-        if not chosen:
+    def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
+        """As :meth:`Measurer.measure`; candidates that do not fit into one image are split."""
+        batch = list(candidates)
+        if not batch:
             return
         try:
-            image = self._image([each.library for each in chosen])
+            image = self._image([candidate.library for candidate in batch])
         except (DoesNotFitError, ToolchainError) as error:
-            if len(chosen) == 1:
-                yield CandidateResult(self._keeper.connection.count_unit, (), b"", _short(error))
+            if len(batch) == 1:
+                yield CandidateResult(self._holder.connection.count_unit, (), b"", _short(error))
                 return
-            half = len(chosen) // 2
-            yield from self.measure(chosen[:half])
-            yield from self.measure(chosen[half:])
+            half = len(batch) // 2
+            yield from self.measure(batch[:half])
+            yield from self.measure(batch[half:])
             return
-        for each in chosen:
-            yield self._run(image, each)
+        for candidate in batch:
+            yield self._run(image, candidate)
 
     def _image(self, libraries: Sequence[Library]) -> Firmware:
-        capabilities = self._keeper.capabilities
+        capabilities = self._holder.capabilities
         executor = executor_for(capabilities)
         if self._in_ram and executor == "host_driven":
-            try:
-                return build(self._keeper.board, libraries, executor, in_ram=True, able=capabilities)
-            except DoesNotFitError:
-                pass
-        return build(self._keeper.board, libraries, executor, able=capabilities)
+            with contextlib.suppress(DoesNotFitError):
+                return build(self._holder.board, libraries, executor, in_ram=True, able=capabilities)
+        return build(self._holder.board, libraries, executor, able=capabilities)
 
-    def _run(self, image: Firmware, asked: Candidate) -> CandidateResult:
-        unit = self._keeper.connection.count_unit
-        counts: list[int] = []
-        outputs = b""
+    def _run(self, image: Firmware, candidate: Candidate) -> CandidateResult:
+        unit = self._holder.connection.count_unit
         try:
-            session = self._keeper.session(image)
-            for _ in range(REPEATS[unit]):
-                result = session.run(asked.library.name, asked.inputs)
-                counts.append(result.count)
-                outputs = b"".join(each.tobytes() for each in result.outputs)
+            session = self._holder.session(image)
+            results = [session.run(candidate.library.name, candidate.inputs) for _ in range(REPEATS[unit])]
         except BoardError as error:
-            if trouble := self._keeper.board_failure(error):
+            if trouble := self._holder.board_failure(error):
                 raise BoardError(f"the board is gone: {trouble}", "go on with the same --log") from error
-            self._keeper.force_reset()
+            self._holder.force_reset()
             return CandidateResult(unit, (), b"", _short(error))
-        return CandidateResult(unit, tuple(counts), outputs)
+        outputs = b"".join(output.tobytes() for output in results[-1].outputs)
+        return CandidateResult(unit, tuple(result.count for result in results), outputs)
 
 
 def _short(error: UtvmError) -> str:
     return error.message.splitlines()[0][:200]
+
+
+@dataclass
+class _Task:
+    number: int
+    candidate: ServedCandidate
+    tries: int = 0
+
+
+class TrackerMeasurer:
+    """Measures on all boards that a tracker has under a key.
+
+    Args:
+        address: host and TCP port of the tracker.
+        board: the kind of board expected there.
+        model: the model whose layers are measured.
+        limit: seconds for a candidate; a worker that takes longer is killed.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], key: str, board: Board, model: Model, limit: float = _CANDIDATE_SECONDS
+    ) -> None:
+        self._address, self._key, self._board, self._model = address, key, board, model
+        self._limit = limit
+        self._workers: list[_Worker] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="utvm-tune-")
+        self.unit = ""
+
+    def __enter__(self) -> "TrackerMeasurer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._folder.cleanup()
+
+    def board_count(self) -> int:
+        """Number of boards under the key; raises as :func:`count_boards_at`."""
+        return count_boards_at(self._address, self._key)
+
+    def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
+        """As :meth:`Measurer.measure`: boards measure the first candidates while further ones are generated."""
+        count = max(1, min(self.board_count(), _MOST_BOARDS))
+        self._workers += [_Worker(*self._address, self._key) for _ in range(count - len(self._workers))]
+        results = _Results()
+        threads = [
+            threading.Thread(target=self._drive, args=(worker, results), daemon=True)
+            for worker in self._workers[:count]
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for candidate in candidates:
+                results.expect(self._package(candidate))
+            results.expect(None)
+            yield from self._wait_for(results)
+        except BaseException:
+            results.fail("the search was stopped")
+            raise
+        for thread in threads:
+            thread.join()
+
+    def _wait_for(self, results: "_Results") -> Iterator[CandidateResult]:
+        deadline = time.monotonic() + _BOARD_SECONDS
+        number = 0
+        while not results.error and number < results.total:
+            result = results.wait(number)
+            if result is not None:
+                yield result
+                number += 1
+            if result is not None or any(worker.busy for worker in self._workers):
+                deadline = time.monotonic() + _BOARD_SECONDS
+            elif time.monotonic() > deadline:
+                results.fail(f"no board with the key {self._key} is left at the tracker")
+        if results.error:
+            raise BoardError(results.error, "board.serve --tracker HOST:PORT --key KEY serves one")
+
+    def _package(self, candidate: Candidate) -> ServedCandidate:
+        library = candidate.library
+        path = write_package(library, Path(self._folder.name) / f"{library.name}.tar", model=self._model)
+        inputs = [np.ascontiguousarray(array).tobytes() for array in candidate.inputs]
+        return ServedCandidate(path, inputs, [output.size_bytes for output in library.outputs], REPEATS)
+
+    def _drive(self, worker: "_Worker", results: "_Results") -> None:
+        """Thread of a worker: measure until no task is left."""
+        while not results.done:
+            served = worker.wait_for_board(_POLL_SECONDS)
+            if not served:
+                continue
+            if served.board != self._board.name:
+                results.fail(f"the board with the key {self._key} is a {served.board}, not a {self._board.name}")
+                return
+            self.unit = served.unit
+            task = results.next_task()
+            if task is None:
+                continue
+            reply = worker.measure(task.candidate, self._limit)
+            if isinstance(reply, CandidateCounts):
+                results.put(task.number, CandidateResult(served.unit, reply.counts, reply.outputs))
+                continue
+            task.tries += 1
+            if task.tries == _TRIES:
+                results.put(task.number, CandidateResult(served.unit, (), b"", reply.reason[:200]))
+            else:
+                results.retry(task)
+
+
+class _Results:
+    """Queue of tasks and table of results, shared by the threads."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.error = ""
+        self._complete = False
+        self._tasks: collections.deque[_Task] = collections.deque()
+        self._results: dict[int, CandidateResult] = {}
+        self._changed = threading.Condition()
+
+    @property
+    def done(self) -> bool:
+        return bool(self.error) or (self._complete and len(self._results) == self.total)
+
+    def expect(self, candidate: ServedCandidate | None) -> None:
+        """Add a task; None marks the end."""
+        with self._changed:
+            if candidate is None:
+                self._complete = True
+            else:
+                self._tasks.append(_Task(self.total, candidate))
+                self.total += 1
+            self._changed.notify_all()
+
+    def next_task(self) -> _Task | None:
+        """Next task, or None if there is none for now: another worker's task may be retried."""
+        with self._changed:
+            if not self._tasks and not self.done:
+                self._changed.wait(_POLL_SECONDS)
+            return self._tasks.popleft() if self._tasks else None
+
+    def retry(self, task: _Task) -> None:
+        with self._changed:
+            self._tasks.append(task)
+            self._changed.notify_all()
+
+    def put(self, number: int, result: CandidateResult) -> None:
+        with self._changed:
+            self._results[number] = result
+            self._changed.notify_all()
+
+    def wait(self, number: int) -> CandidateResult | None:
+        """Wait briefly for a result."""
+        with self._changed:
+            if number not in self._results and not self.error:
+                self._changed.wait(_POLL_SECONDS)
+            return self._results.get(number)
+
+    def fail(self, error: str) -> None:
+        with self._changed:
+            self.error = error
+            self._changed.notify_all()
+
+
+class _Worker:
+    """A process that has or waits for a board; a new process replaces one that ended."""
+
+    def __init__(self, host: str, port: int, key: str) -> None:
+        self._request = (host, port, key)
+        self._board: WorkerReady | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self.busy = False
+
+    def wait_for_board(self, timeout: float) -> WorkerReady | None:
+        """The worker's board, if it gets one within ``timeout`` seconds."""
+        if self._board is None:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            message = self._receive(timeout)
+            if isinstance(message, Failure):
+                self.end()
+                time.sleep(timeout)
+            self._board = message if isinstance(message, WorkerReady) else None
+        return self._board
+
+    def measure(self, candidate: ServedCandidate, limit: float) -> CandidateCounts | Failure:
+        """Measure a candidate; after a failure the process is killed, since its board may hang."""
+        assert self._pipe
+        self.busy = True
+        try:
+            self._pipe.send(candidate)
+            message = self._receive(limit)
+        except OSError:
+            message = Failure("the process that measured has ended")
+        finally:
+            self.busy = False
+        if isinstance(message, CandidateCounts):
+            return message
+        self.end()
+        return message if isinstance(message, Failure) else Failure(f"it did not end within {limit:g} s")
+
+    def end(self) -> None:
+        """Kill the process."""
+        self._board = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def _start(self) -> None:
+        self.end()
+        self._pipe, theirs = multiprocessing.Pipe()
+        with theirs:
+            pipe = theirs.fileno()
+            command = python_command("utvm.tuning.worker", str(pipe), *map(str, self._request))
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[pipe])
+
+    def _receive(self, timeout: float) -> object:
+        pipe = self._pipe  # Another thread may end the worker.
+        with contextlib.suppress(EOFError, OSError):
+            if pipe is not None:
+                return pipe.recv() if pipe.poll(timeout) else None
+        return Failure("the process that measured has ended")
+
+
+def count_boards_at(address: tuple[str, int], key: str) -> int:
+    """Number of boards that a tracker has under a key."""
+    from tvm import rpc
+
+    host, port = address
+    try:
+        # TVM's client would retry for a minute.
+        socket.create_connection((host, port), _TRACKER_SECONDS).close()
+        servers = rpc.connect_tracker(host, port).summary()["server_info"]
+    except Exception as error:  # TVM's own kinds, and those of sockets
+        raise TransportError(f"no tracker answers at {host}:{port}", "python -m tvm.exec.rpc_tracker") from error
+    return sum(server["key"] == f"server:{key}" for server in servers)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Parse ``HOST:PORT``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(f"--tracker {text!r} is not HOST:PORT", "for instance 127.0.0.1:9190")
+    return host, int(port)

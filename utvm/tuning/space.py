@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedules that are tried for an operator without a kernel of ours: TVM's MetaSchedule, within bounds.
+"""Search space of operators without a kernel of ours: TVM's MetaSchedule with restricted rules.
 
-No schedule changes a bit of a result: a sum keeps its order, so no reduction is split or vectorised.
+No schedule changes the bits of a result: sums keep their order, so no reduction is split or vectorised.
 """
 
 import json
@@ -16,14 +16,14 @@ import tvm
 from utvm.compiler.schedule.lower import C_TARGET
 from utvm.compiler.schedule.tuned import plan_of, subject
 
-# TuneContext imports every tensor intrinsic of every accelerator, which parses for half a minute; none is for us.
+# TuneContext imports the tensor intrinsics of all accelerators, which takes half a minute to parse.
 sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))
 
-from tvm.s_tir import meta_schedule  # noqa: E402  (behind what keeps it quick)
+from tvm.s_tir import meta_schedule  # noqa: E402  (after the line that keeps it quick)
 from tvm.s_tir.meta_schedule import mutator, postproc, schedule_rule  # noqa: E402
 
 _TILES = "SSRS"
-"""Two levels of tiles, the reduction, the innermost tile: a reduction in two levels would change floats."""
+"""Two levels of tiles, the reduction, the innermost tile: splitting the reduction would change floats."""
 _UNROLLED = (0, 16, 64)
 _INNERMOST = 64
 _POPULATION = 32
@@ -32,24 +32,19 @@ _ALL = 1 << 20
 
 @dataclass(frozen=True)
 class Trial:
-    """A schedule to be measured.
-
-    Attributes:
-        trace: what was done to the function, as JSON.
-        candidate: the same as TVM has it.
-    """
+    """A schedule to be measured: its trace as JSON, and TVM's candidate."""
 
     trace: str
     candidate: Any
 
 
 class ScheduleSearch:
-    """The search for one function's schedule: random ones first, then changes of the best.
+    """Evolutionary search of a function's schedule: random ones first, then mutations of the best.
 
     Args:
-        function: as the graph has it, not arranged.
-        seed: of what is random; the same gives the same schedules while counts are the same.
-        batch: how many are asked for at once.
+        function: the function of the graph, not scheduled.
+        seed: equal seeds and counts give equal schedules.
+        batch: number of schedules of an :meth:`ask`.
     """
 
     def __init__(self, function: Any, seed: int, batch: int) -> None:
@@ -73,12 +68,12 @@ class ScheduleSearch:
         )
 
     def ask(self) -> list[Trial]:
-        """Return schedules that were not asked for before; none where there are no more."""
-        found = self._context.generate_measure_candidates()
-        return [Trial(_text(each.sch.trace), each) for each in found or ()]
+        """The next batch of schedules; empty at the end of the search."""
+        candidates = self._context.generate_measure_candidates() or ()
+        return [Trial(_to_json(candidate.sch.trace), candidate) for candidate in candidates]
 
     def tell(self, trials: Sequence[Trial], counts: Sequence[int | None]) -> None:
-        """Say what those of one :meth:`ask` took; None of those that cannot be taken."""
+        """Report the counts of a batch; None for rejected schedules."""
         results = []
         for trial, count in zip(trials, counts, strict=True):
             seconds = None if count is None else [float(count)]
@@ -91,7 +86,7 @@ class ScheduleSearch:
         self._database.commit_tuning_record(record)
 
     def remember(self, trace: str, count: int) -> None:
-        """Take a schedule from a log for a beginning; raises CompileError where it is none for the function."""
+        """Start from a schedule of a log; raises CompileError if it does not apply to the function."""
         self._commit(plan_of(self._function, trace).trace, [float(count)])
 
 
@@ -119,29 +114,23 @@ def _space() -> Any:
         ),
         schedule_rule.RandomComputeLocation(),
     ]
+    steps = (postproc.DisallowDynamicLoop, postproc.RewriteParallelVectorizeUnroll, postproc.RewriteReductionBlock)
+    chances = {mutator.MutateTileSize: 0.85, mutator.MutateUnroll: 0.1, mutator.MutateComputeLocation: 0.05}
     return meta_schedule.space_generator.PostOrderApply(
         sch_rules=rules,
-        postprocs=[
-            postproc.DisallowDynamicLoop(),
-            postproc.RewriteParallelVectorizeUnroll(),
-            postproc.RewriteReductionBlock(),
-        ],
-        mutator_probs={
-            mutator.MutateTileSize(): 0.85,
-            mutator.MutateUnroll(): 0.1,
-            mutator.MutateComputeLocation(): 0.05,
-        },
+        postprocs=[step() for step in steps],
+        mutator_probs={mutation(): chance for mutation, chance in chances.items()},
     )
 
 
-def _text(trace: Any) -> str:
+def _to_json(trace: Any) -> str:
     return json.dumps(_plain(trace.as_json()), separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:
-    """Return what TVM's containers hold as Python's own values."""
+    """Convert TVM's containers and numbers to Python's."""
     if isinstance(value, int | float | str) or value is None:
         return value
     if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):
         return value.value
-    return [_plain(each) for each in value]
+    return [_plain(element) for element in value]

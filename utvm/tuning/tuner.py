@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search itself: which candidate of which layer is measured next, and what is made of the answer."""
+"""The search: choose the next candidate of each layer, measure it, log it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,36 +11,36 @@ from utvm.tuning.layers import ModelLayer
 from utvm.tuning.log import Kind, LogEntry, Origin, append
 from utvm.tuning.measure import Candidate, CandidateResult, Measurer
 
-_BATCH = 16  # Candidates of one image, and between two looks at what is best.
+_BATCH = 16  # Candidates in an image, and between two updates of the best.
 _OTHER_BITS = "its result differs from that without tuning"
 
 
 @dataclass
 class _State:
-    """What is known of a layer during a search."""
+    """State of the search for a layer."""
 
     layer: ModelLayer
     default: int
     outputs: bytes
     counts: dict[tuple[Kind, str], int | None]
-    asked: int = 0
+    batches: int = 0
     exhausted: bool = False
     search: object = None
 
     @property
     def best(self) -> tuple[int, Kind]:
-        found = [(count, kind) for (kind, _), count in self.counts.items() if count is not None]
-        return min([(self.default, "default"), *found], key=lambda each: each[0])
+        counts = [(count, kind) for (kind, _), count in self.counts.items() if count is not None]
+        return min([(self.default, "default"), *counts], key=lambda row: row[0])
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is.
+    """Progress of a search.
 
     Attributes:
         measured: candidates so far, of ``trials``.
-        layer: of which some were measured last.
-        before, best: what it took without tuning, and takes by the best.
+        layer: the layer measured last.
+        before, best: its count without tuning, and the best count.
     """
 
     measured: int
@@ -52,15 +52,12 @@ class Progress:
 
 @dataclass
 class Tuner:
-    """A search for the best candidate of each layer.
+    """A search for the fastest candidate of each layer.
 
     Attributes:
-        layers: of the model.
-        measurer: runs candidates.
-        origin: what is written of each.
-        log: where each is written as soon as it was measured.
-        known: what the log has already; it is not measured again.
-        seed: of what is random.
+        log: file to which each candidate is appended as soon as it was measured.
+        known: entries of the log, which are not measured again.
+        seed: of the random generator.
     """
 
     layers: Sequence[ModelLayer]
@@ -75,30 +72,29 @@ class Tuner:
 
     @property
     def unit(self) -> str:
-        """Of all counts."""
+        """Unit of all counts."""
         return self.entries[-1].unit if self.entries else ""
 
     def rows(self) -> list[tuple[ModelLayer, int, int, Kind]]:
-        """Return each layer that was measured, its count without tuning and its least, and what takes that."""
+        """Each measured layer, its count without tuning, its best count, and the kind of that candidate."""
         return [(state.layer, state.default, *state.best) for state in self._states]
 
     def run(self, trials: int) -> Iterator[Progress]:
-        """Measure so many candidates, and tell after some of them how far it is."""
+        """Measure ``trials`` candidates; yield progress after each batch."""
         self.entries = list(self.known)
-        states = self._states = self._defaults()
+        states = self._states = self._measure_defaults()
         done = 0
         for state in states:
-            names = [each for each in state.layer.kernels if ("kernel", each) not in state.counts]
-            chosen = names[: trials - done]
-            self._measure(state, "kernel", chosen)
-            done += len(chosen)
-            if chosen:
+            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][: trials - done]
+            self._measure(state, "kernel", names)
+            done += len(names)
+            if names:
                 yield self._progress(done, trials, state)
         open_ = [state for state in states if not state.layer.kernel]
         while done < trials and (open_ := [state for state in open_ if not state.exhausted]):
-            # What takes longest, and was looked at least.
-            state = max(open_, key=lambda each: each.best[0] * each.layer.times / (1 + each.asked))
-            count = self._searched(state, trials - done)
+            # Prefer slow layers with few batches.
+            state = max(open_, key=lambda state: state.best[0] * state.layer.times / (1 + state.batches))
+            count = self._measure_schedules(state, trials - done)
             done += count
             if count:
                 yield self._progress(done, trials, state)
@@ -106,25 +102,27 @@ class Tuner:
     def _progress(self, done: int, trials: int, state: _State) -> Progress:
         return Progress(done, trials, state.layer, state.default, state.best[0])
 
-    def _defaults(self) -> list[_State]:
-        """Measure each layer as it is without tuning; leave those out that cannot be."""
-        asked = (Candidate(self._library(each, "default", ""), each.inputs(self.seed)) for each in self.layers)
+    def _measure_defaults(self) -> list[_State]:
+        """Measure each layer without tuning; layers that cannot be measured are left out."""
+        candidates = (
+            Candidate(self._library(layer, "default", ""), layer.inputs(self.seed)) for layer in self.layers
+        )
         states = []
-        for layer, measured in zip(self.layers, self.measurer.measure(asked), strict=True):
-            self._note(layer, "default", layer.kernel, measured)
-            if not measured.counts:
+        for layer, result in zip(self.layers, self.measurer.measure(candidates), strict=True):
+            self._log(layer, "default", layer.kernel, result)
+            if not result.counts:
                 continue
             counts: dict[tuple[Kind, str], int | None] = {
-                (each.kind, each.choice): each.count
-                for each in self.known
-                if each.layer == layer.name and each.unit == measured.unit and each.kind != "default"
+                (entry.kind, entry.choice): entry.count
+                for entry in self.known
+                if entry.layer == layer.name and entry.unit == result.unit and entry.kind != "default"
             }
-            states.append(_State(layer, measured.count, measured.outputs, counts))
+            states.append(_State(layer, result.count, result.outputs, counts))
         return states
 
-    def _searched(self, state: _State, room: int) -> int:
-        """Measure schedules of one layer; return how many."""
-        # It takes long to import, and is for operators without a kernel of ours.
+    def _measure_schedules(self, state: _State, limit: int) -> int:
+        """Measure a batch of schedules of a layer; return the number of new ones."""
+        # Slow to import, and needed only for layers without a kernel.
         from utvm.tuning.space import ScheduleSearch
 
         if state.search is None:
@@ -135,24 +133,23 @@ class Tuner:
         assert isinstance(state.search, ScheduleSearch)
         trials = state.search.ask()
         state.exhausted = not trials
-        state.asked += 1
-        new = list(dict.fromkeys(each.trace for each in trials if ("trace", each.trace) not in state.counts))[
-            :room
-        ]
+        state.batches += 1
+        traces = dict.fromkeys(trial.trace for trial in trials if ("trace", trial.trace) not in state.counts)
+        new = list(traces)[:limit]
         self._measure(state, "trace", new)
-        state.search.tell(trials, [state.counts.get(("trace", each.trace)) for each in trials])
+        state.search.tell(trials, [state.counts.get(("trace", trial.trace)) for trial in trials])
         return len(new)
 
     def _measure(self, state: _State, kind: Kind, choices: Sequence[str]) -> None:
-        """Measure candidates of one layer, compare results with those without tuning, and log each at once."""
-        ready: list[str] = []
+        """Measure candidates of a layer, reject those whose outputs differ, and log each at once."""
+        compiled: list[str] = []
 
-        def keep(choice: str, each: CandidateResult) -> None:
-            if each.counts and each.outputs != state.outputs:
-                each = CandidateResult(each.unit, (), b"", _OTHER_BITS)
-            state.counts[kind, choice] = self._note(state.layer, kind, choice, each)
+        def keep(choice: str, result: CandidateResult) -> None:
+            if result.counts and result.outputs != state.outputs:
+                result = CandidateResult(result.unit, (), b"", _OTHER_BITS)
+            state.counts[kind, choice] = self._log(state.layer, kind, choice, result)
 
-        def made() -> Iterator[Candidate]:
+        def compile_candidates() -> Iterator[Candidate]:
             inputs = state.layer.inputs(self.seed)
             for choice in choices:
                 try:
@@ -160,26 +157,26 @@ class Tuner:
                 except UtvmError as error:
                     keep(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
                     continue
-                ready.append(choice)
+                compiled.append(choice)
                 yield candidate
 
-        for number, each in enumerate(self.measurer.measure(made())):
-            keep(ready[number], each)
+        for number, result in enumerate(self.measurer.measure(compile_candidates())):
+            keep(compiled[number], result)
 
     def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> Library:
         self._number += 1
         return layer.library(f"c{self._number}", kind, choice)
 
-    def _note(self, layer: ModelLayer, kind: Kind, choice: str, measured: CandidateResult) -> int | None:
+    def _log(self, layer: ModelLayer, kind: Kind, choice: str, result: CandidateResult) -> int | None:
         entry = LogEntry.model_validate(
             {
                 **self.origin.model_dump(),
                 "layer": layer.name,
                 "kind": kind,
                 "choice": choice,
-                "unit": measured.unit or self.unit,
-                "counts": measured.counts,
-                "error": measured.error,
+                "unit": result.unit or self.unit,
+                "counts": result.counts,
+                "error": result.error,
             }
         )
         append(self.log, [entry])

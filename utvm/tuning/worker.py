@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that measures on one board of a tracker: what it waits for can be ended by ending it."""
+"""A process that measures on one board of a tracker. Killing it ends any wait for the board."""
 
 import json
 import signal
@@ -10,19 +10,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_PIECE = 1024  # Bytes of a tensor in one call: what any board's packets hold.
+_CHUNK = 1024  # Bytes of a tensor in a call; fits the packets of any board.
 _SESSION_SECONDS = 3600
 
 
 @dataclass(frozen=True)
 class ServedCandidate:
-    """A candidate for a board that is served.
+    """A candidate for a served board.
 
     Attributes:
-        package: the archive of its library.
+        package: archive of its library.
         inputs: bytes of each input.
-        outputs: how many bytes each output has.
-        repeats: by unit, how often it is run.
+        outputs: size of each output in bytes.
+        repeats: number of runs, by unit.
     """
 
     package: Path
@@ -33,15 +33,15 @@ class ServedCandidate:
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """Message of a worker that has a board: the board's name, and the unit that it counts."""
+    """Message of a worker that got a board: its name, and the unit of its counts."""
 
     board: str
     unit: str
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a job took and gave."""
+class CandidateCounts:
+    """Counts and outputs of a candidate."""
 
     counts: tuple[int, ...]
     outputs: bytes
@@ -49,20 +49,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a worker could not do what it was told; it ends then: whether it was the board's fault is not known."""
+    """Last message of a worker that failed; whether the board is at fault is unknown."""
 
     reason: str
 
 
 def work(connection: Connection, host: str, port: int, key: str) -> None:
-    """Request a board from a tracker, and measure on it what comes, until the other side is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it.
+    """Request a board from a tracker, and measure received candidates until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     try:
-        session = _requested(host, port, key)
-        unit = _unit(session)
-        connection.send(WorkerReady(str(_stats(session)["board"]), unit))
+        from tvm import rpc
+
+        session = rpc.connect_tracker(host, port).request(key, session_timeout=_SESSION_SECONDS)
+        stats: dict[str, Any] = json.loads(session.get_function("utvm.stats")())
+        unit = next(unit for unit in ("cycles", "instructions", "ns") if unit in stats)
+        connection.send(WorkerReady(str(stats["board"]), unit))
         while True:
-            connection.send(_measured(session, connection.recv(), unit))
+            connection.send(_measure(session, connection.recv(), unit))
     except (EOFError, BrokenPipeError):
         return
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
@@ -70,38 +73,24 @@ def work(connection: Connection, host: str, port: int, key: str) -> None:
         connection.send(Failure(lines[-1] if lines else type(error).__name__))
 
 
-def _requested(host: str, port: int, key: str) -> Any:
-    from tvm import rpc
-
-    return rpc.connect_tracker(host, port).request(key, session_timeout=_SESSION_SECONDS)
-
-
-def _stats(session: Any) -> dict[str, Any]:
-    stats: dict[str, Any] = json.loads(session.get_function("utvm.stats")())
-    return stats
-
-
-def _unit(session: Any) -> str:
-    return next(unit for unit in ("cycles", "instructions", "ns") if unit in _stats(session))
-
-
-def _measured(session: Any, job: ServedCandidate, unit: str) -> Answer:
-    session.upload(str(job.package))
-    _module = session.load_module(job.package.name)
-    put, run, take = (session.get_function(f"utvm.{name}") for name in ("put", "run", "take"))
+def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateCounts:
+    name = candidate.package.name
+    session.upload(str(candidate.package))
+    _module = session.load_module(name)
+    put, run, take = (session.get_function(f"utvm.{function}") for function in ("put", "run", "take"))
     counts = []
-    for _ in range(job.repeats[unit]):
-        for number, data in enumerate(job.inputs):
-            for at in range(0, len(data), _PIECE):
-                put(number, at, bytearray(data[at : at + _PIECE]))
+    for _ in range(candidate.repeats[unit]):
+        for number, data in enumerate(candidate.inputs):
+            for at in range(0, len(data), _CHUNK):
+                put(number, at, bytearray(data[at : at + _CHUNK]))
         counts.append(int(run()))
     outputs = b"".join(
-        bytes(take(number, at, min(_PIECE, size - at)))
-        for number, size in enumerate(job.outputs)
-        for at in range(0, size, _PIECE)
+        bytes(take(number, at, min(_CHUNK, size - at)))
+        for number, size in enumerate(candidate.outputs)
+        for at in range(0, size, _CHUNK)
     )
-    session.remove(job.package.name)
-    return Answer(tuple(counts), outputs)
+    session.remove(name)
+    return CandidateCounts(tuple(counts), outputs)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator VTA for people: declare an operator, put its buffers on the chip, build it, run it.
+"""The accelerator VTA in Python: declare an operator, place its buffers on the chip, build it, run it.
 
-``docs/vta.md`` goes through it step by step; the words are those of TVM's own tutorials for VTA.
+``docs/vta.md`` is a tutorial; the names are those of TVM's VTA tutorials. A process gets a VTA of a configuration
+from :func:`simulator`. TVM reaches it as its device ``ext_dev``, here or behind an RPC server. Memory of
+``ext_dev`` is memory of this computer: the driver gives VTA access only to an operator's arguments.
 """
 
+import functools
+import os
+import socket
+import types
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import tvm
+import tvm_ffi
+from tvm import rpc, s_tir
+from tvm.rpc import server
+
+from utvm import boards
+from utvm.base.process.peer import OwnerOnlySocket
+from utvm.boards.bitstream import read_bitstream
+from utvm.compiler.host import host_target
 from utvm.compiler.targets.vta.env import Env
+from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
+from utvm.compiler.targets.vta.lower import lower as lower_module
+from utvm.errors import BoardError, ConfigError
 from utvm.runtime.vta.configuration import Configuration, load_configuration
+from utvm.runtime.vta.header import CALLS, symbol
 from utvm.virtual.vta.picture import picture
 from utvm.virtual.vta.simulator import VtaSimulator
-from utvm.vta.building import build, lower
-from utvm.vta.here import connect, program_fpga, serve, simulator
+from utvm.virtual.vta.simulator import simulator as create_simulator
 
 __all__ = [
     "Configuration",
@@ -25,11 +47,127 @@ __all__ = [
     "simulator",
 ]
 
+HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"
+"""Environment variables that name an RPC server with a VTA."""
+
+INIT = "tvm.contrib.vta.init"
+"""Function of an RPC server that programs the hardware."""
+
+# The core of a PYNQ-Z1, whose image passes floats in registers (toolchains/arm-none-eabi.yaml).
+_PYNQ = {"kind": "llvm", "mtriple": "armv7a-none-eabihf", "mcpu": "cortex-a9", "mfloat-abi": "hard"}
+
+_simulators: dict[str, VtaSimulator] = {}
+
 
 def get_env(config: str | None = None) -> Env:
-    """Return the VTA that operators are made for.
+    """The VTA that operators are built for.
 
     Args:
-        config: a ``vta_config.json``; by default what ``UTVM_VTA_CONFIG`` names, else the project's.
+        config: a ``vta_config.json``; by default that of ``UTVM_VTA_CONFIG``, or the built-in one.
     """
     return Env(load_configuration(config))
+
+
+def simulator(env: Env) -> VtaSimulator:
+    """This process's model of a VTA."""
+    if env.TARGET == "pynq":
+        raise ConfigError(
+            "TARGET is pynq, which has no model",
+            "use sim or tsim; to run a network on a board's own VTA, use --accelerator all",
+        )
+    if not _simulators:
+        tvm.register_global_func(BEGIN, _begin, override=True)
+        tvm.register_global_func(SYNCHRONIZE, lambda name: _simulators[name].synchronize(), override=True)
+        tvm.register_global_func(INIT, lambda _: None, override=True)  # A model has nothing to program.
+        tvm.register_global_func("device_api.ext_dev", tvm.get_global_func("device_api.cpu"), override=True)
+    return _simulators.setdefault(env.BITSTREAM, create_simulator(env.configuration))
+
+
+def _begin(bitstream: str) -> None:
+    if bitstream not in _simulators:
+        raise BoardError(
+            f"an operator was built for the VTA {bitstream}, and this process has {', '.join(_simulators)}",
+            "build it for the same vta_config.json",
+        )
+
+
+def connect(env: Env) -> Any:
+    """TVM's RPC session with the VTA at ``VTA_RPC_HOST`` and ``VTA_RPC_PORT``, or with this process."""
+    host, port = os.environ.get(HOST), os.environ.get(PORT, "9091")
+    if host:
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"{PORT} is {port!r}, which is not a port", "1 to 65535")
+        try:
+            return rpc.connect(host, int(port))
+        except (RuntimeError, OSError) as error:
+            raise BoardError(
+                f"no RPC server answers at {host}:{port}, which {HOST} and {PORT} name", "start one there"
+            ) from error
+    if env.TARGET == "pynq":
+        raise ConfigError(f"TARGET is pynq, and {HOST} is not set", f"set {HOST} and {PORT}")
+    simulator(env)
+    return rpc.LocalSession()
+
+
+def serve(env: Env, host: str = "127.0.0.1", *, anyone: bool = False) -> Any:
+    """Start TVM's RPC server in a process with a model of VTA; clients use its ``port``, ``terminate`` ends it.
+
+    Args:
+        anyone: whether clients of other users, and other computers, are accepted too. A client can run programs.
+    """
+    # It starts Python by -m, which from 3.11 on can be kept from looking into the current folder.
+    with mock.patch.dict(os.environ, PYTHONSAFEPATH="1"):
+        return rpc.Server(host, server_init_callback=functools.partial(_begin_server, env, anyone=anyone))
+
+
+def _begin_server(env: Env, *, anyone: bool) -> None:
+    simulator(env)
+    if not anyone:
+        server.socket = types.SimpleNamespace(**{**vars(socket), "socket": OwnerOnlySocket})
+
+
+def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
+    """Program the hardware behind a session; a model ignores it.
+
+    Args:
+        bitstream: a file for the chip of a PYNQ-Z1; by default the server's own for its configuration.
+    """
+    name = ""
+    if bitstream:
+        path = Path(bitstream)
+        read_bitstream(path, boards.load("pynq-z1").programmable.part)
+        name = path.name
+        remote.upload(str(path), name)
+    remote.get_function(INIT)(name)
+
+
+def lower(scheduled: Any, env: Env) -> Any:
+    """Lower a schedule, an ``s_tir.Schedule`` or an ``IRModule``, to an ``IRModule`` that calls VTA's driver."""
+    module = scheduled.mod if isinstance(scheduled, s_tir.Schedule) else scheduled
+    return lower_module(module, env, linked=env.TARGET == "pynq")
+
+
+def build(scheduled: Any, env: Env) -> Any:
+    """Build a schedule, as for :func:`lower`, for the VTA that ``TARGET`` names.
+
+    Returns:
+        TVM's executable: its functions take tensors, and ``export_library`` writes it to a file. For ``pynq``,
+        that is a ``NAME.tar`` with an object for the board's core, which the board's server links with the driver.
+    """
+    module = lower(scheduled, env)
+    if env.TARGET == "pynq":
+        # The board passes its memory as CPU memory.
+        target = tvm.target.Target(_PYNQ, host=_PYNQ)
+    else:
+        # The module looks up the driver's functions in this process.
+        simulator(env)
+        target = tvm.target.Target({"kind": "ext_dev"}, host=host_target())
+
+    def bind(name: Any) -> Any:
+        return tvm.ir.StringImm(symbol(name.value, env.configuration)) if name.value in CALLS else name
+
+    functions = {
+        name: function.with_body(tvm_ffi.structural_map(function.body, (tvm.ir.StringImm, bind), order="post"))
+        for name, function in module.functions.items()
+    }
+    return tvm.tirx.build(tvm.IRModule(functions), target=target)

@@ -7,7 +7,7 @@ to, so that a test sees who has computed.
 
 from pathlib import Path
 
-from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, BoardAccelerator, Sources
 from utvm.virtual.spec import Peripheral
 from utvm_multiplier.lowering import offer
 
@@ -21,13 +21,13 @@ class _Multiplier(AcceleratorPart):
     answers: bool = True
 
 
-def _fit(block: _Multiplier, _: Path) -> Fitted:
+def _fit(block: _Multiplier, _: Path) -> BoardAccelerator:
     wrong = {"multiplier_config.h": f"#define MULTIPLIER_WRONG_BY ({block.wrong_by})\n"}
     identity, driver = "multiplier", Sources(include=(_FOLDER,))
     process = Sources((_FOLDER / "process.c",), generated=wrong)
     if block.registers is None:
-        return Fitted(identity, offer, driver, process)
-    return Fitted(
+        return BoardAccelerator(identity, offer, driver, process)
+    return BoardAccelerator(
         identity,
         offer,
         driver,
@@ -38,7 +38,7 @@ def _fit(block: _Multiplier, _: Path) -> Fitted:
             address=block.registers,
             settings={"wrong_by": block.wrong_by, "answers": int(block.answers)},
         ),
-        told=lambda words: words.replace("multiplier:0:", "the multiplier:"),
+        explain=lambda words: words.replace("multiplier:0:", "the multiplier:"),
     )
 
 

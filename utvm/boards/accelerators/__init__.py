@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerators that a board may have: a file each, found and not listed.
+"""Accelerators of boards: one file each in this package.
 
-What a board's file says below ``accelerator.NAME`` is read by the accelerator's own record. One of your own is a
-package that names its :class:`Accelerator` under ``[project.entry-points."utvm.accelerators"]``.
+An accelerator's own record reads ``accelerator.NAME`` of a board's file. A package may add an :class:`Accelerator`
+under ``[project.entry-points."utvm.accelerators"]``.
 """
 
 import functools
@@ -26,15 +26,13 @@ from utvm.errors import ConfigError
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.wiring import ExternalModel
 
-GROUP = "utvm.accelerators"
-"""The group of entry points under which an installed package brings further ones."""
-
 
 class AcceleratorPart(Record):
-    """What a board's file says of any accelerator.
+    """Keys of all accelerators in a board's file.
 
-    ``clock_hz`` is what its cycles are counted in. ``registers`` is where a chip has them. ``auto`` is whether it
-    is given what it is estimated to make faster, or only what is asked for: it may be a model, or not be there.
+    Attributes:
+        registers: their address on a chip.
+        auto: whether ``--accelerator auto`` uses it for operators that it is estimated to speed up.
     """
 
     clock_hz: int = Field(gt=0)
@@ -44,12 +42,7 @@ class AcceleratorPart(Record):
 
 @dataclass(frozen=True)
 class Sources:
-    """C that is linked into an image.
-
-    Attributes:
-        files: of a driver or a model; ``include`` are folders of headers, ``generated`` texts by file name, and
-            ``defines`` macros of the whole image, ``NAME=value``.
-    """
+    """C for an image: files, include folders, generated files by name, and macros, ``NAME=value``."""
 
     files: tuple[Path, ...] = ()
     include: tuple[Path, ...] = ()
@@ -58,22 +51,20 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """An accelerator as a board has it.
+class BoardAccelerator:
+    """The accelerator of a board.
 
     Attributes:
-        identity: kind and configuration: what was compiled for another one runs not here.
-        offer: what it would do of an int8 operator; raises :class:`utvm.compiler.accelerator.Refused`.
-        driver: what its lowered functions call.
-        model: what stands in its place where the board is a process.
-        registers: what drives it on a chip; None where the board's file does not say where its registers are.
-        neighbour: makes the model that stands beside an emulator, given the board's memory as addresses and sizes;
-            None where there is none.
-        on_bus: the model that is on the bus of a virtual board which is a software model of ours; None where there
-            is none.
-        reads: files that all this was read from, beside the board's folder.
-        told: makes words for a reader of what an assertion of the driver says.
-        modelled: says of each step of a library what the accelerator's model counts there; None where nobody does.
+        identity: kind and configuration; libraries run only on the same one.
+        offer: its implementation of an int8 operator; raises :class:`utvm.compiler.accelerator.Refused`.
+        driver: C that lowered functions call.
+        model: C of a model, for a board that is a process.
+        registers: C that drives it on a chip; None if the board's file gives no address of its registers.
+        neighbour: makes a model beside an emulator, given addresses and sizes of the board's memory.
+        on_bus: a model on the bus of a software model.
+        reads: configuration files outside of the board's folder.
+        explain: describes an assertion message of the driver.
+        modelled: counts of the model for each step of a library.
     """
 
     identity: str
@@ -84,76 +75,69 @@ class Fitted:
     neighbour: Callable[[Sequence[tuple[int, int]]], ExternalModel] | None = None
     on_bus: Peripheral | None = None
     reads: tuple[Path, ...] = ()
-    told: Callable[[str], str] = str
+    explain: Callable[[str], str] = str
     modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A kind of accelerator. A file's ``ACCELERATOR``, or what an entry point names, is this.
+    """A kind of accelerator: ``ACCELERATOR`` of a file, or the object that an entry point names.
 
     Attributes:
-        name: what boards' files call it.
-        block: reads what they say of it, a kind of :class:`AcceleratorPart`.
-        fit: makes of that, and of the board's folder, the accelerator of the board.
-        wanted: of names that an object takes from elsewhere, the identity of the accelerator whose driver has
-            them, whatever its configuration; nothing where it is another one's.
+        name: its name in board files.
+        block: record of its keys there.
+        fit: makes the accelerator of a board from that and the board's folder.
+        identify: identity of the accelerator whose driver defines one of these names, or ``""``.
     """
 
     name: str
     block: type[AcceleratorPart]
-    fit: Callable[[Any, Path], Fitted]
-    wanted: Callable[[Collection[str]], str] = lambda names: ""
+    fit: Callable[[Any, Path], BoardAccelerator]
+    identify: Callable[[Collection[str]], str] = lambda names: ""
 
 
 @functools.cache
 def table() -> Mapping[str, Accelerator]:
-    """Return all kinds by name."""
-    return plugins.discover(sys.modules[__name__], "ACCELERATOR", GROUP, Accelerator)
+    """All kinds by name."""
+    return plugins.discover(sys.modules[__name__], "ACCELERATOR", "utvm.accelerators", Accelerator)
 
 
-def fitted(board: Board) -> Fitted:
-    """Return the accelerator of a board that has one."""
-    accelerator, block = _said(board)
+def accelerator_of(board: Board) -> BoardAccelerator:
+    """The accelerator of a board that has one."""
+    accelerator, block = _kind_of(board)
     return accelerator.fit(block, board.directory)
 
 
-def wanted(names: Collection[str]) -> str:
-    """Return the identity of the accelerator whose driver has some of these names; nothing where none has."""
-    return next((found for each in table().values() if (found := each.wanted(names))), "")
+def identify(names: Collection[str]) -> str:
+    """Identity of the accelerator whose driver defines some of these names, or ``""``."""
+    return next((identity for kind in table().values() if (identity := kind.identify(names))), "")
 
 
 def assistant(board: Board, wish: Wish) -> Assistant | None:
-    """Return what the compiler is told of a board's accelerator; None where it has none, or it is to do
-    nothing.
-    """
+    """The compiler's view of a board's accelerator; None if there is none, or if it is not to be used."""
     if wish == "off" or (wish == "auto" and not board.accelerator):
         return None
-    accelerator, block = _said(board)
+    kind, block = _kind_of(board)
     if wish == "auto" and not block.auto:
         return None
-    made = accelerator.fit(block, board.directory)
-    return Assistant(
-        made.identity,
-        tree_digest(Path(inspect.getfile(accelerator.fit)).parent),
-        made.offer,
-        board.clock_hz / block.clock_hz,
-        wish == "all",
-    )
+    accelerator = kind.fit(block, board.directory)
+    code = tree_digest(Path(inspect.getfile(kind.fit)).parent)
+    ratio = board.clock_hz / block.clock_hz
+    return Assistant(accelerator.identity, code, accelerator.offer, ratio, wish == "all")
 
 
-def _said(board: Board) -> tuple[Accelerator, AcceleratorPart]:
+def _kind_of(board: Board) -> tuple[Accelerator, AcceleratorPart]:
     where = f"{board.directory / 'board.yaml'}: accelerator"
     if not board.accelerator:
-        raise ConfigError(f"{board.spoken} has no accelerator", "leave --accelerator out")
-    ((name, said),) = board.accelerator.items()
+        raise ConfigError(f"{board.full_name} has no accelerator", "leave --accelerator out")
+    ((name, content),) = board.accelerator.items()
     known = table()
     if name not in known:
         raise ConfigError(
             f"{where}.{name}: there is no such accelerator",
-            f"there are: {', '.join(known)}; is the package that brings it installed?",
+            f"choose one of {', '.join(known)}, or install the package of this one",
         )
-    block = validate(known[name].block, said, f"{where}.{name}")
+    block = validate(known[name].block, content, f"{where}.{name}")
     for region in board.memory:
         if block.registers is not None and region.address <= block.registers < region.end:
             raise ConfigError(f"{where}.{name}: registers: {block.registers:#x} lies in the memory {region.name}")

@@ -2,19 +2,19 @@
 """VTA beside a CPU."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from utvm.boards.accelerators import Accelerator, AcceleratorPart, Fitted, Sources
+from utvm.boards.accelerators import Accelerator, AcceleratorPart, BoardAccelerator, Sources
 from utvm.boards.parts import Address
 from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
-from utvm.runtime.vta.fault import read
 from utvm.runtime.vta.header import DRIVER, IN_IMAGE, INCLUDE, QUEUE, REGISTERS, bitstream_of, config_header
-from utvm.runtime.vta.instructions import InstructionSet
+from utvm.runtime.vta.instructions import InstructionSet, explain_message
 from utvm.virtual.vta import MODEL
 from utvm.virtual.vta.device import REGISTER_BYTES, VtaModel, vta_peripheral
 from utvm.virtual.vta.simulator import STAGES, modelled_steps
@@ -27,14 +27,13 @@ _SHOWN = (
     "modelled_cycles",
 )
 
-_LINE = 64  # Bytes of a cache's line, at most.
+_LINE = 64  # Bytes of the longest cache line.
 
 
 class _Vta(AcceleratorPart):
-    """``config`` is a ``vta_config.json`` in the board's folder; by default the project's.
+    """``config`` is a file in the board's folder instead of the built-in one, ``queue`` the length of the queue.
 
-    ``registers`` are four pages, and a fifth of a model. ``queue`` is how many instructions the driver has room
-    for.
+    ``registers`` are four pages, and a fifth one of a model.
     """
 
     registers: Annotated[Address, Field(multiple_of=4096, le=2**32 - REGISTER_BYTES)] | None = None
@@ -42,24 +41,25 @@ class _Vta(AcceleratorPart):
     queue: int = Field(QUEUE, ge=256, le=QUEUE)
 
 
-def _fit(block: _Vta, folder: Path) -> Fitted:
+def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
     configuration = load_configuration(str(folder / block.config) if block.config else None)
 
     def offer(record: Any) -> Offer:
-        # TVM takes seconds to import, and a library that is in the cache needs none.
+        # TVM takes seconds to import; libraries in the cache do not need it.
         from utvm.compiler.targets.vta.network import offers
 
         return offers(configuration)(record)
 
-    def told(words: str) -> str:
-        return read(InstructionSet(configuration), words)
+    def explain(message: str) -> str:
+        return explain_message(InstructionSet(configuration), message)
 
     def modelled(library: Library) -> list[dict[str, int]]:
-        sizes = ([each.size_bytes for each in part] for part in (library.inputs, library.outputs, library.arenas))
-        first, second, third = sizes
-        steps = modelled_steps(
-            configuration, library.sources, f"{library.name}_run", len(library.calls), (first, second, third)
+        inputs, outputs, arenas = (
+            [tensor.size_bytes for tensor in tensors]
+            for tensors in (library.inputs, library.outputs, library.arenas)
         )
+        function, calls = f"{library.name}_run", len(library.calls)
+        steps = modelled_steps(configuration, library.sources, function, calls, (inputs, outputs, arenas))
         return [{name: step[name] for name in _SHOWN} for step in steps]
 
     def neighbour(memory: Sequence[tuple[int, int]]) -> VtaModel:
@@ -70,38 +70,39 @@ def _fit(block: _Vta, folder: Path) -> Fitted:
     driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
     model = Sources(MODEL, (MODEL[0].parent,))
     identity = _identity(configuration.bitstream)
-    reads = (Path(configuration.where),)
+    accelerator = BoardAccelerator(
+        identity,
+        offer,
+        driver,
+        model,
+        reads=(Path(configuration.where),),
+        explain=explain,
+        modelled=modelled,
+    )
     if block.registers is None:
-        return Fitted(identity, offer, driver, model, reads=reads, told=told, modelled=modelled)
-    # VTA counts elements from one address, so that clients' tensors begin at whole ones.
+        return accelerator
+    # VTA counts elements from one address, so tensors of clients are aligned to whole elements.
     largest = max(memory.element_bytes for memory in configuration.memories.values())
-    # What VTA writes shares no line of a cache with anything that an interrupt writes.
+    # No cache line holds both data of VTA and data of an interrupt handler.
     defines = (
         f"UTVM_ACCELERATOR={block.registers:#x}u",
         f"UTVM_ALIGNMENT={_LINE}",
         f"UTVM_MEMORY_ALIGNMENT={max(_LINE, largest)}u",
     )
-    registers = Sources(REGISTERS, defines=defines)
-    return Fitted(
-        identity,
-        offer,
-        driver,
-        model,
-        registers,
-        neighbour,
-        vta_peripheral(configuration, block.registers),
-        reads,
-        told,
-        modelled,
+    return replace(
+        accelerator,
+        registers=Sources(REGISTERS, defines=defines),
+        neighbour=neighbour,
+        on_bus=vta_peripheral(configuration, block.registers),
     )
 
 
-def _wanted(names: Collection[str]) -> str:
-    return next((_identity(found) for name in sorted(names) if (found := bitstream_of(name))), "")
+def _identify(names: Collection[str]) -> str:
+    return next((_identity(bitstream) for name in sorted(names) if (bitstream := bitstream_of(name))), "")
 
 
 def _identity(bitstream: str) -> str:
     return f"vta {bitstream}"
 
 
-ACCELERATOR = Accelerator("vta", _Vta, _fit, _wanted)
+ACCELERATOR = Accelerator("vta", _Vta, _fit, _identify)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chips as others describe them, and board folders made of that: a file's kind is told from its name.
+"""Board folders made from descriptions of chips.
 
-:func:`find` reads a chip out of a CMSIS pack (``.pack``, ``.pdsc``), a target file of probe-rs (``.yaml``) or
-pyOCD; :func:`refine` adds what its registers (``.svd``) say; :func:`write` makes a folder of it. What no
-description says is in the folder with a remark, ``# check``.
+:func:`find` reads a chip from a CMSIS pack (``.pack``, ``.pdsc``), a target file of probe-rs (``.yaml``) or pyOCD;
+:func:`refine` adds its registers (``.svd``); :func:`write` writes a folder. Values that no description gives are
+marked ``# check`` there.
 """
 
 import difflib
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from utvm.base.storage.files import check_readable
 from utvm.boards.described import pdsc, probe_rs, pyocd
-from utvm.boards.described.chip import Chip
-from utvm.boards.described.svd import refine
+from utvm.boards.described.chip import Chip, refine
 from utvm.boards.described.write import PROBES, write
 from utvm.errors import ConfigError
 
@@ -26,41 +25,39 @@ _READERS: Mapping[str, Callable[[Path], Mapping[str, Callable[[], Chip]]]] = {
     ".yml": probe_rs.read,
 }
 PYOCD = Path("pyocd")
-"""In place of a file: what is built into pyOCD."""
-_MOST_SAID = 12
+"""In place of a file: the targets built into pyOCD."""
+_MOST_NAMES = 12
 
 
 def names(source: Path) -> tuple[str, ...]:
-    """Return the chips that a file describes."""
+    """Names of the chips in a description."""
     return tuple(read(source))
 
 
 def find(source: Path, chip: str) -> Chip:
-    """Read a chip out of a file; letters may be large or small."""
+    """Read a chip from a description; its name is not case-sensitive."""
     described = read(source)
-    for name, make in described.items():
+    for name, read_chip in described.items():
         if name.lower() == chip.lower():
-            return make()
-    near = sorted(described, key=lambda name: -_alike(name.lower(), chip.lower()))
-    more = f" and {len(near) - _MOST_SAID} more" if len(near) > _MOST_SAID else ""
+            return read_chip()
+    near = sorted(described, key=lambda name: -_similarity(name.lower(), chip.lower()))
+    more = f" and {len(near) - _MOST_NAMES} more" if len(near) > _MOST_NAMES else ""
     raise ConfigError(
         f"{source}: describes no chip {chip!r}" if chip else "--chip is missing",
-        f"it describes {', '.join(near[:_MOST_SAID])}{more}",
+        f"it describes {', '.join(near[:_MOST_NAMES])}{more}",
     )
 
 
-def _alike(name: str, other: str) -> int:
+def _similarity(name: str, other: str) -> int:
     return difflib.SequenceMatcher(None, name, other, autojunk=False).find_longest_match().size
 
 
 def read(source: Path) -> Mapping[str, Callable[[], Chip]]:
-    """Return what reads each chip that a file describes, by its name."""
+    """A reader for each chip in a description, by name."""
     if source == PYOCD:
         return pyocd.read()
     reader = _READERS.get(source.suffix)
     if reader is None:
-        raise ConfigError(
-            f"{source}: is no description of chips", f"known are: {', '.join(_READERS)}; and the word pyocd"
-        )
-    check_readable(source, "name a file on the disk: is it there, and yours to read?")
+        raise ConfigError(f"{source}: is not a description of chips", f"give {', '.join(_READERS)}; or pyocd")
+    check_readable(source, "check that the file exists and that you may read it")
     return reader(source)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by the Python that has pyOCD: prints, as JSON, the names of its targets, or what it knows of those named."""
+"""Run by the Python that has pyOCD: prints the names of its targets, or describes the named ones, as JSON."""
 
 import json
 import sys
@@ -12,13 +12,8 @@ from pyocd.core.session import Session
 from pyocd.target.builtin import BUILTIN_TARGETS
 
 
-def main(names: list[str]) -> None:
-    """Print the names of all targets; or, of those named, part, memory and registers (SVD)."""
-    print(json.dumps([_told(name) for name in names] if names else sorted(BUILTIN_TARGETS)))
-
-
-def _told(name: str) -> dict[str, Any]:
-    # A target asks for a session with a probe as it is made; nothing is opened.
+def _describe(name: str) -> dict[str, Any]:
+    # The constructor of a target needs a session with a probe; nothing is opened.
     probe = SimpleNamespace(unique_id="", associated_board_info=None, create_associated_board=lambda: True)
     target = BUILTIN_TARGETS[name](Session(probe, auto_open=False, no_config=True, project_dir="/"))
     registers = getattr(target, "_svd_location", None)
@@ -37,7 +32,7 @@ def _told(name: str) -> dict[str, Any]:
             }
             for region in target.memory_map
             if region.type in (MemoryType.FLASH, MemoryType.RAM)
-            # Not what shows something else, lies outside of the chip, or is for its settings.
+            # Skip aliases, external memory, and memory of settings.
             and not (region.alias or region.is_external or not region.is_testable)
         ],
         "registers": text.decode("utf-8", "replace") if isinstance(text, bytes) else text,
@@ -45,4 +40,4 @@ def _told(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(json.dumps([_describe(name) for name in sys.argv[1:]] or sorted(BUILTIN_TARGETS)))

@@ -1,26 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chip, whoever describes it."""
+"""Record of a described chip, and the reader of CMSIS-SVD files (1.3.10, "/device/cpu" and "interrupt")."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
+from utvm.base.storage.files import check_readable
 from utvm.errors import ConfigError
 
+MOST_FILE_BYTES = 64 * 1024 * 1024
+"""Size limit of a description."""
 _MOST_SECTORS = 1 << 16
-# An eighth of all addresses is what the architecture keeps for a kind of memory, and no memory.
-_MOST_BYTES = 1 << 29
-# In YAML these are no names.
-_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+_MOST_BYTES = 1 << 29  # An eighth of the addresses is the architecture's area for a kind of memory, not a memory.
+_MOST_LINES = 480  # Of Armv8-M's interrupt controller.
+_YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+# Core, bits of its floating-point unit, and the toolchain's row of both.
+_CPUS: Mapping[tuple[str, int], str] = {
+    ("CM0", 0): "cortex-m0",
+    ("CM0+", 0): "cortex-m0plus",
+    ("CM0PLUS", 0): "cortex-m0plus",
+    ("CM1", 0): "cortex-m0",
+    ("CM3", 0): "cortex-m3",
+    ("CM4", 0): "cortex-m4",
+    ("CM4", 32): "cortex-m4-fpv4-sp",
+    ("CM7", 32): "cortex-m7-fpv5-sp",
+    ("CM7", 64): "cortex-m7-fpv5-d16",
+    ("CM23", 0): "cortex-m23",
+    ("CM33", 0): "cortex-m33",
+    ("CM33", 32): "cortex-m33-fpv5-sp",
+}
 
 
 @dataclass(frozen=True)
 class ChipMemory:
-    """A piece of a chip's memory.
+    """A memory of a chip.
 
     Attributes:
-        sectors: bytes of each erase unit in the order of addresses; none where that is not said.
+        sectors: sizes of the erase units in address order; empty if unknown.
         first: whether the core starts there.
     """
 
@@ -33,21 +53,21 @@ class ChipMemory:
 
     @property
     def end(self) -> int:
-        """The first address after it."""
+        """First address after the memory."""
         return self.address + self.size
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What a description says of a chip.
+    """A described chip.
 
     Attributes:
-        cpu: the row of ``toolchains/arm-none-eabi.yaml`` for its core, or the smallest that runs there.
-        sure: whether it is that core; if not, the description only says which instructions it has.
-        interrupts: lines of its interrupt controller; None where that is not said.
-        source: who says so, in words.
-        target: its name in pyOCD, where that knows it, or does with the pack that describes it.
-        pack: what makes a pack of what pyOCD needs of that pack, if it is at hand.
+        cpu: row of ``toolchains/arm-none-eabi.yaml``.
+        sure: whether the core is that one; otherwise ``cpu`` is the smallest one whose code runs there.
+        interrupts: lines of the interrupt controller; None if unknown.
+        source: name of the description.
+        target: name in pyOCD, if it knows the chip by itself or by the pack.
+        pack: makes a small pack with the parts that pyOCD needs, if available.
     """
 
     name: str
@@ -60,42 +80,91 @@ class Chip:
     pack: Callable[[], bytes] | None = None
 
 
-def number(text: str | None) -> int | None:
-    """Return what a description has as a number; None where it is none."""
+def parse_number(text: str | None) -> int | None:
+    """Parse a number of a description; None if it is not one."""
     try:
         return int((text or "").strip(), 0)
     except ValueError:
         return None
 
 
-def part_name(said: str, otherwise: str) -> str:
-    """Return what a piece of memory is called in a board's file, after what a description calls it."""
-    name = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
-    return name if name[:1].isalpha() and name not in _WORDS else f"{otherwise}-{name}".rstrip("-")
+def memory_name(text: str) -> str:
+    """Make a name for ``board.yaml`` from a description's name of a memory."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return name if name[:1].isalpha() and name not in _YAML_WORDS else f"memory-{name}".rstrip("-")
 
 
-def units(size: int, sector: int) -> tuple[int, ...]:
-    """Return the erase units of so much flash; none where they cannot be these."""
-    whole = sector > 0 and size % sector == 0 and size // sector <= _MOST_SECTORS
-    return (sector,) * (size // sector) if whole else ()
+def split_sectors(size: int, sector: int) -> tuple[int, ...]:
+    """Equal erase units of a flash; empty if they cannot fill it."""
+    fits = sector > 0 and size % sector == 0 and size // sector <= _MOST_SECTORS
+    return (sector,) * (size // sector) if fits else ()
 
 
-def without_overlaps(memory: list[ChipMemory]) -> tuple[ChipMemory, ...]:
-    """Return pieces in the order of their addresses: of two that overlap or have one name, the one said first."""
-    kept: list[ChipMemory] = []
+def without_overlaps(memory: Iterable[ChipMemory]) -> tuple[ChipMemory, ...]:
+    """Sort memories by address; of two that overlap or share a name, the first one listed wins."""
+    result: list[ChipMemory] = []
     for piece in memory:
         if 0 < piece.size < _MOST_BYTES and not any(
-            (piece.address < other.end and other.address < piece.end) or piece.name == other.name for other in kept
+            (piece.address < other.end and other.address < piece.end) or piece.name == other.name
+            for other in result
         ):
-            kept.append(piece)
-    return tuple(sorted(kept, key=lambda piece: piece.address))
+            result.append(piece)
+    return tuple(sorted(result, key=lambda piece: piece.address))
 
 
-def check_words(*said: str) -> None:
-    """Refuse what would be more than a word in the files of a board. Raises ConfigError."""
-    for words in said:
-        if not (words.isprintable() and words.isascii() and len(words) < 200):
+def check_words(*texts: str) -> None:
+    """Refuse texts that are unsafe in the files of a board."""
+    for text in texts:
+        if not (text.isprintable() and text.isascii() and len(text) < 200):
             raise ConfigError(
-                f"{words[:60]!r} is no name for a chip or its description",
-                "printable characters of ASCII make one",
+                f"{text[:60]!r} is not a valid name for a chip or its description",
+                "use printable ASCII characters",
             )
+
+
+def refine(chip: Chip, path: Path) -> Chip:
+    """Add what an SVD file tells: the core, if it was a guess, and the interrupts."""
+    check_readable(path, "check that the file exists and that you may read it")
+    try:
+        text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    root = read_xml(path, text)
+    if root.tag != "device":
+        raise ConfigError(f"{path}: is not a description of a chip's registers", "give the chip's .svd")
+    return replace(add_registers(chip, root), source=f"{chip.source}, {path.name}")
+
+
+def add_registers(chip: Chip, root: Element) -> Chip:
+    """As :func:`refine`, for the root of an SVD file."""
+    cpu = root.find("cpu")
+    if cpu is not None and not chip.sure:
+        bits = 0 if not _is_set(cpu, "fpuPresent") else 64 if _is_set(cpu, "fpuDP") else 32
+        core = _CPUS.get(((cpu.findtext("name") or "").strip(), bits))
+        chip = replace(chip, cpu=core or chip.cpu, sure=core is not None)
+    return replace(chip, interrupts=interrupts_of(root) or chip.interrupts)
+
+
+def _is_set(cpu: Element, name: str) -> bool:
+    return (cpu.findtext(name) or "").strip().lower() in ("1", "true")
+
+
+def interrupts_of(root: Element) -> int | None:
+    """Number of interrupt lines: one more than the highest in an SVD file."""
+    numbers = (parse_number(interrupt.findtext("value")) for interrupt in root.iter("interrupt"))
+    lines = [number for number in numbers if number is not None and number < _MOST_LINES]
+    return max(lines) + 1 if lines else None
+
+
+def read_xml(path: Path, text: bytes) -> Element:
+    """Parse XML, without namespaces and entities."""
+    hint = "give the complete file, as the chip's maker published it"
+    if b"<!ENTITY" in text.replace(b"\0", b""):  # in UTF-16, too
+        raise ConfigError(f"{path}: defines XML entities, which are not supported", hint)
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        raise ConfigError(f"{path}: is not valid XML: {error}", hint) from error
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+    return root

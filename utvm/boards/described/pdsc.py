@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chips as CMSIS packs describe them: Open-CMSIS-Pack specification 1.7, "/package/devices element"."""
+"""CMSIS packs (Open-CMSIS-Pack 1.7, "/package/devices element" and "Flash Programming")."""
 
 import functools
 import io
 import posixpath
 import re
+import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 from xml.etree.ElementTree import Element
 
 from utvm.base.storage.files import UNREADABLE_ZIP
-from utvm.boards.described.chip import Chip, ChipMemory, number, part_name, without_overlaps
-from utvm.boards.described.flm import sectors_of
-from utvm.boards.described.svd import interrupts_of, read_xml
+from utvm.boards.described.chip import (
+    MOST_FILE_BYTES,
+    Chip,
+    ChipMemory,
+    interrupts_of,
+    memory_name,
+    parse_number,
+    read_xml,
+    without_overlaps,
+)
 from utvm.errors import ConfigError
 
-_MOST_BYTES = 64 * 1024 * 1024
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
-# Core, floating-point unit, and the row that is both. A row without a unit runs on a core that has one.
+# Core, floating-point unit, and the toolchain's row of both. A row without a unit runs on a core that has one.
 _CPUS: Mapping[tuple[str, str], str] = {
     ("Cortex-M0", ""): "cortex-m0",
     ("Cortex-M0+", ""): "cortex-m0plus",
@@ -35,7 +44,7 @@ _CPUS: Mapping[tuple[str, str], str] = {
     ("Cortex-M55", "SP_FPU"): "cortex-m55-mve",
     ("Cortex-M55", "DP_FPU"): "cortex-m55-mve",
 }
-# Cores without a row of their own that run what is made for another, and whose number in CPUID is not that one's.
+# Cores without a row that run the code of another one, but have another number in CPUID.
 _LIKE: Mapping[str, str] = {
     "SC000": "Cortex-M0",
     "SC300": "Cortex-M3",
@@ -44,110 +53,97 @@ _LIKE: Mapping[str, str] = {
     "Cortex-M52": "Cortex-M55",
     "Cortex-M85": "Cortex-M55",
 }
-_WITHOUT_UNIT = ("", "0", "NO_FPU")
+_NO_UNIT = ("", "0", "NO_FPU")
 _UNITS = {"1": "SP_FPU", "FPU": "SP_FPU"}
 _YES = ("1", "true")
 _LEVELS = ("subFamily", "device", "variant")
+# FlashDevice up to its sectors: version, name, kind, address, size, page, reserved, erased byte, two timeouts.
+_DEVICE = struct.Struct("<H128sHIIIIB3xII")
+_SECTOR = struct.Struct("<II")
+_END = 0xFFFFFFFF
+_MOST_KINDS, _MOST_SECTORS = 512, 1 << 16
 
 
 @dataclass(frozen=True)
 class _Pack:
-    """A description, and how the files of its pack are had: by their names, None where one is missing."""
+    """A description, and a reader of other files of its pack, which returns None for a missing one."""
 
     path: Path
     text: bytes
     root: Element
     member: Callable[[str], bytes | None]
 
+    def members(self, levels: list[Element], element: str, attribute: str) -> dict[str, bytes | None]:
+        """Files that elements name, innermost first."""
+        paths = (
+            _normalise(child.get(attribute)) for level in reversed(levels) for child in level.iterfind(element)
+        )
+        return {path: self.member(path) for path in dict.fromkeys(paths) if path}
+
+
+def _normalise(name: str | None) -> str:
+    path = posixpath.normpath((name or ".").strip().replace("\\", "/"))
+    return "" if path.startswith(("/", ".")) or ":" in path else path
+
 
 def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
-    """Return what a pack describes, by name. Raises ConfigError."""
+    """A reader for each chip of a pack, by name."""
     try:
         with zipfile.ZipFile(path) as pack:
-            inside = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
-            if len(inside) != 1:
-                raise ConfigError(f"{path}: is no CMSIS pack: it has {len(inside)} .pdsc files", _HINT)
-            if inside[0].file_size > _MOST_BYTES:
-                raise ConfigError(f"{path}: is no CMSIS pack: {inside[0].filename} is too large", _HINT)
-            text = pack.read(inside[0])
+            entries = [entry for entry in pack.infolist() if entry.filename.endswith(".pdsc")]
+            if len(entries) != 1:
+                raise ConfigError(f"{path}: is not a CMSIS pack: it has {len(entries)} .pdsc files", _HINT)
+            if entries[0].file_size > MOST_FILE_BYTES:
+                raise ConfigError(f"{path}: is not a CMSIS pack: {entries[0].filename} is too large", _HINT)
+            text = pack.read(entries[0])
     except UNREADABLE_ZIP as error:
-        raise ConfigError(f"{path}: is no CMSIS pack: {error}", _HINT) from error
-    return _read(path, text, functools.partial(_member, path, posixpath.dirname(inside[0].filename)))
+        raise ConfigError(f"{path}: is not a CMSIS pack: {error}", _HINT) from error
+    folder = posixpath.dirname(entries[0].filename)
 
+    def member(name: str) -> bytes | None:
+        try:
+            with zipfile.ZipFile(path) as pack:
+                known = {entry.filename.lower(): entry for entry in pack.infolist()}
+                entry = known.get(posixpath.join(folder, name).lower())
+                return pack.read(entry) if entry and entry.file_size <= MOST_FILE_BYTES else None
+        except UNREADABLE_ZIP as error:
+            raise ConfigError(f"{path}: cannot read its {name}: {error}", "download the pack again") from error
 
-def _member(path: Path, folder: str, name: str) -> bytes | None:
-    """Return a file of a pack; where it lies is said from its description on."""
-    try:
-        with zipfile.ZipFile(path) as pack:
-            known = {entry.filename.lower(): entry for entry in pack.infolist()}
-            entry = known.get(posixpath.join(folder, name).lower())
-            return pack.read(entry) if entry and entry.file_size <= _MOST_BYTES else None
-    except UNREADABLE_ZIP as error:
-        raise ConfigError(f"{path}: {name} in it cannot be read: {error}", "fetch the pack again") from error
+    return _read(path, text, member)
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
-    """Return what a pack's description describes, by name. Raises ConfigError."""
+    """A reader for each chip of a pack's description, by name; other files of the pack may lie beside it."""
 
-    def beside(name: str) -> bytes | None:
+    def member(name: str) -> bytes | None:
         file = path.parent / name
-        fits = file.is_file() and file.stat().st_size <= _MOST_BYTES
+        fits = file.is_file() and file.stat().st_size <= MOST_FILE_BYTES
         return file.read_bytes() if fits and file.resolve().is_relative_to(path.parent.resolve()) else None
 
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > MOST_FILE_BYTES:
             raise ConfigError(f"{path}: is too large for a description of chips", _HINT)
-        return _read(path, path.read_bytes(), beside)
+        return _read(path, path.read_bytes(), member)
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}", "is the pack there, and yours to read?"
-        ) from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "check that you may read it") from error
 
 
 def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Mapping[str, Callable[[], Chip]]:
     pack = _Pack(path, text, read_xml(path, text), member)
-    found = {
+    chips = {
         name: functools.partial(_chip, pack, name, levels)
         for family in pack.root.iterfind("devices/family")
         for name, levels in _devices(family, [family])
     }
-    if not found:
+    if not chips:
         raise ConfigError(f"{path}: describes no chips", _HINT)
-    return found
-
-
-def _inside(name: str | None) -> str:
-    inside = posixpath.normpath((name or ".").strip().replace("\\", "/"))
-    return "" if inside.startswith(("/", ".")) or ":" in inside else inside
-
-
-def _named(levels: list[Element], element: str, attribute: str) -> list[str]:
-    found = (_inside(each.get(attribute)) for level in reversed(levels) for each in level.iterfind(element))
-    return [name for name in dict.fromkeys(found) if name]
-
-
-def _cut(pack: _Pack, levels: list[Element]) -> bytes:
-    """Return a pack with what pyOCD takes of it for one chip: description, flash algorithms, registers, terms.
-
-    The same files make the same bytes. Nothing is returned where its algorithms are not at hand.
-    """
-    algorithms = {name: pack.member(name) for name in _named(levels, "algorithm", "name")}
-    if not algorithms or not all(algorithms.values()):
-        return b""
-    others = (*_named(levels, "debug", "svd"), _inside(pack.root.findtext("license")))
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as whole:
-        files = {"described.pdsc": pack.text, **algorithms, **{name: pack.member(name) for name in others}}
-        for name, content in files.items():
-            if content:
-                whole.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return held.getvalue()
+    return chips
 
 
 def _devices(
     element: Element, above: list[Element], below: Sequence[str] = _LEVELS
 ) -> Iterator[tuple[str, list[Element]]]:
-    """Yield each device or variant, with the elements that it is in, the outermost first."""
+    """Yield each device or variant with its enclosing elements, outermost first."""
     for depth, level in enumerate(below):
         for inner in element.iterfind(level):
             levels = [*above, inner]
@@ -157,68 +153,107 @@ def _devices(
 
 
 def _chip(pack: _Pack, name: str, levels: list[Element]) -> Chip:
-    path = pack.path
-    core = _processor(levels)
-    said = core.get("Dcore", "")
-    unit = core.get("Dfpu", "")
-    unit = "" if unit in _WITHOUT_UNIT else _UNITS.get(unit, unit)
-    like = _LIKE.get(said, said)
+    processor = _processor(levels)
+    core, unit = processor.get("Dcore", ""), processor.get("Dfpu", "")
+    unit = "" if unit in _NO_UNIT else _UNITS.get(unit, unit)
+    like = _LIKE.get(core, core)
     cpu = _CPUS.get((like, unit)) or _CPUS.get((like, ""))
     if cpu is None:
         raise ConfigError(
-            f"{path}: {name}: there is no row for {said or 'a core without a name'} {unit}".rstrip(),
-            "toolchains/arm-none-eabi.yaml has the rows; docs/porting.md says how to write one",
+            f"{pack.path}: {name}: there is no row for {core or 'a core without a name'} {unit}".rstrip(),
+            "add one to toolchains/arm-none-eabi.yaml, as docs/porting.md explains",
         )
-    if cpu == "cortex-m33" and core.get("Ddsp") == "DSP":
+    if cpu == "cortex-m33" and processor.get("Ddsp") == "DSP":
         cpu = "cortex-m33-dsp"
     try:
-        memory = without_overlaps([piece for level in reversed(levels) for piece in _memory(level, core)])
+        memory = without_overlaps(piece for level in reversed(levels) for piece in _memory(level, processor))
     except ValueError as error:
-        raise ConfigError(f"{path}: {name}: {error}", "is the description whole?") from error
-    algorithms = [pack.member(file) or b"" for file in _named(levels, "algorithm", "name")]
+        raise ConfigError(f"{pack.path}: {name}: {error}", "check that the description is complete") from error
+    algorithms = pack.members(levels, "algorithm", "name")
     memory = tuple(_with_sectors(piece, algorithms) if piece.kind == "flash" else piece for piece in memory)
-    interrupts = None
-    for file in _named(levels, "debug", "svd"):
-        if registers := pack.member(file):
-            interrupts = interrupts_of(read_xml(path / file, registers))
-            break
-    target = re.sub(r"[^a-z0-9]+", "_", name.lower())  # as pyOCD calls what a pack has
-    cut = functools.partial(_cut, pack, levels)
-    return Chip(name, cpu, (said, unit) in _CPUS, memory, interrupts, path.name, target, cut)
+    svd = next(((file, data) for file, data in pack.members(levels, "debug", "svd").items() if data), None)
+    interrupts = interrupts_of(read_xml(pack.path / svd[0], svd[1])) if svd else None
+    target = re.sub(r"[^a-z0-9]+", "_", name.lower())  # pyOCD's name of a target of a pack
+    small = functools.partial(_small_pack, pack, levels)
+    return Chip(name, cpu, (core, unit) in _CPUS, memory, interrupts, pack.path.name, target, small)
 
 
-def _with_sectors(piece: ChipMemory, algorithms: list[bytes]) -> ChipMemory:
-    said = (sectors_of(algorithm, piece) for algorithm in algorithms)
-    return replace(piece, sectors=next(filter(None, said), ()))
+def _small_pack(pack: _Pack, levels: list[Element]) -> bytes:
+    """A reproducible pack with the files that pyOCD needs for a chip; empty if an algorithm is missing."""
+    algorithms = pack.members(levels, "algorithm", "name")
+    if not algorithms or not all(algorithms.values()):
+        return b""
+    licence = _normalise(pack.root.findtext("license"))
+    files = {"described.pdsc": pack.text, **algorithms, **pack.members(levels, "debug", "svd")}
+    files[licence] = pack.member(licence)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            if content:
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
 
 
 def _processor(levels: list[Element]) -> dict[str, str]:
-    """Return the attributes of the first core: what stands further in counts."""
-    named: dict[str, dict[str, str]] = {}
+    """Attributes of the first core; those of inner elements win."""
+    cores: dict[str, dict[str, str]] = {}
     for element in (element for level in levels for element in level.iterfind("processor")):
-        named.setdefault(element.get("Pname", ""), {}).update(element.attrib)
-    whole = named.pop("", {})
-    return whole | next(iter(named.values()), {})
+        cores.setdefault(element.get("Pname", ""), {}).update(element.attrib)
+    common = cores.pop("", {})
+    return common | next(iter(cores.values()), {})
 
 
 def _memory(level: Element, processor: Mapping[str, str]) -> Iterator[ChipMemory]:
-    """Yield what is memory of the chip's own; raises ValueError where it has no place."""
+    """Yield the chip's own memories; raises ValueError for one without address or size."""
     for index, element in enumerate(level.iterfind("memory")):
         name = element.get("name") or element.get("id") or f"memory{index}"
         access = element.get("access", "")
-        # What shows something else, is a peripheral's, is another core's, or is on another chip.
+        # Skip aliases, peripherals, external memory, and memory of another core.
         if element.get("alias") or "p" in access or element.get("external") in _YES:
             continue
         if element.get("Pname") not in (None, processor.get("Pname")):
             continue
-        address, size = number(element.get("start")), number(element.get("size"))
+        address, size = parse_number(element.get("start")), parse_number(element.get("size"))
         if address is None or size is None:
-            raise ValueError(f"memory {name} has no start or no size that is a number")
+            raise ValueError(f"memory {name} has no valid start or size")
         is_flash = "w" not in access if access else name.upper().startswith("IROM")
-        yield ChipMemory(
-            part_name(name, "memory"),
-            address,
-            size,
-            "flash" if is_flash else "ram",
-            first=element.get("startup") in _YES,
-        )
+        kind: Literal["ram", "flash"] = "flash" if is_flash else "ram"
+        first = element.get("startup") in _YES
+        yield ChipMemory(memory_name(name), address, size, kind, first=first)
+
+
+def _with_sectors(piece: ChipMemory, algorithms: Mapping[str, bytes | None]) -> ChipMemory:
+    sectors = (_sectors(data or b"", piece) for data in algorithms.values())
+    return replace(piece, sectors=next(filter(None, sectors), ()))
+
+
+def _sectors(algorithm: bytes, piece: ChipMemory) -> tuple[int, ...]:
+    """Erase units of a whole flash, from an algorithm's ``FlashDevice``; empty if they do not cover it."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    try:
+        elf = ELFFile(io.BytesIO(algorithm))
+        table = elf.get_section_by_name(".symtab")
+        symbols = table.get_symbol_by_name("FlashDevice") if isinstance(table, SymbolTableSection) else None
+        section = elf.get_section(symbols[0]["st_shndx"]) if symbols else None
+        if not symbols or section is None:
+            return ()
+        data = section.data()[symbols[0]["st_value"] - section["sh_addr"] :]
+        address, size = _DEVICE.unpack_from(data)[3:5]
+    except (ELFError, struct.error, TypeError, ValueError, KeyError, AttributeError, OverflowError):
+        return ()  # Whoever runs a damaged algorithm gets the error.
+    kinds: list[tuple[int, int]] = []  # Size of sectors, and offset of the first one.
+    data = data[_DEVICE.size :]
+    for sector, start in _SECTOR.iter_unpack(data[: len(data) // _SECTOR.size * _SECTOR.size]):
+        if sector == _END or len(kinds) == _MOST_KINDS:
+            break
+        kinds.append((sector, start))
+    sizes: list[int] = []
+    at = piece.address
+    for (sector, start), (_, end) in pairwise([*kinds, (0, size)]):
+        while sector and address + start <= at < min(address + end, piece.end) and len(sizes) < _MOST_SECTORS:
+            sizes.append(sector)
+            at += sector
+    return tuple(sizes) if at == piece.end else ()

@@ -1,36 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chips as pyOCD knows them: the targets that are built into it, wherever it is installed."""
+"""pyOCD: finding the installed one, and the chips that it has built in."""
 
 import functools
 import json
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from utvm.base.process.interpreter import python_command
-from utvm.boards import pyocd
-from utvm.boards.described.chip import Chip, ChipMemory, part_name, units, without_overlaps
-from utvm.boards.described.svd import read_xml, refined
+from utvm.boards.described.chip import (
+    Chip,
+    ChipMemory,
+    add_registers,
+    memory_name,
+    read_xml,
+    split_sectors,
+    without_overlaps,
+)
 from utvm.errors import ConfigError
+
+INSTALL = "pipx install pyocd; or pip install 'utvm[pyocd]'"
 
 _ASK = Path(__file__).with_name("ask_pyocd.py")
 _SECONDS = 300
-# All of them run its code; an SVD says more, and most targets have one.
-_SMALLEST = "cortex-m0"
+_SMALLEST = "cortex-m0"  # Its code runs on all of them; the SVD of a target tells more.
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The program, and the command of the Python that has pyOCD."""
+
+    program: Path
+    python: tuple[str, ...]
+
+
+def find() -> Installed | None:
+    """Find pyOCD on PATH or beside this Python; it may be in an environment of its own."""
+    beside = Path(sys.executable).with_name("pyocd")
+    program = shutil.which("pyocd") or (str(beside) if beside.is_file() else None)
+    if program is None:
+        return None
+    if Path(program) == beside:  # Its first line names the folder of its installation, which may have moved.
+        return Installed(beside, (sys.executable,))
+    first = Path(program).read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+    return Installed(Path(program), tuple(first.removeprefix("#!").split()))
 
 
 def read() -> Mapping[str, Callable[[], Chip]]:
-    """Return the targets that are built into pyOCD, by name. Raises ConfigError: it is not installed."""
-    return {name: functools.partial(_chip, name) for name in _ask()}
+    """A reader for each target built into pyOCD, by name."""
+    return {name: functools.partial(_read_chip, name) for name in _ask()}
+
+
+def read_all() -> Mapping[str, Callable[[], Chip]]:
+    """As :func:`read`, with all targets read at once, which is faster for many."""
+    names = _ask()
+    return {name: functools.partial(_chip, name, row) for name, row in zip(names, _ask(*names), strict=True)}
 
 
 def _ask(*names: str) -> Any:
-    """Ask pyOCD with its own Python, for it may be installed away from ours."""
-    installed = pyocd.find()
+    installed = find()
     if installed is None:
-        raise ConfigError("pyOCD is not installed", f"{pyocd.INSTALL}; or name a file that describes the chip")
+        raise ConfigError("pyOCD is not installed", f"{INSTALL}; or give a file that describes the chip")
     try:
         done = subprocess.run(
             python_command(str(_ASK), *names, interpreter=installed.python),
@@ -41,44 +76,32 @@ def _ask(*names: str) -> Any:
         )
         return json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        said = getattr(error, "stderr", None) or str(error).encode()
-        last = said.decode(errors="replace").strip().splitlines()[-1:]
+        output = getattr(error, "stderr", None) or str(error).encode()
+        last = output.decode(errors="replace").strip().splitlines()[-1:]
         raise ConfigError(
-            f"{installed.program}: does not say what it knows: {' '.join(last)[:200]}",
-            "pyocd --version: is it whole, and 0.36 or newer?",
+            f"{installed.program}: cannot list its targets: {' '.join(last)[:200]}",
+            "check with pyocd --version that it works and is 0.36 or newer",
         ) from error
 
 
-def read_all() -> Mapping[str, Callable[[], Chip]]:
-    """Return the same after asking for all of them at once, which is quicker for many. Raises ConfigError."""
-    names = _ask()
-    return {name: functools.partial(_made, name, said) for name, said in zip(names, _ask(*names), strict=True)}
+def _read_chip(name: str) -> Chip:
+    return _chip(name, _ask(name)[0])
 
 
-def _chip(name: str) -> Chip:
-    return _made(name, _ask(name)[0])
+def _chip(name: str, row: dict[str, Any]) -> Chip:
+    memory = without_overlaps(_join_flash([_memory(piece) for piece in row["memory"]]))
+    chip = Chip(row["part"] or name, _SMALLEST, False, memory, None, "pyOCD", name)
+    registers = row["registers"].encode()
+    return add_registers(chip, read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else chip
 
 
-def _made(name: str, said: dict[str, Any]) -> Chip:
-    memory = without_overlaps(list(_joined([_memory(one) for one in said["memory"]])))
-    chip = Chip(said["part"] or name, _SMALLEST, False, memory, None, "pyOCD", name)
-    registers = said["registers"].encode()
-    return refined(chip, read_xml(Path(f"pyOCD's SVD of {name}"), registers)) if registers else chip
+def _memory(row: dict[str, Any]) -> ChipMemory:
+    sectors = split_sectors(row["size"], row["sector"])
+    return ChipMemory(memory_name(row["name"]), row["start"], row["size"], row["kind"], sectors, row["first"])
 
 
-def _memory(said: dict[str, Any]) -> ChipMemory:
-    return ChipMemory(
-        part_name(said["name"], "memory"),
-        said["start"],
-        said["size"],
-        said["kind"],
-        sectors=units(said["size"], said["sector"]),
-        first=said["first"],
-    )
-
-
-def _joined(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
-    """Yield memory with pieces of flash that follow each other as one: it is cut where its sectors change."""
+def _join_flash(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
+    """Join adjacent flash: pyOCD splits it where the sector size changes."""
     memory = sorted(memory, key=lambda piece: piece.address)
     starts = [0] + [
         number
@@ -86,12 +109,12 @@ def _joined(memory: list[ChipMemory]) -> Iterator[ChipMemory]:
         if not (before.end == piece.address and before.sectors and piece.sectors)
     ]
     for start, end in pairwise([*starts, len(memory)]):
-        first, *rest = memory[start:end]
+        pieces = memory[start:end]
         yield ChipMemory(
-            first.name,
-            first.address,
-            sum(piece.size for piece in (first, *rest)),
-            first.kind,
-            sectors=sum((piece.sectors for piece in rest), first.sectors),
-            first=any(piece.first for piece in (first, *rest)),
+            pieces[0].name,
+            pieces[0].address,
+            sum(piece.size for piece in pieces),
+            pieces[0].kind,
+            sectors=sum((piece.sectors for piece in pieces), ()),
+            first=any(piece.first for piece in pieces),
         )

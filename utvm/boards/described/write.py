@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's folder, made of what is known of its chip; ``# check`` stands where that was a guess."""
+"""Writes a board's folder from a described chip; guesses are marked ``# check``."""
 
 import re
 import shutil
@@ -30,10 +30,9 @@ _PARTS: Mapping[str, int] = {
     "cortex-m33": 0xD21,
     "cortex-m55": 0xD22,
 }
-_MOST_LINES: Mapping[bool, int] = {True: 32, False: 240}
 _SMALL = ("cortex-m0", "cortex-m0plus", "cortex-m23")
 _USUAL_HZ = 8_000_000
-# The largest stack of these that takes no more than a quarter of RAM, and room for a guard behind it.
+# The largest of these that is at most a quarter of RAM.
 _STACKS = (8192, 4096, 2048, 1024, 512)
 _GUARD = 512
 _LEAST_FLASH = 16 * 1024
@@ -42,7 +41,7 @@ _PACK = "chip.pack"
 
 @dataclass(frozen=True)
 class ProbeKind:
-    """A kind of probe: how OpenOCD speaks to it, and its numbers on USB."""
+    """A kind of probe: OpenOCD's interface script and transport, and its USB numbers."""
 
     interface: str
     transport: str
@@ -59,7 +58,7 @@ PROBES: Mapping[str, ProbeKind] = {
 
 
 class Family(Record):
-    """A row of the table: which chips, and what is so for all of them; without a script, OpenOCD has none."""
+    """A row of the table of families: a pattern of chips, OpenOCD's target script if it has one, common facts."""
 
     chips: str
     script: str = Field("", pattern=r"^([\w-]+\.cfg)?$")
@@ -75,30 +74,26 @@ class _Families(Record):
 
 
 def families() -> tuple[Family, ...]:
-    """Return the table of families, in its order."""
+    """The table of families."""
     return load_yaml(_FAMILIES, _Families).families
 
 
 def write(chip: Chip, folder: Path, probe: str) -> Board:
-    """Write a board's folder, and return the board.
-
-    Args:
-        probe: one of :data:`PROBES`.
-    """
+    """Write a board's folder for one of :data:`PROBES`, and load it."""
     check_words(chip.name, chip.source, chip.target)
-    _check_place(folder, probe)
+    _check_folder(folder, probe)
     family = next((row for row in families() if re.match(row.chips, chip.name, re.IGNORECASE)), None)
     if not (family and family.script) and not chip.target:
         raise ConfigError(
-            f"{chip.name}: which of OpenOCD's target scripts drives it is not known",
-            "a row of utvm/boards/described/families.yaml says so for a family; or name a pack, or pyocd",
+            f"{chip.name}: OpenOCD's target script for it is unknown",
+            "add its family to utvm/boards/described/families.yaml, or use a pack, or pyocd",
         )
     if family and family.cpu and not chip.sure:
         chip = replace(chip, cpu=family.cpu, sure=True)
     if family and probe not in family.probes:
         raise ConfigError(
             f"{chip.name}: OpenOCD's {family.script} takes no {probe}",
-            f"name another: --probe {' or '.join(family.probes)}",
+            f"use --probe {' or '.join(family.probes)}",
         )
     files = _contents(chip, folder.name, probe, family)
     check_folder(folder)
@@ -110,27 +105,28 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
     except BaseException as error:
         shutil.rmtree(folder)
         if isinstance(error, ConfigError):
-            raise ConfigError(f"{chip.name}: what {chip.source} says makes no board: {error.message}") from error
+            raise ConfigError(
+                f"{chip.name}: its description in {chip.source} is not a valid board: {error.message}"
+            ) from error
         raise
 
 
-def _check_place(folder: Path, probe: str) -> None:
+def _check_folder(folder: Path, probe: str) -> None:
     if probe not in PROBES:
-        raise ConfigError(f"--probe {probe}: is not known", f"known are {', '.join(PROBES)}")
+        raise ConfigError(f"--probe {probe}: is unknown", f"choose one of {', '.join(PROBES)}")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", folder.name):
         raise ConfigError(
-            f"{folder}: its name is the board's: small letters, digits and -",
+            f"{folder}: its name is the board's: use lower-case letters, digits and -",
             "for instance --output ~/boards/mine",
         )
     if folder.exists():
-        raise ConfigError(f"{folder}: is there already", "name another --output")
+        raise ConfigError(f"{folder}: already exists", "choose another --output")
 
 
 def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[str, bytes]:
-    """Return the files of the folder, by name."""
     pack = chip.pack() if chip.pack else b""
     script = family.script if family else ""
-    memory, layout = _laid_out(chip, in_ram=bool(family and family.in_ram))
+    memory, layout = _lay_out(chip, in_ram=bool(family and family.in_ram))
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
     environment = templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
@@ -144,7 +140,7 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
         family=family,
         script=script,
         clock_hz=(family and family.reset_hz) or _USUAL_HZ,
-        interrupts=chip.interrupts or _MOST_LINES[chip.cpu in _SMALL],
+        interrupts=chip.interrupts or (32 if chip.cpu in _SMALL else 240),
         probe=probe,
         numbers=PROBES[probe].numbers,
         part=_PARTS[core] << 4,
@@ -157,23 +153,23 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     return files
 
 
-def _laid_out(chip: Chip, *, in_ram: bool) -> tuple[list[ChipMemory], dict[str, str | int]]:
-    """Give the stack the beginning of a RAM, and code half of its rest if it is to lie there; return both."""
+def _lay_out(chip: Chip, *, in_ram: bool) -> tuple[list[ChipMemory], dict[str, str | int]]:
+    """Place the stack at the start of the largest RAM, and with ``in_ram`` the code in half of the rest."""
     flash = [piece for piece in chip.memory if piece.kind == "flash" and piece.size >= _LEAST_FLASH]
     ram = sorted((piece for piece in chip.memory if piece.kind == "ram"), key=lambda piece: piece.size)
     if not flash or not ram or ram[-1].size < 4 * _STACKS[-1]:
         raise ConfigError(
-            f"{chip.name}: {chip.source} names too little memory for a board",
-            f"it takes {_LEAST_FLASH} bytes of flash and {4 * _STACKS[-1]} of RAM; "
-            "of a core that starts in RAM the folder is written by hand: docs/porting.md",
+            f"{chip.name}: {chip.source} has too little memory for a board",
+            f"it needs {_LEAST_FLASH} bytes of flash and {4 * _STACKS[-1]} of RAM; "
+            "for a core that starts in RAM, write the folder by hand: docs/porting.md",
         )
     largest = ram[-1]
     code = next((piece for piece in flash if piece.first), flash[0])
     stack_size = next((size for size in _STACKS if 4 * size <= largest.size), _STACKS[-1])
     below = any(piece.end == largest.address for piece in chip.memory)
-    room = stack_size + (_GUARD if below else 0)
-    stack = ChipMemory(f"{largest.name}-stack", largest.address, room, "ram")
-    rest = ChipMemory(largest.name, largest.address + room, largest.size - room, "ram")
+    reserved = stack_size + (_GUARD if below else 0)
+    stack = ChipMemory(f"{largest.name}-stack", largest.address, reserved, "ram")
+    rest = ChipMemory(largest.name, largest.address + reserved, largest.size - reserved, "ram")
     memory = [piece for piece in chip.memory if piece is not largest] + [stack]
     if in_ram:
         half = rest.size // 2 & -_GUARD
@@ -181,10 +177,5 @@ def _laid_out(chip: Chip, *, in_ram: bool) -> tuple[list[ChipMemory], dict[str, 
         rest = ChipMemory(largest.name, code.end, rest.size - half, "ram")
         memory.append(code)
     memory.append(rest)
-    layout: dict[str, str | int] = {
-        "code": code.name,
-        "data": rest.name,
-        "stack": stack.name,
-        "stack_size": stack_size,
-    }
-    return sorted(memory, key=lambda piece: piece.address), layout
+    names = {"code": code.name, "data": rest.name, "stack": stack.name}
+    return sorted(memory, key=lambda piece: piece.address), {**names, "stack_size": stack_size}

@@ -148,7 +148,8 @@ bool utvm_port_start_accelerator(void) {
  * of instructions is the right one.
  */
 uint64_t utvm_port_cycles_of_ticks(uint64_t ticks) {
-  return is_emulated() ? (((5u * ticks) + (TICKS_OF_5_INSTRUCTIONS / 2u)) / TICKS_OF_5_INSTRUCTIONS) : (2u * ticks);
+  return is_emulated() ? (((5u * ticks) + (TICKS_OF_5_INSTRUCTIONS / 2u)) / TICKS_OF_5_INSTRUCTIONS)
+                       : (2u * ticks);
 }
 
 uint64_t utvm_port_ticks(uint64_t cycles) {

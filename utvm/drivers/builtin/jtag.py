@@ -36,7 +36,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     if wanted.kind == "physical" or wanted.serial:
         return None
     model = _model(board)
-    able = board.able(model.lacks, "OpenOCD")
+    able = board.capabilities_with(model.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(start_jtag(board, setup.logs, loaded_bitstream(board)))
@@ -58,7 +58,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             worth_moving=WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
+    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
 
 
 DRIVER = Driver(

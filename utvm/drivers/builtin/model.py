@@ -41,7 +41,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             unit="modelled cycles" if wanted.wait_states else None,
         )
 
-    identity = BoardIdentity(board.spoken, "virtual", serial=board.model.serial)
+    identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
     return ReachableBoard(board, identity, able, "openocd", start)
 
 

@@ -17,7 +17,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     def start(setup: Setup) -> Connection:
         return Connection(board, "process", board.title, able, setup.logs)
 
-    return ReachableBoard(board, BoardIdentity(board.spoken, "process"), able, "gcc", start)
+    return ReachableBoard(board, BoardIdentity(board.full_name, "process"), able, "gcc", start)
 
 
 DRIVER = Driver(

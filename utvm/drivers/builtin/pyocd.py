@@ -42,7 +42,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
                 worth_moving=_WORTH_MOVING,
             )
 
-        identity = BoardIdentity(board.spoken, kind_of(probe), probe.kind, probe.serial)
+        identity = BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial)
         return ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
     if board.virtual.model is None or wanted.kind == "physical":
         return None
@@ -51,7 +51,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     def start_model(setup: Setup) -> Connection:
         return _on_model(board, setup, able, wanted.latency_us)
 
-    identity = BoardIdentity(board.spoken, "virtual", serial=board.model.serial)
+    identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
     return ReachableBoard(board, identity, able, "pyocd", start_model)
 
 

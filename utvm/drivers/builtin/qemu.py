@@ -25,9 +25,9 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
     """The model of a board's accelerator, which QEMU lacks."""
     factory = None
     if board.accelerator:
-        from utvm.boards.accelerators import fitted  # It imports the compiler.
+        from utvm.boards.accelerators import accelerator_of  # It imports the compiler.
 
-        factory = fitted(board).neighbour
+        factory = accelerator_of(board).neighbour
     return (
         factory([(region.address, region.size) for region in board.memory if region.kind == "ram"])
         if factory
@@ -39,7 +39,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     if wanted.kind == "physical" or wanted.serial:
         return None
     emulator = _emulator(board)
-    able = board.able(board.virtual.lacking, None)
+    able = board.capabilities_with(board.virtual.lacking, None)
 
     def start(setup: Setup) -> Connection:
         neighbour = _neighbour_of(board)
@@ -73,7 +73,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             emulated=True,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "qemu", start)
+    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:

@@ -26,7 +26,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     if wanted.kind == "physical" or wanted.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
-    able = board.able(simulator.lacks, "OpenOCD")
+    able = board.capabilities_with(simulator.lacks, "OpenOCD")
 
     def start(setup: Setup) -> Connection:
         private = can_be_private()
@@ -54,7 +54,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             worth_moving=WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.spoken, "virtual"), able, "openocd", start)
+    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:

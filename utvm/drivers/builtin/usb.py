@@ -28,7 +28,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
         now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
-    identity = BoardIdentity(board.spoken, kind, probe.kind, probe.serial)
+    identity = BoardIdentity(board.full_name, kind, probe.kind, probe.serial)
     return ReachableBoard(board, identity, able, "openocd", start, probe)
 
 

@@ -13,7 +13,7 @@ from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import Outcome, first_line
-from utvm.pages import spoken_seconds
+from utvm.pages import format_duration
 
 _STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
@@ -50,7 +50,7 @@ class NightlyDisplay:
         reason = first_line(result.reason)
         self._console.print(
             f"\\[{self._ended:{width}}/{self._total}] [{style}]{result.verdict.value}[/] "
-            f"{escape(f'{result.spoken}: {_counts(result)}')}, {spoken_seconds(result.duration_s)}"
+            f"{escape(f'{result.spoken}: {_counts(result)}')}, {format_duration(result.duration_s)}"
             + (f"; {escape(reason)}" if reason else ""),
             soft_wrap=True,
         )
@@ -67,9 +67,9 @@ class NightlyDisplay:
         self._last_printed = spent
         left = ""
         if self._ended:
-            left = f", about {spoken_seconds(spent * (self._total - self._ended) / self._ended)} left"
+            left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
         self._print_line(
-            f"{self._ended} of {self._total} boards after {spoken_seconds(spent)}{left}; "
+            f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; "
             f"at work: {', '.join(running)}"
         )
 
@@ -113,6 +113,6 @@ def _boards(report: NightlyReport) -> Table:
             escape(f"{result.spoken} {result.board.serial}".rstrip()),
             f"[{_STYLES.get(result.verdict, _NO_VERDICT)}]{result.verdict.value}[/]",
             *(str(result.count(outcome)) for outcome in Outcome),
-            spoken_seconds(result.duration_s),
+            format_duration(result.duration_s),
         )
     return table

@@ -95,7 +95,7 @@ def _may_be_same(first: Job, second: Job) -> bool:
         return False
     if kinds == {"virtual"}:
         # With another setting, it is another machine that is emulated.
-        return first.board.spoken == second.board.spoken
+        return first.board.full_name == second.board.full_name
     return first.board.name == second.board.name and kinds != {"physical", "virtual"}
 
 

@@ -266,7 +266,7 @@ class RunningJob:
         return BoardResult(
             label=self.job.label,
             board=BoardIdentity(
-                self.job.board.spoken,
+                self.job.board.full_name,
                 known["board"]["kind"] if known else self.job.kind,
                 serial=known["board"]["serial"] if known else entry.serial,
             ),
@@ -286,7 +286,7 @@ def not_run_result(job: Job, reason: str) -> BoardResult:
     """Return the result of a turn that never began."""
     return BoardResult(
         label=job.label,
-        board=BoardIdentity(job.board.spoken, job.kind, serial=job.entry.serial),
+        board=BoardIdentity(job.board.full_name, job.kind, serial=job.entry.serial),
         place=job.entry.place,
         suites=job.entry.suites or (),
         verdict=BoardVerdict.NOT_RUN,

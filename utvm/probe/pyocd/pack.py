@@ -12,7 +12,7 @@ from utvm import runtime
 from utvm.base.text.quoting import c_string
 from utvm.base.text.templates import templates_of
 from utvm.boards import Board
-from utvm.boards.flash import Algorithm, algorithm_of
+from utvm.boards.loader import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
 
 _ALGORITHM = "algorithm.FLM"

@@ -9,7 +9,7 @@ from pathlib import Path
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import version_of
 from utvm.base.process.service import Service
-from utvm.boards import pyocd
+from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT

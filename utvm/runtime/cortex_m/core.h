@@ -38,14 +38,13 @@ static inline void utvm_memory_barrier(void) {
 /** Ask the debugger to do something (Arm, "Semihosting for AArch32 and AArch64", 2.0: BKPT 0xAB). */
 static inline uintptr_t utvm_semihosting(uintptr_t operation, const uintptr_t *arguments) {
   uintptr_t result;
-  __asm__ volatile(
-      "mov r0, %1\n"
-      "mov r1, %2\n"
-      "bkpt 0xab\n"
-      "mov %0, r0"
-      : "=r"(result)
-      : "r"(operation), "r"(arguments)
-      : "r0", "r1", "memory");
+  __asm__ volatile("mov r0, %1\n"
+                   "mov r1, %2\n"
+                   "bkpt 0xab\n"
+                   "mov %0, r0"
+                   : "=r"(result)
+                   : "r"(operation), "r"(arguments)
+                   : "r0", "r1", "memory");
   return result;
 }
 

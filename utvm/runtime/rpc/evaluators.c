@@ -61,7 +61,8 @@ bool utvm_make_evaluator(const utvm_call_t *call) {
       free_one->number = (uint32_t)values[4].number;
       free_one->repeats = (uint32_t)values[5].number;
       free_one->least_cycles = values[6].number * UTVM_CYCLES_PER_MILLISECOND;
-      utvm_write_result(call->reply, UTVM_TYPE_FUNCTION, UTVM_EVALUATOR_HANDLE + (uint64_t)(free_one - evaluators));
+      utvm_write_result(call->reply, UTVM_TYPE_FUNCTION,
+                        UTVM_EVALUATOR_HANDLE + (uint64_t)(free_one - evaluators));
     }
   }
   return good;

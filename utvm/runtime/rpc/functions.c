@@ -93,7 +93,8 @@ bool utvm_function_call(uint64_t handle, const utvm_call_t *call) {
   const uint32_t *uses = uses_of(handle);
   bool good;
   if ((uses == NULL) || (*uses == 0u) || (handle == LIBRARY_HANDLE)) {
-    good = utvm_refuse(call, "the function to be called is not in use: its handle has been freed, or never was one");
+    good =
+        utvm_refuse(call, "the function to be called is not in use: its handle has been freed, or never was one");
   } else if (handle <= builtin_count) {
     good = listed[handle - 1u].run(call);
   } else if (handle <= first_tensor_function()) {

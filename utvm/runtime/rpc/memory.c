@@ -21,8 +21,8 @@ static head_t *head_at(uint32_t offset) {
 }
 
 void utvm_memory_init(uint8_t *start, uint32_t bytes) {
-  const uint32_t skipped = (UTVM_MEMORY_ALIGNMENT - (uint32_t)((uintptr_t)start % UTVM_MEMORY_ALIGNMENT)) %
-                           UTVM_MEMORY_ALIGNMENT;
+  const uint32_t skipped =
+      (UTVM_MEMORY_ALIGNMENT - (uint32_t)((uintptr_t)start % UTVM_MEMORY_ALIGNMENT)) % UTVM_MEMORY_ALIGNMENT;
   memory = &start[skipped];
   memory_bytes = 0u;
   used_at_most = 0u;

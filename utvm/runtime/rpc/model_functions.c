@@ -41,7 +41,8 @@ static void describe(utvm_text_t *text, uint8_t code, uint8_t bits, const int64_
 }
 
 /* Find the bytes of an argument, which is a tensor of some type. */
-static bool find_argument(const utvm_call_t *call, uint32_t number, const utvm_tensor_type_t *type, uint8_t **bytes) {
+static bool find_argument(const utvm_call_t *call, uint32_t number, const utvm_tensor_type_t *type,
+                          uint8_t **bytes) {
   const utvm_tensor_t *tensor = &call->values[number].tensor;
   bool good = false;
   if (!is_type(tensor, type)) {
@@ -57,8 +58,8 @@ static bool find_argument(const utvm_call_t *call, uint32_t number, const utvm_t
 }
 
 /* Find the bytes of an input or output in a call (index, tensor), and of the tensor. */
-static bool find_pair(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count,
-                      uint32_t *index, uint8_t **bytes) {
+static bool find_pair(const utvm_call_t *call, const utvm_tensor_type_t *types, uint32_t count, uint32_t *index,
+                      uint8_t **bytes) {
   bool good = false;
   if ((call->count != 2u) || (!utvm_is_number(&call->values[0])) || (call->values[1].type != UTVM_TYPE_TENSOR)) {
     (void)utvm_refuse(call, "the arguments are a number and a tensor");
@@ -136,7 +137,8 @@ bool utvm_put_input(const utvm_call_t *call) {
     (void)memcpy(&input[call->values[1].number], call->values[2].bytes, call->values[2].length);
     utvm_write_result(call->reply, UTVM_TYPE_NONE, 0u);
   }
-  return good || utvm_refuse(call, "the arguments are an input's number, an offset and bytes that fit in from there");
+  return good ||
+         utvm_refuse(call, "the arguments are an input's number, an offset and bytes that fit in from there");
 }
 
 bool utvm_take_output(const utvm_call_t *call) {
@@ -149,7 +151,8 @@ bool utvm_take_output(const utvm_call_t *call) {
     utvm_write_result_bytes(call->reply, UTVM_TYPE_BYTES, &output[call->values[1].number],
                             (uint32_t)call->values[2].number);
   }
-  return good || utvm_refuse(call, "the arguments are an output's number, an offset and how many bytes from there");
+  return good ||
+         utvm_refuse(call, "the arguments are an output's number, an offset and how many bytes from there");
 }
 
 /* Run the chosen model by one of two functions; returns whether it went well. */

@@ -14,7 +14,7 @@
 typedef struct {
   int32_t type; /**< UTVM_TYPE_... */
   uint32_t unused;
-  uint64_t number; /**< integer (two's complement), float (its bits), or of a tensor where its utvm_dl_tensor_t is */
+  uint64_t number; /**< integer (two's complement), bits of a float, or address of a utvm_dl_tensor_t */
 } utvm_any_t;
 
 /** A tensor: DLTensor of dlpack.h. */

@@ -69,40 +69,40 @@ static void read_value(utvm_reader_t *reader, utvm_value_t *value) {
   (void)memset(value, 0, sizeof *value);
   value->type = (int32_t)(uint32_t)utvm_read(reader, 4u);
   switch (value->type) {
-    case UTVM_TYPE_NONE:
-      break;
-    case UTVM_TYPE_INTEGER:
-    case UTVM_TYPE_BOOL:
-    case UTVM_TYPE_FLOAT:
-    case UTVM_TYPE_HANDLE:
-    case UTVM_TYPE_FUNCTION:
-    case UTVM_TYPE_MODULE:
-      value->number = utvm_read(reader, 8u);
-      break;
-    case UTVM_TYPE_DATA_TYPE:
-      (void)utvm_read_bytes(reader, DATA_TYPE_BYTES);
-      break;
-    case UTVM_TYPE_DEVICE:
-      (void)utvm_read_bytes(reader, DEVICE_BYTES);
-      break;
-    case UTVM_TYPE_TENSOR:
-      utvm_read_tensor(reader, &value->tensor);
-      break;
-    case UTVM_TYPE_RAW_TEXT:
-    case UTVM_TYPE_RAW_BYTES:
-      read_text(reader, value);
-      break;
-    case UTVM_TYPE_SMALL_TEXT:
-    case UTVM_TYPE_SMALL_BYTES:
-    case UTVM_TYPE_TEXT:
-    case UTVM_TYPE_BYTES:
-      /* The type comes once more, as that of the object. */
-      value->type = (int32_t)(uint32_t)utvm_read(reader, 4u);
-      read_text(reader, value);
-      break;
-    default:
-      reader->failed = true;
-      break;
+  case UTVM_TYPE_NONE:
+    break;
+  case UTVM_TYPE_INTEGER:
+  case UTVM_TYPE_BOOL:
+  case UTVM_TYPE_FLOAT:
+  case UTVM_TYPE_HANDLE:
+  case UTVM_TYPE_FUNCTION:
+  case UTVM_TYPE_MODULE:
+    value->number = utvm_read(reader, 8u);
+    break;
+  case UTVM_TYPE_DATA_TYPE:
+    (void)utvm_read_bytes(reader, DATA_TYPE_BYTES);
+    break;
+  case UTVM_TYPE_DEVICE:
+    (void)utvm_read_bytes(reader, DEVICE_BYTES);
+    break;
+  case UTVM_TYPE_TENSOR:
+    utvm_read_tensor(reader, &value->tensor);
+    break;
+  case UTVM_TYPE_RAW_TEXT:
+  case UTVM_TYPE_RAW_BYTES:
+    read_text(reader, value);
+    break;
+  case UTVM_TYPE_SMALL_TEXT:
+  case UTVM_TYPE_SMALL_BYTES:
+  case UTVM_TYPE_TEXT:
+  case UTVM_TYPE_BYTES:
+    /* The type comes once more, as that of the object. */
+    value->type = (int32_t)(uint32_t)utvm_read(reader, 4u);
+    read_text(reader, value);
+    break;
+  default:
+    reader->failed = true;
+    break;
   }
 }
 

@@ -53,7 +53,8 @@ static bool calls(utvm_reader_t *reader, utvm_writer_t *reply) {
   const utvm_call_t call = {values, count, reply, &error};
   bool good = false;
   if (reader->failed) {
-    utvm_text_add(&error, "the call has more than 16 arguments, one of a type that boards do not know, or is broken");
+    utvm_text_add(&error,
+                  "the call has more than 16 arguments, one of a type that boards do not know, or is broken");
   } else {
     calls_made++;
     good = utvm_handle_call(handle, &call);
@@ -177,7 +178,8 @@ static bool serves(uint32_t code, utvm_reader_t *reader, utvm_writer_t *reply) {
     good = frees_handle(values[0].number, reply);
   } else if ((code == (uint32_t)UTVM_RPC_ALLOCATE) && (count >= 2u)) {
     good = allocates(values[1].number, reply);
-  } else if ((code == (uint32_t)UTVM_RPC_ALLOCATE_TENSOR) && (count >= 1u) && (values[0].type == UTVM_TYPE_TENSOR)) {
+  } else if ((code == (uint32_t)UTVM_RPC_ALLOCATE_TENSOR) && (count >= 1u) &&
+             (values[0].type == UTVM_TYPE_TENSOR)) {
     good = allocates(values[0].tensor.bytes, reply);
   } else if ((code == (uint32_t)UTVM_RPC_FREE) && (count >= 2u)) {
     good = frees(values[1].number, reply);
@@ -203,24 +205,24 @@ uint32_t utvm_server_answer(const uint8_t *request, uint32_t bytes, uint8_t *rep
   bool good = true;
   utvm_text_clear(&error);
   switch (code) {
-    case UTVM_RPC_SHUTDOWN:
-      utvm_server_reset();
-      break;
-    case UTVM_RPC_INIT_SERVER:
-      good = starts_session(&reader, &writer);
-      break;
-    case UTVM_RPC_CALL:
-      good = calls(&reader, &writer);
-      break;
-    case UTVM_RPC_COPY_FROM:
-      good = copies_from(&reader, &writer);
-      break;
-    case UTVM_RPC_COPY_TO:
-      good = copies_to(&reader, &writer);
-      break;
-    default:
-      good = serves(code, &reader, &writer);
-      break;
+  case UTVM_RPC_SHUTDOWN:
+    utvm_server_reset();
+    break;
+  case UTVM_RPC_INIT_SERVER:
+    good = starts_session(&reader, &writer);
+    break;
+  case UTVM_RPC_CALL:
+    good = calls(&reader, &writer);
+    break;
+  case UTVM_RPC_COPY_FROM:
+    good = copies_from(&reader, &writer);
+    break;
+  case UTVM_RPC_COPY_TO:
+    good = copies_to(&reader, &writer);
+    break;
+  default:
+    good = serves(code, &reader, &writer);
+    break;
   }
   if (good && writer.failed) {
     utvm_text_clear(&error);

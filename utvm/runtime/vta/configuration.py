@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a VTA is: ``vta_config.json``, which has the logarithms (base 2) of all its sizes."""
+"""Configuration of a VTA: ``vta_config.json``, which has the logarithms (base 2) of all sizes."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from utvm.base.storage.config import Record, validate
 from utvm.errors import ConfigError
 
 MEMORIES = ("UOP", "WGT", "INP", "ACC", "OUT", "ACC_8BIT")
-"""The memories on the chip, as instructions number them."""
+"""On-chip memories in the order of their numbers in instructions."""
 DEFAULT = Path(__file__).with_name("vta_config.json")
 VARIABLE = "UTVM_VTA_CONFIG"
-"""The environment variable that names a configuration of one's own."""
+"""Environment variable that names another configuration file."""
 
-_HINT = f"{DEFAULT.name} beside utvm/runtime/vta/configuration.py is a whole one"
+_HINT = f"for an example, see utvm/runtime/vta/{DEFAULT.name}"
 _WORD_BITS = 64
 _UOP_BITS = 32
 _HEAD_BITS = 8  # Opcode, four tokens, and whether a GEMM resets.
@@ -29,10 +29,10 @@ _SRAM_BITS = 16
 
 
 class ConfigurationFile(Record):
-    """What ``vta_config.json`` says; every key must be there.
+    """Contents of ``vta_config.json``; all keys are required.
 
-    Widths are those of an element in bits, buffer sizes are in bytes, ``LOG_BLOCK`` is both sides of a block of
-    weights, and ``LOG_BATCH`` how many rows go through it together.
+    Widths are bits of an element, buffer sizes are in bytes, ``LOG_BLOCK`` is both sides of a block of weights,
+    and ``LOG_BATCH`` the number of rows multiplied with it together.
     """
 
     TARGET: Literal["sim", "tsim", "pynq"]
@@ -50,12 +50,12 @@ class ConfigurationFile(Record):
 
 @dataclass(frozen=True)
 class OnChipMemory:
-    """A memory on the chip.
+    """An on-chip memory.
 
     Attributes:
-        name, number: what instructions call it.
-        element_bytes: of one element as it lies in DRAM; ``sram_bytes`` as it lies on the chip.
-        log_depth: logarithm of how many elements there are.
+        name, number: as in instructions.
+        element_bytes: size of an element in DRAM; ``sram_bytes`` is its size on the chip.
+        log_depth: logarithm of the number of elements.
     """
 
     name: str
@@ -71,14 +71,14 @@ class OnChipMemory:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A VTA that can be built."""
+    """A valid configuration."""
 
     file: ConfigurationFile
     where: str = "vta_config.json"
 
     def __post_init__(self) -> None:
-        if broken := "; ".join(f"{key}: {rule}" for key, rule in self._broken()):
-            raise ConfigError(f"{self.where}: {broken}", _HINT)
+        if problems := "; ".join(f"{key}: {rule}" for key, rule in self._problems()):
+            raise ConfigError(f"{self.where}: {problems}", _HINT)
 
     @property
     def batch(self) -> int:
@@ -90,17 +90,17 @@ class Configuration:
 
     @cached_property
     def memories(self) -> dict[str, OnChipMemory]:
-        """The memories by name. ACC_8BIT is ACC, filled from int8 values whose sign is extended."""
-        given = self.file
-        vector = given.LOG_BATCH + given.LOG_BLOCK
-        inp, wgt, acc = vector, 2 * given.LOG_BLOCK, vector + 2  # Logarithms of an element's bytes.
+        """The memories by name. ACC_8BIT is ACC, filled with sign-extended int8 values."""
+        file = self.file
+        vector = file.LOG_BATCH + file.LOG_BLOCK
+        inp, wgt, acc = vector, 2 * file.LOG_BLOCK, vector + 2  # Logarithms of an element's bytes.
         rows = {
-            "UOP": (2, 2, given.LOG_UOP_BUFF_SIZE),
-            "WGT": (wgt, wgt, given.LOG_WGT_BUFF_SIZE),
-            "INP": (inp, inp, given.LOG_INP_BUFF_SIZE),
-            "ACC": (acc, acc, given.LOG_ACC_BUFF_SIZE),
-            "OUT": (inp, inp, given.LOG_ACC_BUFF_SIZE - 2),
-            "ACC_8BIT": (inp, acc, given.LOG_ACC_BUFF_SIZE),
+            "UOP": (2, 2, file.LOG_UOP_BUFF_SIZE),
+            "WGT": (wgt, wgt, file.LOG_WGT_BUFF_SIZE),
+            "INP": (inp, inp, file.LOG_INP_BUFF_SIZE),
+            "ACC": (acc, acc, file.LOG_ACC_BUFF_SIZE),
+            "OUT": (inp, inp, file.LOG_ACC_BUFF_SIZE - 2),
+            "ACC_8BIT": (inp, acc, file.LOG_ACC_BUFF_SIZE),
         }
         return {
             name: OnChipMemory(name, number, 1 << dram, 1 << sram, size - sram)
@@ -110,29 +110,22 @@ class Configuration:
 
     @property
     def bitstream(self) -> str:
-        """What the hardware's builders call it: ``1x16_i8w8a32_15_15_18_17``."""
-        given = self.file
-        types = f"i{1 << given.LOG_INP_WIDTH}w{1 << given.LOG_WGT_WIDTH}a{1 << given.LOG_ACC_WIDTH}"
-        sizes = (
-            given.LOG_UOP_BUFF_SIZE,
-            given.LOG_INP_BUFF_SIZE,
-            given.LOG_WGT_BUFF_SIZE,
-            given.LOG_ACC_BUFF_SIZE,
-        )
+        """Name of the hardware build: ``1x16_i8w8a32_15_15_18_17``."""
+        file = self.file
+        types = f"i{1 << file.LOG_INP_WIDTH}w{1 << file.LOG_WGT_WIDTH}a{1 << file.LOG_ACC_WIDTH}"
+        sizes = (getattr(file, f"LOG_{name}_BUFF_SIZE") for name in ("UOP", "INP", "WGT", "ACC"))
         return f"{self.batch}x{self.block}_{types}_{'_'.join(map(str, sizes))}"
 
-    def _broken(self) -> Iterator[tuple[str, str]]:
-        """Go through the rules that are broken: the key that is at fault, and the rule."""
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the text of each violated rule."""
         keys = {name: f"LOG_{name}_BUFF_SIZE" for name in ("UOP", "WGT", "INP", "ACC")}
         for name, key in keys.items():
             memory = self.memories[name]
             if memory.log_depth < 0:
                 yield key, f"the buffer must hold one element, which takes {memory.sram_bytes} bytes"
             elif memory.log_depth > _SRAM_BITS:
-                yield (
-                    key,
-                    f"the buffer may hold {1 << _SRAM_BITS} elements at most: LOAD has {_SRAM_BITS} bits for one",
-                )
+                limit = 1 << _SRAM_BITS
+                yield key, f"the buffer may hold {limit} elements at most: LOAD has {_SRAM_BITS} bits for one"
         uop, inp, wgt, acc = (self.memories[name].log_depth for name in ("UOP", "INP", "WGT", "ACC"))
         if min(uop, inp, wgt, acc) < 0:
             return
@@ -152,16 +145,12 @@ def _widest(acc: int, inp: int, wgt: int) -> str:
 
 
 def load_configuration(path: str | Path | None = None) -> Configuration:
-    """Read a configuration.
-
-    Args:
-        path: the file; by default what the environment variable ``UTVM_VTA_CONFIG`` names, else the project's.
-    """
-    place = Path(path or os.environ.get(VARIABLE) or DEFAULT)
+    """Read a configuration; by default that of ``UTVM_VTA_CONFIG``, or the built-in one."""
+    file = Path(path or os.environ.get(VARIABLE) or DEFAULT)
     try:
-        content = json.loads(place.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{place}: cannot be read: {error.strerror}", _HINT) from error
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}", _HINT) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place}: is not valid JSON: {error}", _HINT) from error
-    return Configuration(validate(ConfigurationFile, content, str(place), _HINT), str(place))
+        raise ConfigError(f"{file}: is not valid JSON: {error}", _HINT) from error
+    return Configuration(validate(ConfigurationFile, content, str(file), _HINT), str(file))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of instructions and the sizes of a configuration, as the C of driver and simulator reads them."""
+"""Instruction fields and sizes of a configuration as a C header, for driver and simulator."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from utvm.runtime.vta.configuration import Configuration
 from utvm.runtime.vta.instructions import OPCODES, OPERATIONS, InstructionSet
 
 INCLUDE = Path(__file__).resolve().parent
-"""The folder of ``vta.h`` and the others that a device or a program includes."""
+"""Folder of ``vta.h`` and other public headers."""
 
 CALLS = (
     "VTABufferMap",
@@ -22,38 +22,33 @@ CALLS = (
     "VTASynchronize",
     "VTAFault",
 )
-"""What ``vta.h`` offers. Each has the configuration in its name: an operator finds no other driver."""
+"""Functions of ``vta.h``. Their symbols contain the configuration, so an operator cannot call another driver."""
 
 DRIVER = tuple(sorted(INCLUDE.glob("*.c")))
-"""The C files of the driver; they include ``vta_config.h``, which :func:`config_header` makes."""
+"""C files of the driver; they include ``vta_config.h``, written by :func:`config_header`."""
 
 REGISTERS = tuple(sorted(INCLUDE.glob("registers/*.c")))
-"""What drives a VTA that is hardware; they include what all boards share."""
+"""C files that drive a hardware VTA."""
 
 IN_IMAGE = tuple(sorted(INCLUDE.glob("image/*.c")))
-"""What they need beside them in an image: a fault stops the program."""
-
+"""C files that an image needs in addition: a fault stops the program."""
 
 QUEUE = 65536
-"""Instructions that are run at once, at most, where there is room for them."""
+"""Default length of the instruction queue."""
 
 
 def config_header(configuration: Configuration, queue: int = QUEUE) -> str:
-    """Return ``vta_config.h``: sizes, and of each field its lowest bit and its width, with a comma between.
-
-    Args:
-        queue: how many instructions the driver has room for: so many are run at once, at most.
-    """
+    """``vta_config.h``: sizes, lowest bit and width of each field, and the length of the driver's queue."""
     return "".join(f"{line}\n" for line in _lines(configuration, queue))
 
 
 def symbol(call: str, configuration: Configuration) -> str:
-    """Return what one of :data:`CALLS` is called in the driver for a configuration."""
+    """Symbol of one of :data:`CALLS` in the driver for a configuration."""
     return f"{call}_{configuration.bitstream}"
 
 
 def bitstream_of(name: str) -> str:
-    """Return the configuration whose driver has a symbol, as :func:`symbol` made it; nothing where none has."""
+    """Configuration in a name made by :func:`symbol`; empty for another name."""
     call, _, bitstream = name.partition("_")
     return bitstream if call in CALLS else ""
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA's instructions: one table of their fields, and what it means to write, read and name them.
+"""VTA's instructions: one table of their fields; encoder, decoder, assembler, disassembler and fault messages.
 
-An instruction has 128 bits, a micro-op 32; both are little-endian, their fields stand from the lowest bit on, and
-no field lies across bit 64. Widths depend on the configuration, so the table is made for one.
+An instruction has 128 bits, a micro-op 32. Both are little-endian, fields start at the lowest bit, and no field
+crosses bit 64. Widths depend on the configuration.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ UOP_BYTES = 4
 _SECOND_WORD = 64
 _LOOPS = ("out", "in")
 _NAMES = {"mem": {name: number for number, name in enumerate(MEMORIES)}, "op": OPERATIONS}
-# What the hardware's own sources call them.
+# Names in the hardware's own sources.
 _OTHER_NAMES = {
     **{f"{token}_dep": token for token in TOKENS},
     "memory_type": "mem",
@@ -39,13 +40,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an instruction.
-
-    Attributes:
-        low: its lowest bit.
-        names: what its values are called, where they have names.
-        signed: whether it is a number in two's complement.
-    """
+    """A field of an instruction: lowest bit, width, names of values, and whether it is two's complement."""
 
     name: str
     low: int
@@ -54,47 +49,42 @@ class Field:
     signed: bool = False
 
     def bits(self, value: int, kind: str) -> int:
-        """Return a value where it stands in an instruction."""
+        """A value, shifted to its place in an instruction."""
         least, limit = (-(1 << self.width - 1), 1 << self.width - 1) if self.signed else (0, 1 << self.width)
         if not least <= value < limit:
             raise ConfigError(f"{kind}: {self.name}={value} is not in {least}..{limit - 1}, its {self.width} bits")
         return (value & (1 << self.width) - 1) << self.low
 
     def value(self, bits: int) -> int:
-        """Return the value in an instruction."""
-        found = bits >> self.low & (1 << self.width) - 1
-        return found - (1 << self.width) if self.signed and found >> self.width - 1 else found
+        """The field's value in an instruction."""
+        value = bits >> self.low & (1 << self.width) - 1
+        return value - (1 << self.width) if self.signed and value >> self.width - 1 else value
 
     def parse(self, text: str, kind: str) -> int:
-        """Read a value: a number, or a name of one."""
+        """Parse a value: a number, or one of the names."""
         if self.names and text.upper() in self.names:
             return self.names[text.upper()]
         try:
             return int(text, 0)
         except ValueError:
             known = f", and none of {', '.join(self.names)}" if self.names else ""
-            raise ConfigError(f"{kind}: {self.name}={text!r} is no number{known}") from None
+            raise ConfigError(f"{kind}: {self.name}={text!r} is not a number{known}") from None
 
-    def spelled(self, value: int) -> str:
-        """Return a value as a reader wants it: by name, where it has one."""
-        called = {number: name for name, number in (self.names or {}).items()}
-        return called.get(value, str(value))
+    def format(self, value: int) -> str:
+        """A value as text, by name if it has one."""
+        names = {number: name for name, number in (self.names or {}).items()}
+        return names.get(value, str(value))
 
 
 class InstructionSet:
-    """The instructions of one configuration.
-
-    Attributes:
-        fields: by kind (``load``, ``store``, ``gemm``, ``alu``, ``finish``, ``uop``), from the lowest bit on; the
-            opcode is not among them.
-    """
+    """The instructions of one configuration."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
 
     @cached_property
     def fields(self) -> dict[str, tuple[Field, ...]]:
-        """The table."""
+        """Fields of each kind of instruction, lowest first, without the opcode."""
         depth = {name: memory.log_depth for name, memory in self.configuration.memories.items()}
         uop, inp, wgt, acc = (depth[name] for name in ("UOP", "INP", "WGT", "ACC"))
         head = [(token, 1) for token in TOKENS]
@@ -109,17 +99,18 @@ class InstructionSet:
         ]
         alu = [(f"{what}_{loop}", acc) for what in ("dst", "src") for loop in _LOOPS]
         alu += [("op", 3), ("use_imm", 1), ("imm", 16)]
+        transfer, tail = _place(move, 3), _SECOND_WORD
         return {
-            "load": (*_placed(move, 3), *_placed(tile, _SECOND_WORD)),
-            "store": (*_placed(move, 3), *_placed(tile, _SECOND_WORD)),
-            "gemm": (*_placed(loops, 3), *_placed(gemm, _SECOND_WORD)),
-            "alu": (*_placed(loops, 3), *_placed(alu, _SECOND_WORD)),
-            "finish": _placed(head, 3),
-            "uop": _placed([("dst_idx", acc), ("src_idx", max(acc, inp)), ("wgt_idx", wgt)], 0),
+            "load": (*transfer, *_place(tile, tail)),
+            "store": (*transfer, *_place(tile, tail)),
+            "gemm": (*_place(loops, 3), *_place(gemm, tail)),
+            "alu": (*_place(loops, 3), *_place(alu, tail)),
+            "finish": _place(head, 3),
+            "uop": _place([("dst_idx", acc), ("src_idx", max(acc, inp)), ("wgt_idx", wgt)], 0),
         }
 
     def encode(self, kind: str, values: Mapping[str, int]) -> bytes:
-        """Write an instruction or a micro-op; fields that are not named are 0."""
+        """Encode an instruction or a micro-op; other fields are 0."""
         fields = {field.name: field for field in self._of(kind)}
         bits = OPCODES.get(kind, 0)
         for name, value in values.items():
@@ -129,38 +120,31 @@ class InstructionSet:
         return bits.to_bytes(UOP_BYTES if kind == "uop" else INSTRUCTION_BYTES, "little")
 
     def decode(self, raw: bytes) -> tuple[str, dict[str, int]]:
-        """Read an instruction (16 bytes) or a micro-op (4).
-
-        Returns:
-            Its kind, and the values of all its fields.
-        """
+        """Kind and fields of an instruction (16 bytes) or a micro-op (4)."""
         bits = int.from_bytes(raw, "little")
-        if len(raw) == UOP_BYTES:
-            kind = "uop"
-        elif len(raw) == INSTRUCTION_BYTES:
-            found = next((name for name, opcode in OPCODES.items() if opcode == bits & 7), None)
-            if found is None:
-                raise ConfigError(f"{raw.hex()}: opcode {bits & 7} is none of VTA's")
-            kind = found
-        else:
+        if len(raw) not in (UOP_BYTES, INSTRUCTION_BYTES):
             raise ConfigError(f"{raw.hex()}: has {len(raw)} bytes, an instruction has 16 and a micro-op 4")
+        kinds = {opcode: kind for kind, opcode in OPCODES.items()}
+        kind = "uop" if len(raw) == UOP_BYTES else kinds.get(bits & 7)
+        if kind is None:
+            raise ConfigError(f"{raw.hex()}: opcode {bits & 7} is none of VTA's")
         values = {field.name: field.value(bits) for field in self._of(kind)}
         if self.encode(kind, values) != raw:
             raise ConfigError(f"{raw.hex()}: has bits set that belong to no field of {kind}")
         return kind, values
 
     def assemble(self, line: str) -> bytes:
-        """Write what a line says: a kind, and fields as ``name=value``.
+        """Assemble a line: a kind, and fields as ``name=value``.
 
-        The names of the hardware's own sources (``sram_base``, ``dst_factor_out``) are understood too.
+        Names of the hardware's own sources (``sram_base``, ``dst_factor_out``) work too.
         """
         kind, *words = line.split() or [""]
         kind = kind.lower()
         fields = {field.name: field for field in self._of(kind)}
         values: dict[str, int] = {}
         for word in words:
-            given, _, text = word.partition("=")
-            name = _OTHER_NAMES.get(given, given)
+            name, _, text = word.partition("=")
+            name = _OTHER_NAMES.get(name, name)
             if not text:
                 raise ConfigError(f"{kind}: {word!r} is not NAME=VALUE")
             if name in values:
@@ -169,25 +153,57 @@ class InstructionSet:
         return self.encode(kind, values)
 
     def disassemble(self, raw: bytes) -> str:
-        """Return the line that :meth:`assemble` makes the same bytes of; tokens are named where there are any."""
+        """The line for :meth:`assemble`; tokens that are 0 are left out."""
         kind, values = self.decode(raw)
-        said = [
-            f"{field.name}={field.spelled(values[field.name])}"
+        words = [
+            f"{field.name}={field.format(values[field.name])}"
             for field in self._of(kind)
             if values[field.name] or field.name not in TOKENS
         ]
-        return " ".join([kind, *said])
+        return " ".join([kind, *words])
 
     def _of(self, kind: str) -> tuple[Field, ...]:
         if kind not in self.fields:
-            raise ConfigError(f"{kind!r} is no kind of instruction", f"kinds: {', '.join(self.fields)}")
+            raise ConfigError(f"{kind!r} is not a kind of instruction", f"kinds: {', '.join(self.fields)}")
         return self.fields[kind]
 
 
-def _placed(rows: list[tuple[str, int]], low: int) -> tuple[Field, ...]:
-    """Give fields their places, one after the other; an index into a buffer of one element has no bits."""
-    made = []
+def _place(rows: list[tuple[str, int]], low: int) -> tuple[Field, ...]:
+    """Place fields one after the other; an index into a buffer of one element has no bits."""
+    fields = []
     for name, width in rows:
-        made.append(Field(name, low, width, _NAMES.get(name), signed=name == "imm"))
+        fields.append(Field(name, low, width, _NAMES.get(name), signed=name == "imm"))
         low += width
-    return tuple(made)
+    return tuple(fields)
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+_MESSAGE = re.compile(r"vta:(\d+): ([\w-]{22}) (-?\d+) (-?\d+) (.*)", re.DOTALL)
+
+
+def explain_fault(instructions: InstructionSet, number: int, raw: bytes, rule: str, value: int, limit: int) -> str:
+    """Describe a fault.
+
+    Args:
+        number: index of the instruction in its run; -1 if it was not queued yet.
+        raw: the instruction, or zeros.
+        rule: the violated rule; ``value`` and ``limit`` are the compared numbers, or both 0.
+    """
+    compared = f" (found {value}, limit {limit})" if value or limit else ""
+    where = f"VTA: instruction {number}" if number >= 0 else "VTA, while queueing"
+    try:
+        line = f" ({instructions.disassemble(raw)})" if any(raw) or number >= 0 else ""
+    except ConfigError:
+        line = f" ({raw.hex()})"
+    return f"{where}{line}: {rule}{compared}"
+
+
+def explain_message(instructions: InstructionSet, message: str) -> str:
+    """Describe a fault that an image reports; another message is returned unchanged."""
+    match = _MESSAGE.fullmatch(message)
+    if not match:
+        return message
+    number, letters, value, limit, rule = match.groups()
+    bits = sum(_LETTERS.index(letter) << 6 * place for place, letter in enumerate(letters))
+    raw = (bits & ((1 << 8 * INSTRUCTION_BYTES) - 1)).to_bytes(INSTRUCTION_BYTES, "little")
+    return explain_fault(instructions, int(number) - 1, raw, rule, int(value), int(limit))

@@ -9,7 +9,7 @@
 #include "vta_config.h"
 
 typedef struct {
-    uint64_t words[2];
+  uint64_t words[2];
 } vta_instruction;
 
 /* The stages, in the order of the queues between them. */
@@ -17,36 +17,36 @@ typedef enum { VTA_STAGE_LOAD, VTA_STAGE_COMPUTE, VTA_STAGE_STORE, VTA_STAGES } 
 
 /* What went wrong, for somebody who can print: a rule that was broken, or none. */
 typedef struct {
-    const char *rule;            /* what should have been; NULL if nothing went wrong */
-    int64_t value;               /* what was instead */
-    int64_t limit;               /* with what it was compared */
-    int32_t number;              /* of the instruction in its run, or -1 for one that was not queued */
-    vta_instruction instruction; /* its bits */
+  const char *rule; /* what should have been; NULL if nothing went wrong */
+  int64_t value; /* what was instead */
+  int64_t limit; /* with what it was compared */
+  int32_t number; /* of the instruction in its run, or -1 for one that was not queued */
+  vta_instruction instruction; /* its bits */
 } vta_fault;
 
 /* Returns the value of a field of at most 32 bits. */
 static inline uint32_t vta_get(const vta_instruction *instruction, uint32_t low, uint32_t width) {
-    return (uint32_t)(instruction->words[low >> 6] >> (low & 63u) & ((UINT64_C(1) << width) - 1u));
+  return (uint32_t)(instruction->words[low >> 6] >> (low & 63u) & ((UINT64_C(1) << width) - 1u));
 }
 
 /* Sets a field; the caller has looked that the value fits. */
 static inline void vta_put(vta_instruction *instruction, uint32_t low, uint32_t width, uint32_t value) {
-    const uint64_t mask = ((UINT64_C(1) << width) - 1u) << (low & 63u);
-    uint64_t *word = &instruction->words[low >> 6];
-    *word = (*word & ~mask) | ((uint64_t)value << (low & 63u) & mask);
+  const uint64_t mask = ((UINT64_C(1) << width) - 1u) << (low & 63u);
+  uint64_t *word = &instruction->words[low >> 6];
+  *word = (*word & ~mask) | ((uint64_t)value << (low & 63u) & mask);
 }
 
 /* Returns which stage runs an instruction: what fills the memories of compute is loaded by compute itself. */
 static inline vta_stage vta_stage_of(const vta_instruction *instruction) {
-    const uint32_t opcode = vta_get(instruction, VTA_FIELD_OPCODE);
-    const uint32_t memory = vta_get(instruction, VTA_LOAD_MEM);
-    if (opcode == VTA_OPCODE_STORE) {
-        return VTA_STAGE_STORE;
-    }
-    if (opcode == VTA_OPCODE_LOAD && (memory == VTA_INP || memory == VTA_WGT)) {
-        return VTA_STAGE_LOAD;
-    }
-    return VTA_STAGE_COMPUTE;
+  const uint32_t opcode = vta_get(instruction, VTA_FIELD_OPCODE);
+  const uint32_t memory = vta_get(instruction, VTA_LOAD_MEM);
+  if (opcode == VTA_OPCODE_STORE) {
+    return VTA_STAGE_STORE;
+  }
+  if (opcode == VTA_OPCODE_LOAD && (memory == VTA_INP || memory == VTA_WGT)) {
+    return VTA_STAGE_LOAD;
+  }
+  return VTA_STAGE_COMPUTE;
 }
 
 #endif

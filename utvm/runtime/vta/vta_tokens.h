@@ -7,15 +7,15 @@
 
 /* Elements first..end-1 of a memory. */
 typedef struct {
-    uint32_t first;
-    uint32_t end;
+  uint32_t first;
+  uint32_t end;
 } vta_range;
 
 /* What one instruction touches; an empty range is nothing. */
 typedef struct {
-    vta_range inp;
-    vta_range wgt;
-    vta_range acc;
+  vta_range inp;
+  vta_range wgt;
+  vta_range acc;
 } vta_touched;
 
 /* Forgets everything: a run begins. */

@@ -26,8 +26,10 @@ static uint32_t read_r(void *engine, const core_t *core, uint32_t number) {
 static int is_triggered(const core_t *core, uint64_t address) {
   for (uint32_t i = 0; i < TRIGGERS; i++) {
     const trigger_t *const trigger = &core->triggers[i];
-    if ((trigger->accesses & EXECUTE) && trigger->address == address) return 1;
-    if ((trigger->accesses & BUT) && trigger->address != address) return 1;
+    if ((trigger->accesses & EXECUTE) && trigger->address == address)
+      return 1;
+    if ((trigger->accesses & BUT) && trigger->address != address)
+      return 1;
   }
   return 0;
 }
@@ -35,19 +37,25 @@ static int is_triggered(const core_t *core, uint64_t address) {
 /* Size in bytes of a number of Thumb instructions. */
 static uint32_t span(const core_t *core, uint64_t address, uint32_t instructions) {
   uint32_t bytes = 0;
-  while (instructions--) bytes += (fetch(core, address + bytes) >> 11 & 0x1Fu) >= 0x1Du ? 4 : 2;
+  while (instructions--)
+    bytes += (fetch(core, address + bytes) >> 11 & 0x1Fu) >= 0x1Du ? 4 : 2;
   return bytes;
 }
 
 static enum reason examine_thumb(core_t *core, uint32_t op, uint64_t address) {
   op &= 0xFFFFu;
-  if ((op & 0xFF00u) == 0xBE00u) return BREAK;
-  if (op == 0xBF30u) return SLEEP;
-  if (op == 0xBF20u) return PASS; /* WFE: there is no other core to wait for */
-  if (core->masks_matter && (op & 0xFFE8u) == 0xB660u) core->stop = 1; /* CPS */
+  if ((op & 0xFF00u) == 0xBE00u)
+    return BREAK;
+  if (op == 0xBF30u)
+    return SLEEP;
+  if (op == 0xBF20u)
+    return PASS; /* WFE: there is no other core to wait for */
+  if (core->masks_matter && (op & 0xFFE8u) == 0xB660u)
+    core->stop = 1; /* CPS */
   if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) {
     uint32_t inside = 4;
-    for (uint32_t mask = op & 0xFu; !(mask & 1u); mask >>= 1) inside--;
+    for (uint32_t mask = op & 0xFu; !(mask & 1u); mask >>= 1)
+      inside--;
     core->block_end = address + 2 + span(core, address + 2, inside);
     core->count += inside;
   }
@@ -59,12 +67,14 @@ static enum reason examine_memory(void *engine, core_t *core, uint32_t op) {
   const uint32_t up = op >> 23 & 1u;
   uint32_t address = read_r(engine, core, op >> 16 & 15u), offset = 0;
   if ((op >> 25 & 7u) == 0) {
-    if (op >> 24 & 1u) offset = op >> 22 & 1u ? (op >> 4 & 0xF0u) | (op & 15u) : read_r(engine, core, op & 15u);
+    if (op >> 24 & 1u)
+      offset = op >> 22 & 1u ? (op >> 4 & 0xF0u) | (op & 15u) : read_r(engine, core, op & 15u);
   } else if ((op & 0x0F200000u) == 0x0D000000u) { /* VLDR, VSTR */
     offset = (op & 0xFFu) << 2;
   }
   address += up ? offset : 0u - offset;
-  if (!(address & 3u) || read_register(engine, core, REGISTER_CPSR) & THUMB) return NONE;
+  if (!(address & 3u) || read_register(engine, core, REGISTER_CPSR) & THUMB)
+    return NONE;
   core->target = address;
   return UNALIGNED;
 }
@@ -89,7 +99,8 @@ static enum reason examine_arm(void *engine, core_t *core, uint32_t op) {
   if (core->masks_matter && ((op & 0x0DB0F000u) == 0x0120F000u || (op & 0x0C10F000u) == 0x0010F000u ||
                              (op & 0x0E508000u) == 0x08508000u))
     core->stop = 1;
-  if (reason != NONE && read_register(engine, core, REGISTER_CPSR) & THUMB) reason = NONE;
+  if (reason != NONE && read_register(engine, core, REGISTER_CPSR) & THUMB)
+    reason = NONE;
   return reason;
 }
 

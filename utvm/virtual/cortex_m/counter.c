@@ -48,7 +48,14 @@ enum kind {
   HALF_ALIGNED = 0x90,
 };
 
-enum { MEGABYTE_BITS = 20, MEGABYTES = 4096, BREAKPOINTS = 12, WATCHPOINTS = 4, MEMORIES = 16, UNICORN_WRITE = 17 };
+enum {
+  MEGABYTE_BITS = 20,
+  MEGABYTES = 4096,
+  BREAKPOINTS = 12,
+  WATCHPOINTS = 4,
+  MEMORIES = 16,
+  UNICORN_WRITE = 17
+};
 enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
 enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
@@ -115,8 +122,10 @@ static void stop(void *engine, core_t *core, enum stop reason) {
 static uint32_t read_register(void *engine, core_t *core, uint32_t number) {
   uint32_t value = 0;
   int32_t id = REGISTER_R0 + (int32_t)number;
-  if (number == 13) id = REGISTER_SP;
-  if (number == 14) id = REGISTER_LR;
+  if (number == 13)
+    id = REGISTER_SP;
+  if (number == 14)
+    id = REGISTER_LR;
   core->register_read(engine, id, &value);
   return value;
 }
@@ -137,14 +146,21 @@ static uint16_t halfword(const core_t *core, uint32_t address) {
   return value;
 }
 
-static uint32_t length(uint16_t first) { return first >= 0xE800u ? 4 : 2; }
+static uint32_t length(uint16_t first) {
+  return first >= 0xE800u ? 4 : 2;
+}
 
 static uint8_t decode_16(uint16_t op) {
-  if (op == 0xBF20u || op == 0xBF30u) return SLEEP; /* WFE, WFI */
-  if (op == 0xBF40u) return SEND_EVENT;
-  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) return (uint8_t)(IT_BLOCK | (op & 0xFu));
-  if ((op & 0xFFE8u) == 0xB660u) return MASKS;                                    /* CPS */
-  if ((op & 0xF000u) == 0xC000u) return (uint8_t)(WORD_ALIGNED | (op >> 8 & 7u)); /* LDM, STM */
+  if (op == 0xBF20u || op == 0xBF30u)
+    return SLEEP; /* WFE, WFI */
+  if (op == 0xBF40u)
+    return SEND_EVENT;
+  if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu))
+    return (uint8_t)(IT_BLOCK | (op & 0xFu));
+  if ((op & 0xFFE8u) == 0xB660u)
+    return MASKS;                                    /* CPS */
+  if ((op & 0xF000u) == 0xC000u)
+    return (uint8_t)(WORD_ALIGNED | (op >> 8 & 7u)); /* LDM, STM */
   return PLAIN;
 }
 
@@ -152,24 +168,33 @@ static uint8_t decode_32(uint16_t first, uint16_t second) {
   const uint8_t base = first & 0xFu;
   if ((first & 0xFFE0u) == 0xF380u && (second & 0xD000u) == 0x8000u)               /* MSR */
     return (second & 0xFEu) == 0x0Au ? (uint8_t)(SET_LIMIT | base) : MASKS;
-  if (first == 0xF3EFu && (second & 0xF0FFu) == 0x8014u) return READ_CONTROL;      /* MRS */
-  if ((first & 0xFFD0u) == 0xFB90u) return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
+  if (first == 0xF3EFu && (second & 0xF0FFu) == 0x8014u)
+    return READ_CONTROL;      /* MRS */
+  if ((first & 0xFFD0u) == 0xFB90u)
+    return (uint8_t)(DIVIDE | (second & 0xFu));    /* SDIV, UDIV */
   if ((first & 0xEC00u) == 0xEC00u && (second & 0x0E00u) == 0x0A00u) {             /* coprocessors 10 and 11 */
     const int between_registers = (first & 0xFFE0u) == 0xEC40u;
-    return (first & 0xFE00u) == 0xEC00u && !between_registers && base < 13 ? (uint8_t)(FLOAT_MEMORY | base) : FLOAT;
+    return (first & 0xFE00u) == 0xEC00u && !between_registers && base < 13 ? (uint8_t)(FLOAT_MEMORY | base)
+                                                                           : FLOAT;
   }
-  if (base >= 13) return PLAIN; /* SP and PC are always aligned */
-  if ((first & 0xFE40u) == 0xE800u) return (uint8_t)(WORD_ALIGNED | base); /* LDM, STM */
+  if (base >= 13)
+    return PLAIN; /* SP and PC are always aligned */
+  if ((first & 0xFE40u) == 0xE800u)
+    return (uint8_t)(WORD_ALIGNED | base); /* LDM, STM */
   /* Exclusives of a byte or a halfword, and table branches. */
-  if ((first & 0xFFE0u) == 0xE8C0u) return (second & 0xF0u) == 0x50u ? (uint8_t)(HALF_ALIGNED | base) : PLAIN;
-  if ((first & 0xFE40u) == 0xE840u) return (uint8_t)(WORD_ALIGNED | base); /* LDRD, STRD, LDREX, STREX */
+  if ((first & 0xFFE0u) == 0xE8C0u)
+    return (second & 0xF0u) == 0x50u ? (uint8_t)(HALF_ALIGNED | base) : PLAIN;
+  if ((first & 0xFE40u) == 0xE840u)
+    return (uint8_t)(WORD_ALIGNED | base); /* LDRD, STRD, LDREX, STREX */
   return PLAIN;
 }
 
 static uint8_t *kind_of(core_t *core, uint32_t address) {
   uint8_t **const page = &core->kinds[address >> MEGABYTE_BITS];
-  if (!*page) *page = calloc(1u << (MEGABYTE_BITS - 1), 1);
-  if (!*page) abort();
+  if (!*page)
+    *page = calloc(1u << (MEGABYTE_BITS - 1), 1);
+  if (!*page)
+    abort();
   return &(*page)[(address & 0xFFFFFu) >> 1];
 }
 
@@ -203,8 +228,10 @@ static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
 /* ITSTATE of the instruction begun last (ARM DDI 0403E, A7.3.3). */
 static uint32_t conditional_state(const core_t *core) {
   uint32_t state = core->conditional_state;
-  if (!core->inside) return 0;
-  if (core->conditional_block != 1) state = halfword(core, core->conditional_block) & 0xFFu;
+  if (!core->inside)
+    return 0;
+  if (core->conditional_block != 1)
+    state = halfword(core, core->conditional_block) & 0xFFu;
   for (uint32_t i = 1; i < core->conditional_index; i++)
     state = (state & 7u) ? (state & 0xE0u) | (state << 1 & 0x1Fu) : 0;
   return state;
@@ -212,14 +239,16 @@ static uint32_t conditional_state(const core_t *core) {
 
 static int is_breakpoint(const core_t *core, uint32_t address) {
   for (uint32_t i = 0; i < core->breakpoint_count; i++)
-    if (core->breakpoints[i] == address) return 1;
+    if (core->breakpoints[i] == address)
+      return 1;
   return 0;
 }
 
 static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructions) {
   uint32_t address = block + 2;
   for (uint32_t i = 0; i < instructions; i++) {
-    if (is_breakpoint(core, address)) return 1;
+    if (is_breakpoint(core, address))
+      return 1;
     address += length(halfword(core, address));
   }
   return 0;
@@ -227,62 +256,68 @@ static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructi
 
 /* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
-  if (kind <= UNKNOWN) kind = decode(core, address, size);
-  if (kind == FLOAT && !core->float_enabled) return STOP_NO_COPROCESSOR;
+  if (kind <= UNKNOWN)
+    kind = decode(core, address, size);
+  if (kind == FLOAT && !core->float_enabled)
+    return STOP_NO_COPROCESSOR;
   switch (kind & 0xF0u) {
-    case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
-      return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
-    case SEND_EVENT:
-      core->event = 1;
-      return STOP_NONE;
-    case READ_CONTROL: /* not worth an undo inside an IT block */
-      return core->inside ? STOP_NONE : STOP_READ_CONTROL;
-    case IT_BLOCK:
-      core->conditional = 1;
-      core->conditional_left = conditional_count(kind & 0xFu);
-      core->conditional_address = address + 2;
-      core->conditional_index = 0;
-      core->conditional_block = address;
-      if (core->breakpoint_count && core->pass != address &&
-          has_breakpoint(core, address, core->conditional_left)) {
-        core->pass = address;
-        return STOP_BREAKPOINT;
-      }
-      return STOP_NONE;
-    case SET_LIMIT: /* Unicorn has no way to read it; exception entry needs it */
-      core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
-      return STOP_NONE;
-    case MASKS:
-      if (core->masks_matter) core->stop = 1;
-      return STOP_NONE;
-    case DIVIDE:
-      return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
-    case FLOAT_MEMORY:
-      if (!core->float_enabled) return STOP_NO_COPROCESSOR;
-      return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
-    case WORD_ALIGNED:
-      return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
-    case HALF_ALIGNED:
-      return read_register(engine, core, kind & 0xFu) & 1u ? STOP_UNALIGNED : STOP_NONE;
-    default:
-      return STOP_NONE;
+  case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
+    return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
+  case SEND_EVENT:
+    core->event = 1;
+    return STOP_NONE;
+  case READ_CONTROL: /* not worth an undo inside an IT block */
+    return core->inside ? STOP_NONE : STOP_READ_CONTROL;
+  case IT_BLOCK:
+    core->conditional = 1;
+    core->conditional_left = conditional_count(kind & 0xFu);
+    core->conditional_address = address + 2;
+    core->conditional_index = 0;
+    core->conditional_block = address;
+    if (core->breakpoint_count && core->pass != address && has_breakpoint(core, address, core->conditional_left)) {
+      core->pass = address;
+      return STOP_BREAKPOINT;
+    }
+    return STOP_NONE;
+  case SET_LIMIT: /* Unicorn has no way to read it; exception entry needs it */
+    core->limits[halfword(core, address + 2) & 1u] = read_register(engine, core, kind & 0xFu) & ~7u;
+    return STOP_NONE;
+  case MASKS:
+    if (core->masks_matter)
+      core->stop = 1;
+    return STOP_NONE;
+  case DIVIDE:
+    return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
+  case FLOAT_MEMORY:
+    if (!core->float_enabled)
+      return STOP_NO_COPROCESSOR;
+    return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
+  case WORD_ALIGNED:
+    return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
+  case HALF_ALIGNED:
+    return read_register(engine, core, kind & 0xFu) & 1u ? STOP_UNALIGNED : STOP_NONE;
+  default:
+    return STOP_NONE;
   }
 }
 
 /* Save the registers from before the last instruction, which a fault undoes. The first fault counts. */
 void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   uint32_t state;
-  if (core->undo) return;
+  if (core->undo)
+    return;
   core->undo = 1;
   core->undo_reason = reason;
   core->undo_count = core->count;
   core->undo_address = core->begun;
   core->stop = 1;
-  for (uint32_t i = 0; i < 15; i++) core->saved[i] = read_register(engine, core, i);
+  for (uint32_t i = 0; i < 15; i++)
+    core->saved[i] = read_register(engine, core, i);
   core->register_read(engine, REGISTER_XPSR, &core->saved[15]);
   state = conditional_state(core);
   core->saved[15] = (core->saved[15] & ~0x0600FC00u) | (state & 0xFCu) << 8 | (state & 3u) << 25;
-  for (int32_t i = 0; i < 32; i++) core->register_read(engine, REGISTER_S0 + i, &core->saved_float[i]);
+  for (int32_t i = 0; i < 32; i++)
+    core->register_read(engine, REGISTER_S0 + i, &core->saved_float[i]);
   core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
 }
 
@@ -292,18 +327,20 @@ static void begin(core_t *core, uint32_t address) {
 }
 
 /* Whether an instruction of this kind needs no check. */
-static int is_plain(const core_t *core, uint8_t kind) { return (uint8_t)(kind - PLAIN) <= core->float_enabled; }
+static int is_plain(const core_t *core, uint8_t kind) {
+  return (uint8_t)(kind - PLAIN) <= core->float_enabled;
+}
 
 static int may_be_breakpoint(const core_t *core, uint32_t address) {
   return core->breakpoint_filter >> (address >> 1 & 63u) & 1u;
 }
 
-static __attribute__((noinline)) void before_conditional(
-    void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind);
+static __attribute__((noinline)) void before_conditional(void *engine, core_t *core, uint32_t address,
+                                                         uint32_t size, uint8_t kind);
 
 /* An instruction that needs checks. */
-static __attribute__((noinline)) void before_special(
-    void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
+static __attribute__((noinline)) void before_special(void *engine, core_t *core, uint32_t address, uint32_t size,
+                                                     uint8_t kind) {
   enum stop reason = STOP_NONE;
   if (core->conditional) {
     before_conditional(engine, core, address, size, kind);
@@ -315,7 +352,8 @@ static __attribute__((noinline)) void before_special(
     reason = STOP_BREAKPOINT;
   } else if (!is_plain(core, kind)) {
     reason = examine(engine, core, address, size, kind);
-    if (reason == STOP_NONE) core->pass = 1;
+    if (reason == STOP_NONE)
+      core->pass = 1;
   }
   if (reason != STOP_NONE) {
     stop(engine, core, reason);
@@ -329,7 +367,8 @@ static void before_conditional(void *engine, core_t *core, uint32_t address, uin
   if (core->inside) {
     const enum stop reason = is_plain(core, kind) ? STOP_NONE : examine(engine, core, address, size, kind);
     begin(core, address);
-    if (reason != STOP_NONE) utvm_undo(engine, core, reason);
+    if (reason != STOP_NONE)
+      utvm_undo(engine, core, reason);
   } else {
     core->conditional = 0;
     before_special(engine, core, address, size, kind);
@@ -416,6 +455,7 @@ void utvm_resume(void *engine, core_t *core, uint32_t address) {
 }
 
 void utvm_release(core_t *core) {
-  for (uint32_t i = 0; i < MEGABYTES; i++) free(core->kinds[i]);
+  for (uint32_t i = 0; i < MEGABYTES; i++)
+    free(core->kinds[i]);
   memset(core->kinds, 0, sizeof core->kinds);
 }

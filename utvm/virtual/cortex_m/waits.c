@@ -25,16 +25,20 @@ static void look_up(waits_t *waits, cache_t *cache, uint32_t line) {
   uint32_t *const set = &cache->lines[line % cache->sets * cache->ways];
   uint32_t way = 0;
   cache->last = line + 1;
-  while (way < cache->ways - 1 && set[way] != line + 1) way++;
-  if (set[way] != line + 1) waits->waited += waits->cycles;
-  for (; way; way--) set[way] = set[way - 1];
+  while (way < cache->ways - 1 && set[way] != line + 1)
+    way++;
+  if (set[way] != line + 1)
+    waits->waited += waits->cycles;
+  for (; way; way--)
+    set[way] = set[way - 1];
   set[0] = line + 1;
 }
 
 static void access_lines(waits_t *waits, cache_t *cache, uint32_t address, uint32_t size) {
   const uint32_t last = (address + size - 1) / waits->line_bytes;
   for (uint32_t line = address / waits->line_bytes; line <= last; line++)
-    if (cache->last != line + 1) look_up(waits, cache, line);
+    if (cache->last != line + 1)
+      look_up(waits, cache, line);
 }
 
 void utvm_on_fetch(void *engine, uint64_t address, uint32_t size, void *data) {

@@ -10,26 +10,26 @@
 /* Since they were last cleared. The first seven are those of TVM's own simulator: loads count bytes on the chip,
  * without padding. Cycles are modelled. */
 typedef struct {
-    uint64_t inp_load_nbytes;
-    uint64_t wgt_load_nbytes;
-    uint64_t acc_load_nbytes;
-    uint64_t uop_load_nbytes;
-    uint64_t out_store_nbytes;
-    uint64_t gemm_counter;
-    uint64_t alu_counter;
-    uint64_t instructions;
-    uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
-    uint64_t cycles;      /* from the first instruction to the last */
-    uint64_t busy[VTA_STAGES];
-    uint64_t tokens; /* passed between stages */
+  uint64_t inp_load_nbytes;
+  uint64_t wgt_load_nbytes;
+  uint64_t acc_load_nbytes;
+  uint64_t uop_load_nbytes;
+  uint64_t out_store_nbytes;
+  uint64_t gemm_counter;
+  uint64_t alu_counter;
+  uint64_t instructions;
+  uint64_t dram_nbytes; /* bytes that crossed the bus, without instructions */
+  uint64_t cycles;      /* from the first instruction to the last */
+  uint64_t busy[VTA_STAGES];
+  uint64_t tokens; /* passed between stages */
 } vta_statistics;
 
 /* An instruction of the last run; times are modelled cycles. */
 typedef struct {
-    uint64_t ready; /* end of the stage's previous instruction */
-    uint64_t start; /* its tokens were available */
-    uint64_t end;
-    vta_instruction instruction;
+  uint64_t ready; /* end of the stage's previous instruction */
+  uint64_t start; /* its tokens were available */
+  uint64_t end;
+  vta_instruction instruction;
 } vta_event;
 
 /* Returns the statistics, at a constant address. */
@@ -54,10 +54,10 @@ void *vta_sim_dram(uint32_t memory, uint64_t from, size_t bytes);
 
 /* Result of an instruction. */
 typedef struct {
-    uint64_t cycles;
-    const char *rule; /* that the instruction breaks, or NULL */
-    int64_t value;
-    int64_t limit;
+  uint64_t cycles;
+  const char *rule; /* that the instruction breaks, or NULL */
+  int64_t value;
+  int64_t limit;
 } vta_outcome;
 
 /* Executes and counts an instruction other than FINISH. */

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from utvm.errors import BoardError
 from utvm.runtime.vta.configuration import Configuration
-from utvm.runtime.vta.fault import explained
 from utvm.runtime.vta.header import DRIVER, INCLUDE, config_header, symbol
-from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet
+from utvm.runtime.vta.instructions import INSTRUCTION_BYTES, InstructionSet, explain_fault
 from utvm.virtual.native import WARNINGS, cached_library, compile_library, fields
 from utvm.virtual.vta import MODEL
 
@@ -190,7 +189,7 @@ class VtaSimulator:
 
     def _error(self, fault: _Fault) -> BoardError:
         rule, raw = (fault.rule or b"").decode(), bytes(fault.instruction)
-        return BoardError(explained(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
+        return BoardError(explain_fault(self.instructions, fault.number, raw, rule, fault.value, fault.limit))
 
 
 def _by_name(statistics: _Statistics) -> dict[str, int]:

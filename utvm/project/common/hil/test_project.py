@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project on a board: it builds, starts, and reports what the same model gives on a computer.
+"""The project on a board: it builds, starts, and gives the same outputs as the model on a computer.
 
-./inv project.run runs this suite; utvm's docs/projects.md tells of it.
+./inv project.run runs this suite; see docs/projects.md of utvm.
 """
 
 from pathlib import Path

@@ -16,6 +16,8 @@ extern const struct flash_device {
   struct sector sectors[UTVM_FLASH_KINDS + 1u];
 } FlashDevice;
 
+/* clang-format off */
 __attribute__((section("DevDscr"), used)) const struct flash_device FlashDevice = {
     0x101u, UTVM_FLASH_NAME, 1u, UTVM_FLASH_START, UTVM_FLASH_BYTES, UTVM_FLASH_PAGE, 0u, 0xFFu, 1000u, 3000u,
     {UTVM_FLASH_SECTORS, {0xFFFFFFFFu, 0xFFFFFFFFu}}};
+/* clang-format on */

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others read of the last night: a badge, Prometheus, a summary in Markdown, GitHub's and GitLab's marks."""
+"""Exports of the last night: badge, Prometheus metrics, Markdown, GitHub annotations, GitLab code quality."""
 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
-from utvm.history.changes import changes, newest_night, spoken_board
-from utvm.history.schema import DECISIVE
-from utvm.history.store import moment
+from utvm.history.changes import board_label, changes, newest_night
+from utvm.history.store import DECISIVE, format_time
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
@@ -26,10 +25,10 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 
 
 def verdict_of_night(history: sqlite3.Connection) -> str:
-    """Return the worst verdict of the last night; ``none`` of an empty history."""
+    """The worst verdict of the last night; ``none`` for an empty history."""
     rows = history.execute("select distinct verdict from run where started >= ?", (newest_night(history),))
-    found = {row["verdict"] for row in rows}
-    return next((word for word in _WORST if word in found), "none")
+    verdicts = {row["verdict"] for row in rows}
+    return next((verdict for verdict in _WORST if verdict in verdicts), "none")
 
 
 def _badge(history: sqlite3.Connection) -> str:
@@ -39,7 +38,7 @@ def _badge(history: sqlite3.Connection) -> str:
 
 
 def _metrics(history: sqlite3.Connection) -> str:
-    """Return Prometheus's text format, for a file that a node exporter reads."""
+    """Prometheus text format, for the text file collector of a node exporter."""
     (newest,) = history.execute("select max(started) from run").fetchone()
     rows = history.execute(
         f"select name, kind, serial, max(started) last, avg(verdict in {DECISIVE}) share,"
@@ -48,52 +47,48 @@ def _metrics(history: sqlite3.Connection) -> str:
         " from run join board using (board) where started >= ? group by board order by name, kind, serial",
         ((newest or 0) - _MONTH,),
     ).fetchall()
-    told = {
+    gauges = {
         "utvm_board_up": ("Whether the board's last run had a verdict on its tests.", "up"),
         "utvm_board_up_ratio": ("The share of its runs in 30 days that had one.", "share"),
         "utvm_board_last_run_timestamp_seconds": ("When its last run began.", "last"),
     }
     return "".join(
-        gauge(name, means, [({key: row[key] for key in ("name", "kind", "serial")}, row[column]) for row in rows])
-        for name, (means, column) in told.items()
+        gauge(name, text, [({key: row[key] for key in ("name", "kind", "serial")}, row[column]) for row in rows])
+        for name, (text, column) in gauges.items()
     )
 
 
-def gauge(name: str, means: str, values: Sequence[tuple[Mapping[str, str], float]]) -> str:
-    """Return a figure as Prometheus reads it: each value with its labels."""
-    lines = [f"# HELP {name} {means}", f"# TYPE {name} gauge"]
+def gauge(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]]) -> str:
+    """Format a gauge for Prometheus: help text, and values with their labels."""
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
     for labels, value in values:
-        spoken = ",".join(f'{key}="{prometheus_label(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{spoken}}} {value:.10g}" if spoken else f"{name} {value:.10g}")
+        pairs = ",".join(f'{key}="{prometheus_label(label)}"' for key, label in labels.items())
+        lines.append(f"{name}{{{pairs}}} {value:.10g}" if pairs else f"{name} {value:.10g}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _failed(history: sqlite3.Connection) -> Iterator[sqlite3.Row]:
-    yield from history.execute(
+def _failures(history: sqlite3.Connection) -> list[sqlite3.Row]:
+    return history.execute(
         "select id, message, board.* from run cross join outcome using (run) join test using (test)"
         " join board using (board)"
         " where started >= ? and outcome = 1 order by id, name, kind, serial",
         (newest_night(history),),
-    )
+    ).fetchall()
 
 
 def _summary(history: sqlite3.Connection) -> str:
     since = newest_night(history)
     lines = [f"## Boards: {verdict_of_night(history)}", ""]
-    failed = list(_failed(history))
-    if failed:
+    if failures := _failures(history):
         lines += ["| failed | board | |", "|---|---|---|"]
-        lines += [
-            _row(each["id"], spoken_board(each), (each["message"] or "").partition("\n")[0]) for each in failed
-        ]
+        lines += [_row(row["id"], board_label(row), (row["message"] or "").partition("\n")[0]) for row in failures]
         lines.append("")
-    found = changes(history, since)
-    if found:
-        lines += [f"| changed since {moment(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
-        for each in found:
-            commits = f"{(each.last or 'none')[:8]}..{(each.first or 'none')[:8]}"
-            now = f"{each.now} {each.difference}".rstrip()
-            lines.append(_row(f"{each.what}, {each.name}", each.board, str(each.was), now, commits))
+    if changed := changes(history, since):
+        lines += [f"| changed since {format_time(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
+        for change in changed:
+            commits = f"{(change.last or 'none')[:8]}..{(change.first or 'none')[:8]}"
+            now = f"{change.now} {change.difference}".rstrip()
+            lines.append(_row(f"{change.what}, {change.name}", change.board, str(change.was), now, commits))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -102,32 +97,30 @@ def _row(*cells: str) -> str:
 
 
 def _annotations(history: sqlite3.Connection) -> str:
-    """Return GitHub's workflow commands: a line for each test that failed."""
-    lines = []
-    for each in _failed(history):
-        title = f"{each['id']} on {spoken_board(each)}"
-        message = workflow_message(each["message"] or "failed")
-        lines.append(f"::error title={workflow_property(title)}::{message}\n")
-    return "".join(lines)
+    """GitHub workflow commands: a line for each failed test."""
+    return "".join(
+        f"::error title={workflow_property(title)}::{workflow_message(message)}\n"
+        for row in _failures(history)
+        for title, message in ((f"{row['id']} on {board_label(row)}", row["message"] or "failed"),)
+    )
 
 
 def _quality(history: sqlite3.Connection) -> str:
-    """Return GitLab's report of code quality: an entry for each test that failed."""
-    entries = []
-    for each in _failed(history):
-        title = f"{each['id']} on {spoken_board(each)}"
-        entries.append(
-            {
-                "description": f"{title}: {each['message'] or 'failed'}",
-                "check_name": each["id"],
-                "fingerprint": hashlib.sha256(title.encode()).hexdigest(),
-                "severity": "critical",
-                "location": {"path": each["id"].partition("::")[0], "lines": {"begin": 1}},
-            }
-        )
+    """GitLab code quality report: an entry for each failed test."""
+    titles = [(row, f"{row['id']} on {board_label(row)}") for row in _failures(history)]
+    entries = [
+        {
+            "description": f"{title}: {row['message'] or 'failed'}",
+            "check_name": row["id"],
+            "fingerprint": hashlib.sha256(title.encode()).hexdigest(),
+            "severity": "critical",
+            "location": {"path": row["id"].partition("::")[0], "lines": {"begin": 1}},
+        }
+        for row, title in titles
+    ]
     return json.dumps(entries, indent=2) + "\n"
 
 
-DOORS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
+EXPORTS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
     {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
 )
