@@ -21,9 +21,9 @@ A test marked ``needs("debug port")`` is skipped on a board without one, and the
 import contextlib
 import dataclasses
 import datetime
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +31,7 @@ from utvm import boards, options
 from utvm.base.log import setup
 from utvm.base.log.setup import log_folder
 from utvm.base.process.signals import raise_on_signals
-from utvm.compiler import Library
+from utvm.compiler import CompileOptions, Library, Model
 from utvm.drivers import Connection, capabilities_of
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
@@ -140,8 +140,13 @@ def board(request: pytest.FixtureRequest) -> Connection:
 
 @pytest.fixture(scope="session")
 def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
-    """Compiles a model, as :func:`utvm.firmware.compile_for` does, for the board."""
-    return functools.partial(compile_for, request.config.stash[BOARD])
+    """Compiles a model for the board. Keywords: ``name``, and those of :class:`utvm.compiler.CompileOptions`."""
+    board = request.config.stash[BOARD]
+
+    def compile_for_board(model: Model, *, name: str | None = None, **options: Any) -> Library:
+        return compile_for(board, model, CompileOptions(**options), name)
+
+    return compile_for_board
 
 
 class Images:
