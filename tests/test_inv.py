@@ -371,6 +371,8 @@ def _with_program(checkout: Path, script: str) -> dict[str, str]:
         ("exit 212", 2, ""),
         ("exit 213", 3, ""),
         ("exit 3", 3, ""),
+        ("exit 7", 7, ""),
+        ("exit 119", 119, ""),
         ("exit 0", 3, "exit code 0 before"),
         ("exit 1", 3, "exit code 1 before"),
         ("exit 2", 3, "exit code 2 before"),

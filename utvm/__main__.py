@@ -45,7 +45,8 @@ def main(handed_over: int = 0) -> None:
         unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
             code = ExitCode.INFRASTRUCTURE
-    sys.exit(handed_over + code)
+    # Commands that run others' programs return their exit codes as they are.
+    sys.exit(handed_over + code if code in list(ExitCode) else code)
 
 
 def _left_unwritten(stream: TextIO) -> bool:
@@ -58,7 +59,7 @@ def _left_unwritten(stream: TextIO) -> bool:
     return False
 
 
-def _run_to_an_exit_code() -> ExitCode:
+def _run_to_an_exit_code() -> int:
     raise_on_signals()
     try:
         try:
@@ -71,7 +72,7 @@ def _run_to_an_exit_code() -> ExitCode:
             print("interrupted", file=sys.stderr)
             return ExitCode.INFRASTRUCTURE
         code = end.code or 0
-        return ExitCode(code) if isinstance(code, int) and code in list(ExitCode) else ExitCode.INFRASTRUCTURE
+        return code if isinstance(code, int) else ExitCode.INFRASTRUCTURE
     except BrokenPipeError:
         # Whoever reads has read enough, as head has.
         return ExitCode.INFRASTRUCTURE
