@@ -14,7 +14,7 @@ from utvm.errors import BoardError
 from utvm.paths import COMMAND, ROOT
 
 _WIDTH = 100
-_BRIEF = re.compile(r"^\[\d+/\d+\] passed ")
+_BRIEF = re.compile(r"^\[ *\d+/\d+\] ")
 _SHOWN_TESTS = 6
 _FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # Would be fetched from another host.
 
@@ -35,14 +35,14 @@ def record(words: list[str], output: Path) -> None:
         raise BoardError(f"./inv {' '.join(words)} ended with exit code {run.returncode}", run.stdout[-500:])
     console = Console(record=True, width=_WIDTH, file=io.StringIO())
     console.print(f"$ ./inv {' '.join(words)}", style="bold", highlight=False)
-    for line in _shorten(run.stdout.splitlines()):
+    for line in _shorten(run.stdout.replace(str(ROOT), ".").splitlines()):
         console.print(_styled(line), no_wrap=True, overflow="ellipsis")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_FONT.sub("", console.export_svg(title="utvm")), encoding="utf-8")
 
 
 def _shorten(lines: list[str]) -> list[str]:
-    """Leave out all but the first passed tests, and say how many were left out."""
+    """Leave out all but the first tests, and say how many were left out."""
     tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
     hidden = set(tests[_SHOWN_TESTS:])
     shown: list[str] = []
