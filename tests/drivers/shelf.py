@@ -31,7 +31,8 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
         connection.model, connection.serial = f"VIRTUAL board on shelf {place}", f"SHELF-{place}"
         return connection
 
-    return dataclasses.replace(emulated, start=start, serial=f"SHELF-{place}")
+    identity = dataclasses.replace(emulated.identity, serial=f"SHELF-{place}")
+    return dataclasses.replace(emulated, start=start, identity=identity)
 
 
 DRIVER = Driver(

@@ -296,7 +296,7 @@ def test_an_unplug_and_a_replug_leave_the_board_running(bench: Bench) -> None:
     board = bench.boards["LEFT-1"]
     number = bench.guest.run(_device_number("LEFT-1"))
     before, starts = _counts(bench.from_outside("LEFT-1", COUNTS))
-    board.ask(signal.SIGUSR2, "plugged in")
+    board.send_and_wait(signal.SIGUSR2, "plugged in")
     # A device that is plugged in again has another number on its bus.
     bench.guest.wait_for(f'test -n "$({_device_number("LEFT-1")} | grep -v "^{number.strip()}$")"')
     # The OpenOCD in the guest attaches to a board that went on, and did not start again.
@@ -315,7 +315,7 @@ def test_an_unplug_ends_the_openocd_that_is_at_work_and_the_next_one_works(
     words = f"openocd -f {kind}.cfg -c 'adapter serial {serial}' -c '{work}'"
     bench.guest.run(f"rm -f log code; ({words} > log 2>&1; echo $? > code) & true")
     bench.guest.wait_for("grep -qs working log")
-    bench.boards[serial].ask(signal.SIGUSR2, "plugged in")
+    bench.boards[serial].send_and_wait(signal.SIGUSR2, "plugged in")
     bench.guest.wait_for("test -s code")
     assert bench.guest.run("cat code") != "0\n"
     bench.guest.wait_for(f"grep -qs {serial} /sys/bus/usb/devices/*/serial")
