@@ -2,6 +2,7 @@
 """What ``board.new`` does and prints."""
 
 import re
+import shlex
 from pathlib import Path
 
 from utvm.boards import described
@@ -31,8 +32,9 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
     OUT.print(f"{folder}: {board.title}")
     for guess in guesses_in(folder):
         OUT.print(f"  {guess}")
-    OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {folder}")
-    OUT.print(f"then plugged in, part by part: ./inv board.check --board {folder} --physical (docs/bring-up.md)")
+    argument = shlex.quote(str(folder))
+    OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {argument}")
+    OUT.print(f"then plugged in, part by part: ./inv board.check --board {argument} --physical (docs/bring-up.md)")
 
 
 def guesses_in(folder: Path) -> list[str]:

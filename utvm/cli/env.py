@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``env.*``, and what they print."""
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -206,4 +207,4 @@ def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "b
     if write_json(json, {"environment": locked.digest, "folder": str(folder), "files": count, "new": new}):
         return
     OUT.print(f"{output}: {new} new files; the lists and locks are in {folder}")
-    OUT.print(f"rebuild without a network: ./inv docker.build --archive {output}")
+    OUT.print(f"rebuild without a network: ./inv docker.build --archive {shlex.quote(str(output))}")

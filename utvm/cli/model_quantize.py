@@ -2,6 +2,7 @@
 """What ``model.quantize`` does and prints."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def quantize_model(asked: QuantizeChoice, output: str, wanted: JsonChoice) -> No
         figures = {"accuracy_before": right[0], "accuracy_after": right[1]}
         OUT.print(f"accuracy on {len(samples)} samples: {right[0]:.1%} before, {right[1]:.1%} after")
     OUT.print(f"wrote {path}, {len(content):,} bytes ({len(model.content):,} before)")
-    OUT.print(f"what stays in float, if anything: ./inv model.report {path}")
+    OUT.print(f"what stays in float, if anything: ./inv model.report {shlex.quote(str(path))}")
     write_json(
         wanted,
         {

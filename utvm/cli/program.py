@@ -129,7 +129,11 @@ class Inv(Program):
     def _flags(self, name: str) -> dict[str, Argument]:
         """Return the options of Invoke's and of a command, under their names and their letters."""
         contexts = (self.initial_context, self._make_parser().contexts[name])
-        return {flag: context.flags[flag] for context in contexts for flag in (*context.flags, *context.flags.aliases)}
+        return {
+            flag: context.flags[flag]
+            for context in contexts
+            for flag in (*context.flags, *context.flags.aliases)
+        }
 
     def _has_file(self, name: str, words: list[str]) -> bool:
         """Whether a word behind a command is neither an option nor an option's value."""

@@ -2,6 +2,7 @@
 """The commands ``project.*``, and what they print."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def create(
     )
     note_input(library, input)
     OUT.print(f"{made.directory}: made for {platform} and {chip.full_name}; its README.md says more")
-    OUT.print(f"next: ./inv project.run {output}")
+    OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
     write_json(json, {"directory": str(made.directory), **made.facts.model_dump(mode="json")})
 
 

@@ -190,7 +190,7 @@ def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", de
     with _telling("vm.snapshot") as machine:
         if save:
             machine.save(save)
-            OUT.print(f"kept: ./inv vm.snapshot --restore {save} brings it back")
+            OUT.print(f"kept: ./inv vm.snapshot --restore {shlex.quote(save)} brings it back")
         elif restore:
             machine.restore(restore)
             OUT.print(f"the machine is as it was when {restore} was kept")

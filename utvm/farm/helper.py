@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import math
+import shlex
 import signal
 import sys
 import time
@@ -353,7 +354,7 @@ class LabgridClient:
         if _TROUBLE in tags and trouble >= int(place.tags.get(_BAD_AFTER, "3")):
             tags[_HEALTH] = "bad"
             since = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-            comment = f"{trouble} runs in a row without a verdict, {since}; ./inv farm.heal {name}"
+            comment = f"{trouble} runs in a row without a verdict, {since}; ./inv farm.heal {shlex.quote(name)}"
             await self._call("SetPlaceComment", placename=name, comment=comment)
         await self._call("SetPlaceTags", placename=name, tags=tags)
 

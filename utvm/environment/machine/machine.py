@@ -7,6 +7,7 @@ user asks for it.
 """
 
 import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,8 @@ class Machine:
             found = self._require_own()
             self._check_name(name)
             if name in libvirt.snapshots(found.name):
-                raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot --delete {name}")
+                hint = f"./inv vm.snapshot --delete {shlex.quote(name)}"
+                raise ConfigError(f"there is a snapshot {name} already", hint)
             if found.state is State.SUSPENDED:
                 raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
             self._vagrant().snapshot_save(name)
