@@ -50,7 +50,7 @@ def test_from_a_description_of_the_chip(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_near_a_board_that_is_there(tmp_path: Path) -> None:
-    printed = _walk("Near a board that is there", tmp_path)
+    printed = _walk("From a similar board", tmp_path)
     assert "PASSED on a VIRTUAL an386" in printed
 
 
