@@ -29,13 +29,13 @@ from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
 _MEANS = {
-    "kind": "VIRTUAL boards are software, PHYSICAL ones are not, a PROCESS is a program on the computer",
-    "tests passed": "of all suites; why one was skipped, the board's report says: mostly it lacks what is needed",
-    "suites": "wall-clock seconds that the computer took for all suites, with starting, compiling and linking, "
-    "its caches as they were; of a virtual board that is the speed of its emulation, and says nothing of a chip",
-    "memory writes": "the best of several through the debug port, by the computer's wall clock; a virtual probe "
-    "and an emulator take no time of their own: it is what the way to them allows, and says nothing of a chip; "
-    "memory_writes.py measures behind a probe as slow as a real one",
+    "kind": "VIRTUAL boards are software models, PHYSICAL ones are hardware, a PROCESS is a program on the computer",
+    "tests passed": "over all suites; most skipped tests need a feature that the board lacks, as its report says",
+    "suites": "host wall time of all suites, with starting, compiling and linking, and whatever is cached; "
+    "for a virtual board it is the speed of its emulation, not of a chip",
+    "memory writes": "the best of several writes through the debug port, in host wall time; a virtual probe and an "
+    "emulator add no delay, so it is the speed of the connection, not of a chip; memory_writes.py measures with the "
+    "delay of a real probe",
 }
 _MOST_WRITTEN = 128 * 1024
 _TRIES = 5  # the best counts: other programs on the machine only ever make it slower
@@ -62,7 +62,7 @@ def main() -> int:
         boards=dict(sorted(every.items())),
     )
     MEASUREMENTS.write_text(json.dumps(whole.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
-    print(f"{MEASUREMENTS.name} is written; ./inv docs.site --pages makes the page of it")
+    print(f"wrote {MEASUREMENTS.name}; ./inv docs.site --pages generates the page")
     return int(code)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of a board have met a chip: said in its file, shown on its page, explained in docs/bring-up.md."""
+"""Parts of a board tested on hardware: in its file, on its page and in docs/bring-up.md."""
 
 import re
 import shutil
@@ -50,7 +50,7 @@ def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:
 
 def test_a_board_that_met_no_chip_says_so_of_each_part() -> None:
     section = dev_boards.page(dev_boards.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
-    (row,) = (line for line in section.splitlines() if "never met a chip" in line)
+    (row,) = (line for line in section.splitlines() if "not tested on hardware" in line)
     for part in get_args(SiliconPart):
         assert part in row
 
@@ -61,11 +61,11 @@ def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(boards, "load", lambda name: board if name == "stm32f746" else load(name))
     page = dev_boards.page(dev_boards.MEASUREMENTS)
     section = page.split("## stm32f746")[1].split("\n## ")[0]
-    assert "| flash: met a chip | revision Z |" in section
-    (row,) = (line for line in section.splitlines() if "never met a chip" in line)
+    assert "| flash: tested on hardware | revision Z |" in section
+    (row,) = (line for line in section.splitlines() if "not tested on hardware" in line)
     assert "flash" not in row
     assert "| `stm32f746` | VIRTUAL | flash |" in page
-    assert "No part of any of them" not in page
+    assert "No board has been tested" not in page
 
 
 @pytest.mark.parametrize(("silicon", "said"), [("{wings: Z}", "silicon"), ("{flash: ''}", "silicon.flash")])

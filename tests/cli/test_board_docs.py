@@ -37,7 +37,7 @@ def test_a_boards_section_says_what_its_file_does() -> None:
         "ST Nucleo-F746ZG (STM32F746ZG, Cortex-M7, 216 MHz)",
         "`-mcpu=cortex-m7",
         "| console | USART3, 921,600 baud |",
-        "216,000,000 counts a second",
+        "216,000,000 counts per second",
         "| physical | driven by OpenOCD, through st-link 0483:374b, st-link 0483:3752 |",
         "| the physical one lacks | nothing |",
         "a software model of ours",
@@ -75,11 +75,11 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     assert "| tiny | `stm32f746` | e | 1,234,567 | 1 B | 2 B |" in text
     assert "| model | board | executor | instructions per sample | flash | RAM |" in text
     assert (
-        "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s of the computer's | 1,234 KiB/s of the computer's |" in text
+        "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s | 1,234 KiB/s |" in text
     )
-    assert "On 2026-01-02, with a computer" in text
+    assert "On 2026-01-02, on a computer" in text
     later = _changed(tmp_path, boards={"stm32f746": board, "host": {**board, "date": "2026-02-03", "models": []}})
-    assert "Between 2026-01-02 and 2026-02-03, with a computer" in page(later)
+    assert "Between 2026-01-02 and 2026-02-03, on a computer" in page(later)
     assert "- **suites**: seconds of the computer's" in text
     for name in ("ms", "cycles"):
         wrong = {**board, "models": [{**model, "figures": {name: 1}}]}

@@ -117,10 +117,10 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
     rows = [
         ("CPU", f"{board.cpu}, `{' '.join(board.cpu_row.flags)}`" if board.cpu_row.flags else board.cpu),
         ("toolchain", board.toolchain),
-        ("cycle counter", f"{board.clock_hz:,} counts a second"),
+        ("cycle counter", f"{board.clock_hz:,} counts per second"),
     ]
     if not board.memory:
-        rows.append(("what it is", "a process on this computer, which answers RPC"))
+        rows.append(("description", "a process on this computer, driven by RPC"))
         return _Described(board, (*rows, ("not on this board", _words(known))), ())
     layout = board.layout
     rows += [
@@ -149,8 +149,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
 
 def _met(board: Board) -> list[tuple[str, str]]:
     never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
-    met = [(f"{part}: met a chip", words) for part, words in board.silicon.items()]
-    return [*met, *([("never met a chip", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
+    met = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
+    return [*met, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
 
 
 def _probes(physical: Physical) -> str:
