@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/reliability.md: the table of what a run may say of which fault, and what a campaign has found."""
+"""Writes docs/reliability.md: the allowed results of each fault, and the results of campaigns."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from utvm.paths import ROOT
 
 PAGE = ROOT / "docs" / "reliability.md"
 
-_HEAD = """# What a run says when something breaks
+_HEAD = """# Reliability: fault injection
 
 <!-- Written by `python -m tests.faults page`: do not edit. -->
 
-A run of a suite is struck at a random moment: a process of its is killed or stopped, a disk is full, a
-connection is cut, the clock jumps, the probe is pulled out. Whatever it says then has to be so: a suite that a
-board passes is never said to have failed, nor one that it fails to have passed, neither by exit code nor last
-line nor report, of no test. Nothing may be left: no process, no container, no lock, and the next run has to work.
+Fault injection tests whether a run of a suite reports the truth when its environment fails. At a random moment a process
+is killed or stopped, a disk fills, a connection is cut, the clock jumps, or the probe is unplugged. In every case, exit
+code, last line and report must be correct: a passing suite must never be reported as failed, nor a failing one as
+passed. No process, container or lock may remain, and the next run must work.
 
     .venv/bin/python -m tests.faults run --count 1000 --out build/faults.jsonl
     .venv/bin/python -m tests.faults run --count 100 --places docker --out build/docker.jsonl
@@ -28,51 +28,49 @@ line nor report, of no test. Nothing may be left: no process, no container, no l
     .venv/bin/python -m tests.faults run --count 2000 --places start --out build/start.jsonl
     .venv/bin/python -m tests.faults page build/farm.jsonl
 
-runs campaigns and writes this page of them: what was found in other places before stays. That takes root, for a
-small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it; `--busy 8` keeps
-the computer busy meanwhile; with a file of results that is there it goes on. What is struck is drawn from the
-seed, and the moment as a part of the time that it is there in a run that nobody strikes. Of twenty runs on the
-host or in a farm nineteen begin in a copy of a process that has modules and templates loaded, which spares a
-second; the others, and those in other places, begin as `./inv` does. `./inv test` strikes a few on the board
-`host`, `./inv test --nightly` 1,000 on all of them, and some in containers, in the virtual machine and in a
+These commands run campaigns and write their results to this page; results of other locations stay. They need root, for
+a small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it; `--busy 8` adds
+load; an existing file of results is continued. The seed determines the target and the moment, as a fraction of the
+target's lifetime in an undisturbed run. On the host and in a farm, 19 of 20 runs start as a copy of a process with
+loaded modules and templates, which saves a second; all others start like `./inv`. `./inv test` runs a few injections on
+the board `host`, `./inv test --nightly` 1,000 on all boards, and some in containers, in the virtual machine and in a
 farm.
 
-## What is right
+## Allowed results
 
-The suites have an answer that is known: {answers}. A run
-that is struck ends in one of these ways:
+The suites have a known result: {answers}. A disturbed
+run ends in one of these ways:
 
 {endings}
 
-Which of them are right stands in one table, `tests/faults/table.yaml`:
+One table, `tests/faults/table.yaml`, lists the allowed ones:
 
 {table}
 
-An exit code is a command's own: `inv` takes 0, 1 and 2 only from a program that says how its command has ended,
-and ends with 3 and a sentence where that ends in any other way, as where OpenBLAS, which lacks memory, calls
-`exit(1)`. The installed `utvm`, `python -m utvm` and pytest with `--board` have a handler in the C library's list,
-which makes 3 of a library's `exit()`. In the place `start` a command, one that only prints, one that is wrong, or
-a suite on `host`, has from its first moment on an address space of 2 to 600 MB, 3 to 64 files, files of at most
-1 MB, streams that are closed or full, a terminal that goes away or the umask 077.
+`inv` accepts exit codes 0, 1 and 2 only from a program that also reports how its command ended. Otherwise
+it exits with 3 and an explanation, for example if OpenBLAS runs out of memory and calls
+`exit(1)`. The installed `utvm`, `python -m utvm` and pytest with `--board` register an exit handler with the C library
+that turns a library's `exit()` into exit code 3. In the location `start` a command is limited from its first moment: an
+address space of 2 to 600 MB, 3 to 64 files, files of at most 1 MB, streams that are closed or full, a terminal that
+hangs up, or the umask 077. The command only prints, is wrong, or runs a suite on `host`.
 
-The clock that jumps is a library that is loaded before the C library, and adds an hour to what the wall clock
-says. The probe on USB is on a bus that is a folder; OpenOCD drives our model of the board. A connection is cut
-in the kernel (`ss -K`). What fills is a disk in memory. Containers are those of an engine of the campaign's
-own, and the machine is one of its own, emulated where there is no KVM that works. An engine or a libvirt that
-ends is not among the kinds. The farm is labgrid's, with two hosts that are processes here and an ssh that runs
-here what it would run there; somebody else leases its boards meanwhile, now and then. What falls silent is a
-relay on the way to the coordinator, for 25 s: it lets nothing through and tells nobody. A lease is left that
-still is when all deadlines are past and `farm.heal` has run; a board was given to two where two runs, or a run
-and that other one, used it at one time. No board here is a physical one: `host` is a process on this computer,
-QEMU emulates `mps2-an500` and `netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
+Limits of the method: clock jumps come from a library that is loaded before the C library and adds an hour to the wall
+clock. The USB bus of the probe is simulated by a folder; OpenOCD drives our model of the board. A connection is cut
+in the kernel (`ss -K`). The full disk is in memory. A campaign has its own container engine and virtual machine,
+emulated without KVM. An engine or libvirt that ends is not tested. The farm is labgrid's, with two
+hosts that are local processes and a simulated ssh; another tenant leases its boards now and then. In "coordinator falls
+silent", a relay to the coordinator blocks all traffic for 25 s without closing connections. A lease counts as left if it
+remains after all deadlines and `farm.heal`; a board was given to two if two runs, or a run and the other tenant, used it
+at the same time. No board is physical: `host` is a process on this computer, QEMU emulates `mps2-an500` and
+`netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
 """
 
 
-_FOUND = "## What was found in "
+_FOUND = "## Results: "
 
 
 def write(results: Sequence[Path]) -> int:
-    """Write the page of what one or several campaigns have found."""
+    """Write the results of one or several campaigns to the page."""
     campaigns = [[json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in results]
     own = f"{_FOUND}{', '.join(sorted({place for campaign in campaigns for place in campaign[0]['places']}))}\n"
     _, *sections = re.split(f"^(?={_FOUND})", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -88,7 +86,7 @@ def head() -> str:
     return _HEAD.format(answers=answers, endings=meant, table=_table(_words(), _KINDS))
 
 
-_KINDS = ("kind of fault", "place", "deeds", "boards", "right endings")
+_KINDS = ("fault", "location", "actions", "boards", "allowed results")
 
 
 def _words() -> list[tuple[str, ...]]:
@@ -103,9 +101,9 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     checked = [one for one in done if one["next_run"]]
     parts = [*(_of(campaign[0], campaign[1:]) for campaign in campaigns)]
     parts += [
-        f"\n**{len(landed)} injections struck**, of {len(done)}: the others found nothing, as it had ended.",
-        f"{len(checked)} were followed by a run of the same board that nobody struck; all others, too, ran with",
-        "what those before them had left.\n",
+        f"\n**{len(landed)} of {len(done)} injections took effect**; in the others, the target had already ended.",
+        f"After {len(checked)} of them an undisturbed run of the same board followed; every run started with the files",
+        "that earlier runs had left.\n",
         _table(
             [
                 ("misreported", str(sum(not one["right"] for one in done))),
@@ -113,18 +111,18 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
                 ("stale locks", str(sum(len(one["stale_locks"]) for one in done))),
                 ("broken next runs", str(sum(one["next_run"] != "answer" for one in checked))),
             ],
-            ("what must not be", "how often"),
+            ("error", "count"),
         ),
         "",
-        _table(_places_and_boards(done), ("place", "board", "injections", "struck", "red")),
+        _table(_places_and_boards(done), ("location", "board", "injections", "effective", "red")),
         "",
         _table(
             [_line(row, done) for row in rows() if row.place in {one["place"] for one in done}],
-            ("kind of fault", "place", "injections", "struck", "endings", "red"),
+            ("fault", "location", "injections", "effective", "results", "red"),
         ),
     ]
     if any(_red(one) for one in done):
-        parts += ["\nRed; what a campaign has found is mended in the commits after it:\n"]
+        parts += ["\nRed injections; later commits corrected their causes:\n"]
         parts += [_told(campaign[0], one) for campaign in campaigns for one in campaign[1:] if _red(one)]
     return "\n".join(parts) + "\n"
 
@@ -145,11 +143,11 @@ def _left(done: Sequence[Mapping[str, Any]], words: str) -> int:
 
 def _of(header: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:
     loads = [one["load"] for one in done]
-    busy = f", {header['busy']} processes keeping it busy" if header["busy"] else ""
+    busy = f", {header['busy']} processes of load" if header["busy"] else ""
     places, (count, struck, red) = ", ".join(header["places"]), _counts(done)
     return (
         f"- {header['date']}, commit {header['commit'][:7]}, seed {header['seed']}, in {places}: "
-        f"{count} injections, {struck} struck, {red} red; on {header['machine']}, Python {header['python']}, "
+        f"{count} injections, {struck} effective, {red} red; on {header['machine']}, Python {header['python']}, "
         f"load average {min(loads, default=0)} to {max(loads, default=0)}{busy}"
     )
 
