@@ -202,15 +202,15 @@ def page(refused: Mapping[str, Sequence[str]]) -> str:
 
 _PAGE = """# Operators
 
-Made from what the tests find; do not edit.
+Generated from the test results by `python tests/compiler/operators_page.py`: do not edit.
 
 ## ONNX
 {total} of the backend cases that come with the package `onnx` are in scope, {right} are right, {left} are refused
-for the reasons in the last column, and none is wrong. The tests hold every case to that. Versions (of the operator
-set) and element types are those of the cases that are right; others mostly work, too. Shapes, axes, counts, and
+for the reasons in the last column, and none is wrong. Tests check every case. Versions (of the operator
+set) and element types are those of the correct cases; most others work, too. Shapes, axes, counts, and
 scales of quantisation must be constant: [compiler.md](compiler.md).
 
-| operator | right | versions | element types | refused |
+| operator | correct | versions | element types | refused |
 |---|---|---|---|---|
 {rows}
 

@@ -177,19 +177,19 @@ def page(known: Mapping[str, Any]) -> str:
 
 _PAGE = """
 ## TensorFlow Lite
-Each operator of TensorFlow Lite Micro, in each element type that its reference kernels run: layers drawn at
-random, over shapes, strides, paddings, activations and scales, give the kernels' integers bit for bit, and their
-floats but for the last bits. int16 is 16x8: activations of 16 bits, weights of 8, biases of 64 or 32.
+Each operator of TensorFlow Lite Micro is tested in each element type that its reference kernels support. Random
+layers, over shapes, strides, paddings, activations and scales, equal the kernels' integers bit for bit, and their
+floats except for the last bits. int16 is 16x8: activations of 16 bits, weights of 8, biases of 64 or 32.
 
-| operator | the kernels' results | refused |
+| operator | equal to the kernels | refused |
 |---|---|---|
 {rows}
 
-Where the kernels differ from TensorFlow Lite, these are the kernels' results: RELU6 knows no scale of its result,
-CUMSUM of int8 begins with minus the zero point, and wraps around after some 30 large numbers. Element types that
-the kernels do not run (uint8, mostly) are computed in floats between quantised tensors, or refused.
+Where the kernels differ from TensorFlow Lite, utvm follows the kernels: RELU6 ignores the scale of its result,
+CUMSUM of int8 starts at minus the zero point, and wraps around after some 30 large numbers. Element types that
+the kernels do not support (mostly uint8) are computed in floats between quantised tensors, or refused.
 
-uint8 models of before 2020, IF and WHILE, what a model keeps between runs, and weights of int8 for real numbers
+uint8 models from before 2020, IF and WHILE, state between runs, and int8 weights for real numbers
 (FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, BATCH_MATMUL, SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, which these
-kernels refuse) have tests of their own: [compiler.md](compiler.md).
+kernels refuse) have separate tests: [compiler.md](compiler.md).
 """

@@ -246,11 +246,11 @@ def page(refused: dict[str, list[str]]) -> str:
 
 _PAGE = """
 ## PyTorch
-Operators of ATen as `torch.export` leaves them in a program, each in a program of its own that is exported,
-compiled and held against PyTorch's result, in the element types named; others mostly work, too. Shapes are fixed
-when the program is exported. Programs that torchao has quantised run in integers: [pytorch.md](pytorch.md).
+Each ATen operator that `torch.export` emits is tested in a program of its own, which is exported,
+compiled and compared with PyTorch's result, in the listed element types; most others work, too. Shapes are fixed
+at export. Programs that are quantised with torchao run in integers: [pytorch.md](pytorch.md).
 
-| operator | PyTorch's results | refused |
+| operator | equal to PyTorch | refused |
 |---|---|---|
 {rows}
 """
