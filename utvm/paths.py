@@ -35,8 +35,8 @@ PROJECT_FILE = "utvm.yaml"
 def project() -> Path | None:
     """Return the folder of the project that the current folder is in: the nearest with a ``utvm.yaml``.
 
-    A project's suites are run. So the file counts only if it and its folder belong to this user, to root, or to the
-    owner of the current folder, and never in a folder like ``/tmp``, in which everybody may make files.
+    A project's suites are run. So the file counts only if it and its folder belong to this user, to root, or to
+    the owner of the current folder, and never in a folder like ``/tmp``, in which everybody may make files.
     """
     here = Path.cwd()
     trusted = {0, os.geteuid(), here.stat().st_uid}
