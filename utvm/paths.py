@@ -5,6 +5,7 @@ The files are the checkout itself, or a folder beside the package if utvm was in
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -32,9 +33,25 @@ PROJECT_FILE = "utvm.yaml"
 
 
 def project() -> Path | None:
-    """Return the folder of the project that the current folder is in: the nearest with a ``utvm.yaml``."""
+    """Return the folder of the project that the current folder is in: the nearest with a ``utvm.yaml``.
+
+    A project's suites are run. So the file counts only if it and its folder belong to this user, to root, or to
+    the owner of the current folder, and never in a folder like ``/tmp``, in which everybody may make files.
+    """
     here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / PROJECT_FILE).is_file()), None)
+    trusted = {0, os.geteuid(), here.stat().st_uid}
+    return next((folder for folder in (here, *here.parents) if _is_project(folder, trusted)), None)
+
+
+def _is_project(folder: Path, trusted: Collection[int]) -> bool:
+    file = folder / PROJECT_FILE
+    try:
+        owners = {folder.stat().st_uid, file.lstat().st_uid, file.stat().st_uid}
+    except OSError:
+        return False
+    # As /tmp is: anybody may put a folder with suites beside the file.
+    is_shared = folder.stat().st_mode & 0o1002 == 0o1002
+    return file.is_file() and owners <= set(trusted) and not is_shared
 
 
 def work() -> Path:

@@ -23,6 +23,7 @@ from utvm.boards import Board
 from utvm.drivers import bitstream_memory
 from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.history.store import open_history
+from utvm.paths import project
 from utvm.session.transport import ChildProcess
 
 _CONTENT = b"a file of somebody's\n"
@@ -297,3 +298,24 @@ def test_program_of_another_user_does_not_reach_a_lock_that_is_held_through_a_li
     assert caught.value.exit_code is ExitCode.INFRASTRUCTURE
     assert caught.value.__cause__.errno == errno.EINVAL  # type: ignore[union-attr]
     assert victim.read_bytes() == _CONTENT
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_project_above_is_nobody_else_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, here = tmp_path / "utvm.yaml", tmp_path / "mine" / "deeper"
+    here.mkdir(parents=True)
+    file.touch()
+    monkeypatch.chdir(here)
+    assert project() == tmp_path
+    os.chown(file, _STRANGER, -1)
+    assert project() is None
+    (tmp_path / "theirs").touch()
+    os.chown(tmp_path / "theirs", _STRANGER, -1)
+    file.unlink()
+    file.symlink_to("theirs")
+    assert project() is None
+    os.chown(here, _STRANGER, -1)  # as a checkout in a container of a CI
+    os.chown(file, _STRANGER, -1, follow_symlinks=False)
+    assert project() == tmp_path
+    tmp_path.chmod(0o1777)
+    assert project() is None
