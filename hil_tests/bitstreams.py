@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bitstreams laid out as those files are: magic; letter, length, value. What they hold would program nothing."""
+"""Bitstreams in the file format (magic; letter, length, value) without a valid configuration."""
 
 DATA = b"\xff" * 32 + bytes.fromhex("000000bb11220044ffffffffffffffffaa99556620000000") + b"\0" * 64
 """Bus width and synchronisation words."""
 
 
 def made(part: bytes = b"7z020clg400", data: bytes = DATA, length: int | None = None) -> bytes:
-    """Return a bitstream."""
+    """Build a bitstream."""
     raw = bytes.fromhex("00090ff00ff00ff00ff0000001")
     fields = ((b"a", b"vta_wrapper;UserID=0XFFFFFFFF"), (b"b", part), (b"c", b"2020/03/12"), (b"d", b"15:10:29"))
     for letter, value in fields:

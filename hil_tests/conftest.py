@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites share: the memory regions as parameters, and small programs written by hand."""
+"""Shared fixtures: memory regions as parameters, and small handwritten programs."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from utvm.hil.plugin import board_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for ``ram`` or ``region`` each of the board's, and for ``width`` each there is."""
+    """Parametrize ``region``, ``ram`` and ``mirror`` over the board's regions, ``width`` over access widths."""
     board = board_of(metafunc.config)
     memory = board.memory
     for name, regions in {
@@ -30,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def facts(request: pytest.FixtureRequest) -> Facts:
-    """What is known of the board's architecture."""
+    """Facts about the board's architecture."""
     facts = facts_of(request.config)
     assert facts is not None
     return facts
@@ -38,14 +38,14 @@ def facts(request: pytest.FixtureRequest) -> Facts:
 
 @pytest.fixture
 def code(request: pytest.FixtureRequest) -> MemoryRegion:
-    """The region that images are programmed into."""
+    """The region into which images are flashed."""
     board = board_of(request.config)
     return board.region(board.layout.code)
 
 
 @pytest.fixture(scope="session")
 def doubler(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
-    """An image whose one program doubles four numbers."""
+    """An image with one program, which doubles four numbers."""
     return firmware(
         [handwritten("doubler", "  for (int i = 0; i < 4; i++) {\n    y[i] = 2 * x[i];\n  }\n  return 0;")]
     )

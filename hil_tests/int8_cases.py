@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 operators in small TFLite models: run by the tests on the host and by the suite on a board.
+"""int8 operators in small TFLite models, for the tests on the host and the suite on a board.
 
-The right answers are those of TensorFlow Lite Micro's reference kernels, bit for bit.
+The expected outputs are those of TensorFlow Lite Micro's reference kernels, bit for bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ class Quantised:
     """A tensor of a case.
 
     Attributes:
-        shape: its extents.
-        scale, zero: its quantisation.
-        dtype: its element type.
+        shape: dimensions.
+        scale, zero: quantisation.
+        dtype: element type.
     """
 
     shape: tuple[int, ...]
@@ -44,10 +44,10 @@ class Int8Case:
     """One small model.
 
     Attributes:
-        name: says what is tried.
-        content: makes the file.
-        shapes: of its inputs.
-        dtypes: element types of its inputs.
+        name: name of the case.
+        content: builds the file.
+        shapes: shapes of the inputs.
+        dtypes: element types of the inputs.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Int8Case:
     dtypes: tuple[str, ...]
 
     def runs(self) -> list[list[Array]]:
-        """Return inputs for several runs: random ones, and the extremes."""
+        """Inputs for several runs: random values and extremes."""
         generator = np.random.default_rng(len(self.name))
         low, high = self._filled(-128), self._filled(127)
         return [low, high, *([self._random(generator) for _ in range(_RUNS)])]
@@ -80,10 +80,10 @@ def operator_model(
     constants: Sequence[tuple[Array, dict[str, Any]]] = (),
     **options: Any,
 ) -> bytes:
-    """Return a TFLite file of one operator.
+    """Build a TFLite file with one operator.
 
     Args:
-        constants: further inputs: their elements, and what else :meth:`Builder.tensor` is told of them.
+        constants: further inputs: their elements, and other arguments of :meth:`Builder.tensor`.
     """
     builder = Builder()
     names = [_add(builder, f"x{number}", item) for number, item in enumerate(inputs)]
@@ -124,7 +124,7 @@ def convolution(
     per_channel: bool = True,
     **options: Any,
 ) -> Int8Case:
-    """Return a case of a convolution with random weights."""
+    """Build a case of a convolution with random weights."""
     generator = np.random.default_rng(len(name))
     inputs, outputs = source.shape[-1], output.shape[-1]
     shape = (1, *kernel, outputs) if depthwise else (outputs, *kernel, inputs)
@@ -168,7 +168,7 @@ def _mean(name: str, axes: Sequence[int], output: Quantised, **options: Any) -> 
 
 
 def _relu6_block() -> bytes:
-    """Return a file of what MobileNetV2 is made of: expand, depthwise, project, add."""
+    """Build a file with a block of MobileNetV2: expand, depthwise, project, add."""
     generator = np.random.default_rng(5)
     builder = Builder()
     builder.tensor("x", (1, 6, 6, 8), "int8", scale=0.05, zero_point=-3)
@@ -198,7 +198,7 @@ def _relu6_block() -> bytes:
 
 
 def _float_borders() -> bytes:
-    """Return a file whose input and output are floats, with an activation between."""
+    """Build a file with float input and output and an activation between them."""
     builder = Builder()
     builder.tensor("x", (1, 33), "float32")
     builder.tensor("q", (1, 33), "int8", scale=0.0625, zero_point=-7)
@@ -211,7 +211,7 @@ def _float_borders() -> bytes:
 
 
 def _padded_convolution() -> bytes:
-    """Return a file of a convolution behind a padding with zeros."""
+    """Build a file with zero padding and a convolution."""
     generator = np.random.default_rng(6)
     builder = Builder()
     builder.tensor("x", (1, 7, 8, 3), "int8", scale=0.05, zero_point=11)
@@ -227,7 +227,7 @@ def _padded_convolution() -> bytes:
 
 
 def _split_and_add() -> bytes:
-    """Return a file that adds the two halves of its input's channels."""
+    """Build a file that adds the two halves of its input's channels."""
     builder = Builder()
     builder.tensor("axis", (), "int32", 3)
     builder.tensor("x", (1, 4, 3, 10), "int8", scale=0.05, zero_point=3)

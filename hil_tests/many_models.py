@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many small models in one image, so that the board is programmed once for all of them."""
+"""Many small models in one image, so that the board is flashed only once."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,11 +9,11 @@ from utvm.firmware import Firmware
 
 
 class ManyModels:
-    """Libraries that are linked together. One that does not compile fails its own test alone.
+    """Libraries linked into one image. A library that does not compile only fails its own test.
 
     Args:
-        compile_each: case name to what compiles it.
-        link: makes the image.
+        compile_each: a compile function for each case name.
+        link: links the image.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class ManyModels:
         self.image = link(list(self._libraries.values()))
 
     def library(self, case: str) -> Library:
-        """Return one case's library.
+        """Library of one case.
 
         Raises:
             UtvmError: it did not compile.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators with inputs and the answers numpy gives: run by the tests on the host and by the suite on a board.
+"""Operators with inputs and expected outputs, for the tests on the host and the suite on a board.
 
-A case is a small model around one operator or two. Its inputs are fixed. Its answers are computed by numpy or by
-plain Python loops over the operator's definition, never by TVM.
+A case is a small model with one or two operators and fixed inputs. The expected outputs come from numpy, or from plain
+Python loops over the operator's definition, never from TVM.
 """
 
 import math
@@ -24,15 +24,15 @@ _IR_VERSION = 8
 
 @dataclass(frozen=True)
 class OperatorCase:
-    """One operator, one set of inputs, the right answers.
+    """One operator, one set of inputs, the expected outputs.
 
     Attributes:
-        name: says what is tried.
-        model: makes the model.
-        inputs: what the model is given.
-        golden: the answers, from the inputs.
-        rtol: largest relative difference of an element; 0 means bit for bit.
-        atol: absolute difference allowed besides, for answers near zero.
+        name: name of the case.
+        model: builds the model.
+        inputs: inputs of the model.
+        golden: computes the expected outputs from the inputs.
+        rtol: maximum relative difference of an element; 0 means bit for bit.
+        atol: additional absolute tolerance, for outputs near zero.
     """
 
     name: str
@@ -43,11 +43,11 @@ class OperatorCase:
     atol: float = 0.0
 
     def expected(self) -> list[Array]:
-        """Return the right answers."""
+        """Expected outputs."""
         return [np.asarray(answer) for answer in self.golden(*self.inputs)]
 
     def check(self, outputs: Sequence[Array]) -> None:
-        """Compare a model's outputs with the right answers.
+        """Compare a model's outputs with the expected ones.
 
         Raises:
             AssertionError: they differ by more than the case allows.
@@ -62,7 +62,7 @@ class OperatorCase:
                 np.testing.assert_array_equal(output, answer, err_msg=self.name)
 
 
-# Roughly a hundred roundings of float32, for sums, and a few for what calls the C library.
+# About a hundred float32 roundings for sums, and a few for operators that call the C library.
 _SUMS = {"rtol": 1e-5, "atol": 1e-5}
 _MATH = {"rtol": 2e-6, "atol": 1e-7}
 
@@ -85,10 +85,10 @@ def onnx_case_model(
     constants: Sequence[Array | None] = (),
     **attributes: Any,
 ) -> Model:
-    """Make a model of one ONNX node.
+    """Build a model of one ONNX node.
 
     Args:
-        inputs: arrays like the ones it will be given.
+        inputs: example inputs.
         outputs: shape and element type of each result.
         constants: further inputs of the node whose values belong to the model; None leaves one out.
     """
@@ -145,7 +145,7 @@ def _relax(
     rtol: float = 0.0,
     atol: float = 0.0,
 ) -> OperatorCase:
-    """Make a case of a Relax expression; ``build`` is called with ``relax.op`` and the inputs' variables."""
+    """Build a case of a Relax expression; ``build`` receives ``relax.op`` and the inputs' variables."""
 
     def model() -> Model:
         from tvm import relax  # takes a second, and most cases do without
@@ -177,7 +177,7 @@ def _conv2d(
     groups: int = 1,
     dtype: str = "float64",
 ) -> Array:
-    """Convolve NCHW with OIHW, by the definition."""
+    """Convolve NCHW with OIHW, following the definition."""
     padded = np.pad(x.astype(dtype), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     outputs, inputs, rows, columns = w.shape
     height = (padded.shape[2] - dilation * (rows - 1) - 1) // stride + 1
@@ -393,7 +393,7 @@ ARITHMETIC = [
            [_WORDS, _integers("int32", 4, 9, seed=39, low=0, high=31)], np.left_shift),
     _relax("bitwise", lambda op, a, b: op.bitwise_xor(op.bitwise_and(a, b), op.bitwise_not(op.bitwise_or(a, b))),
            [_BYTES.view(np.uint8), _OTHER_BYTES.view(np.uint8)], lambda a, b: (a & b) ^ ~(a | b)),
-    # Sums that wrap around before they are used again: C's int would not.
+    # Intermediate sums that wrap around, unlike C's int.
     _relax("wrap_then_compare_int8", lambda op, a, b: op.greater(op.add(a, b), op.subtract(a, b)),
            [_BYTES, _OTHER_BYTES], _wrapped(lambda a, b: a + b > a - b)),
     _relax("wrap_then_shift_uint8", lambda op, a, b, n: op.right_shift(op.multiply(a, b), n),
@@ -407,7 +407,7 @@ REDUCTIONS = [
     _onnx("argmax", "ArgMax", [_ROWS], lambda x: x.argmax(1), axis=1, keepdims=0),
     _onnx("argmin_int8", "ArgMin", [_BYTES], lambda x: x.argmin(1), axis=1, keepdims=0),
     _onnx("argmax_keepdims", "ArgMax", [_IMAGE], lambda x: x.argmax(2, keepdims=True), axis=2, keepdims=1),
-    # No element is better than what a search could begin with.
+    # No element exceeds the initial value of a search.
     _onnx("argmax_of_lowest", "ArgMax", [np.full_like(_BYTES, -128)], lambda x: x.argmax(1), axis=1, keepdims=0),
     _onnx("argmin_of_infinity", "ArgMin", [np.full_like(_ROWS, np.inf)], lambda x: x.argmin(0),
           axis=0, keepdims=0),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs written by hand in C, for what no model does: known instructions, known stores, known faults."""
+"""Handwritten C programs with known instructions, stores and faults."""
 
 from utvm.compiler import Library, Tensor
 from utvm.compiler.library import Arena, Call, Placement
@@ -33,16 +33,16 @@ def handwritten(
     elements: int = 4,
     arena_bytes: int = 0,
 ) -> Library:
-    """Make a library of C statements.
+    """Build a library from C statements.
 
     Args:
-        name: its name; the function is ``NAME_run``.
+        name: name of the library; the function is ``NAME_run``.
         body: statements that read ``x[0]`` to ``x[3]``, write ``y[0]`` to ``y[3]``, all int32, and return 0.
-        elements: how many of them an input or output has, a multiple of 4.
-        declarations: what comes before the function.
-        inputs: how many inputs there are; ``x`` is the first, the others are ``inputs[1]`` and so on.
-        outputs: how many outputs; ``y`` is the first.
-        arena_bytes: working memory that it claims behind its inputs and outputs.
+        elements: number of elements of an input or output, a multiple of 4.
+        declarations: code before the function.
+        inputs: number of inputs; ``x`` is the first, the others are ``inputs[1]`` and so on.
+        outputs: number of outputs; ``y`` is the first.
+        arena_bytes: working memory in addition to inputs and outputs.
     """
     tensors = 4 * elements * (inputs + outputs)
     places = [Placement("arena", 4 * elements * number) for number in range(inputs + outputs)]
@@ -63,7 +63,7 @@ def handwritten(
 
 
 def endless_recursion(name: str) -> Library:
-    """Make a program that calls itself until its stack is full; the function that does is ``NAME_deeper``."""
+    """Build a program with a function ``NAME_deeper`` that recurses until the stack overflows."""
     return handwritten(
         name,
         f"  return {name}_deeper(x[0], y);",
@@ -80,10 +80,10 @@ def endless_recursion(name: str) -> Library:
 
 
 def line_of(library: Library, text: str) -> int:
-    """Return the number of the line in the library's C source that holds a text.
+    """Line number of a text in the library's C source.
 
     Raises:
-        ValueError: no line holds it, or several do.
+        ValueError: no line contains it, or several do.
     """
     lines = library.sources[f"{library.name}.c"].splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)

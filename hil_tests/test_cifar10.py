@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CIFAR-10 CNN on the board: its logits are those of TFLite Micro's reference kernels, bit for bit.
+"""The CIFAR-10 CNN on the board: its logits equal those of TFLite Micro's reference kernels, bit for bit.
 
-A sample is some 13 million instructions, a quarter of a second on a virtual board; there are few of them.
+A sample takes some 13 million instructions, a quarter of a second on a virtual board, so there are only a few.
 """
 
 from collections.abc import Callable, Sequence

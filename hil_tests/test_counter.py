@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cycle counter: what it says of a loop is what a debugger finds that steps through it."""
+"""The cycle counter: its count of a loop equals the number of single steps."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,12 +27,12 @@ _LOOP = """  for (int32_t rounds = x[0]; rounds > 0; rounds--) {
 
 @pytest.fixture(scope="module")
 def counted(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
-    """A loop of so many rounds."""
+    """A loop; the input gives the number of rounds."""
     return firmware([handwritten("counted", _LOOP)])
 
 
 def _instructions_of_a_round(board: Connection, mark: int) -> int:
-    """Step from one round to the next; the core is about to run the program."""
+    """Single-step one round of the loop; the core is about to run the program."""
     board.insert_breakpoint(mark)
     assert board.run_until_stop(_TIMEOUT) == mark
     board.clear_breakpoints()
@@ -51,11 +51,11 @@ def test_a_loop_takes_as_many_as_a_debugger_steps_through(
     def count(rounds: int) -> int:
         return running.run("counted", [np.array([rounds, 0, 0, 0], np.int32)]).count
 
-    # What is around the loop is in both, and in the difference no more.
+    # The difference cancels the code around the loop.
     took = count(2 * _ROUNDS) - count(_ROUNDS)
     steps = _instructions_of_a_round(board, counted.symbols["counted_mark"])
     if board.count_unit == "instructions":
         assert took == _ROUNDS * steps
     else:
-        # A core may begin two instructions in a cycle, and wait for some of them.
+        # A core may issue two instructions per cycle, and stall on some of them.
         assert _ROUNDS * steps / 2 <= took <= _ROUNDS * steps * 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debug port: halt, step, breakpoints, watchpoints, registers and resets do what they say."""
+"""The debug port: halt, step, breakpoints, watchpoints, registers and resets."""
 
 import struct
 import time
@@ -45,14 +45,14 @@ def stepper(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> 
 
 @pytest.fixture
 def ready(board: Connection, stepper: Firmware, session: Callable[[Firmware], HostDriven]) -> Connection:
-    """The board, about to run the program: it does so when it is resumed."""
+    """The board, which runs the program when it is resumed."""
     session(stepper)
     board.write_memory(stepper.symbols["utvm_request"], struct.pack("<I", 0))
     return board
 
 
 def test_halt_stops_a_running_core(board: Connection, doubler: Firmware, code: MemoryRegion) -> None:
-    """Without a breakpoint where it waits for the host, the firmware runs its program over and over."""
+    """Without a breakpoint at ``utvm_host_turn``, the firmware runs its program repeatedly."""
     board.program(doubler)
     counts = [0]
     deadline = time.monotonic() + 6 * _TIMEOUT
@@ -67,7 +67,7 @@ def test_halt_stops_a_running_core(board: Connection, doubler: Firmware, code: M
         assert board.read_memory(doubler.symbols["utvm_reply"], 4) == reply
         (count,) = struct.unpack("<I", reply)
         assert count >= counts[-1]
-        # A virtual board on a busy computer may not have come far.
+        # A virtual board on a busy computer may be slow.
         if count > counts[-1]:
             counts.append(count)
 
@@ -137,7 +137,7 @@ def _is_there(board: Connection, register: str) -> bool:
 
 
 def test_a_register_holds_what_it_is_given(board: Connection, facts: Facts) -> None:
-    # QEMU also lists registers that a core of this kind can have and this one has not.
+    # QEMU also lists optional registers that this core does not have.
     there = [name for name in board.gdb.register_names if _is_there(board, name)]
     assert set(facts.registers) <= set(there)
     for name in facts.registers:

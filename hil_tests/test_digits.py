@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained models on the board: the answers are those of the host, bit for bit, and mostly right.
+"""Trained models on the board: outputs equal the host's, bit for bit, and most predictions are correct.
 
-The float model is compared with TVM's own, the int8 one with TFLite Micro's reference kernels.
+The float model is compared with TVM's backend, the int8 model with TFLite Micro's reference kernels.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _LOWEST_ACCURACY = 0.97
 
 @dataclass(frozen=True)
 class Trained:
-    """A model's image, what it is given, and what the host makes of that."""
+    """A model's image, its inputs, and the outputs of the host."""
 
     image: Firmware
     executor: str
@@ -56,14 +56,14 @@ def trained(
     compile_for_board: Callable[..., Library],
     firmware: Callable[[Sequence[Library]], Firmware],
 ) -> Trained:
-    """One model, alone in its image, so that its sizes are the image's."""
+    """An image with a single model, so that the image's sizes are the model's."""
     if request.param == "float":
         library, inputs, expected = _float(compile_for_board)
     elif request.param == "int8":
         library, inputs, expected = _int8(compile_for_board)
     else:
         library, inputs, expected = _int8(compile_for_board, name="digits_int8_graph", executor="graph")
-        # The operators are those of the model before: here they are called by another executor.
+        # The same operators as the previous model, called by another executor.
         inputs, expected = inputs[:_FEWEST_IMAGES], expected[:_FEWEST_IMAGES]
     executor = "graph" if request.param == "int8-graph" else "ahead of time"
     return Trained(firmware([library]), executor, inputs, expected)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults: a program that does what it must not is stopped, and the report names the instruction.
+"""Faults: a faulting program is stopped, and the report names the instruction.
 
-Which programs fault, with which exception and which status bits, is the architecture's.
+The architecture defines the programs that fault, their exceptions and status bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _OVERFLOW = endless_recursion("overflow")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test each fault and each jump of the board's architecture."""
+    """Parametrize a test over the faults and jumps of the board's architecture."""
     if "case" in metafunc.fixturenames:
         metafunc.parametrize("case", parameters(metafunc.config, "faults"))
     if "jump" in metafunc.fixturenames:
@@ -38,7 +38,7 @@ def _input(value: int) -> npt.NDArray[np.int32]:
 
 
 def _fault_of(session: HostDriven, name: str, x: int, needs: str) -> DeviceFault:
-    """Return the fault that a program ends in; where there is none, say what a board is that has none."""
+    """Run a program and return its fault; without a fault, fail with a hint for the board's ``lacks``."""
     try:
         session.run(name, [_input(x)])
     except DeviceFault as fault:
@@ -50,13 +50,13 @@ def _fault_of(session: HostDriven, name: str, x: int, needs: str) -> DeviceFault
 
 @pytest.fixture(scope="module")
 def image(firmware: Callable[[Sequence[Library]], Firmware], facts: Facts) -> Firmware:
-    """All the faulty programs, and a good one."""
+    """All faulting programs, and a correct one."""
     return firmware([*(case.library for case in facts.faults), _GOOD, _JUMP, _OVERFLOW])
 
 
 @pytest.fixture
 def faulty(board: Connection, image: Firmware, session: Callable[[Firmware], HostDriven]) -> HostDriven:
-    """A session with the faulty programs, at the start."""
+    """A session with the faulting programs, just started."""
     return session(image)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flash, or what code is in: what is programmed is there, stays there, and nothing beside it changes."""
+"""The code memory: flashed bytes are present and permanent, and other bytes do not change."""
 
 import contextlib
 import random
@@ -27,7 +27,7 @@ def other(firmware: Callable[[Sequence[Library]], Firmware]) -> Firmware:
 
 @pytest.mark.needs("flash")
 def test_every_byte_of_an_image_is_programmed(board: Connection, doubler: Firmware, other: Firmware) -> None:
-    """One image over another: bits that the first had cleared must have been erased."""
+    """One image over another: bits that the first one cleared must be erased."""
     for image in (other, doubler):
         board.gdb.flash(image.segments)
         for address, data in image.segments:
@@ -95,7 +95,7 @@ def test_what_is_not_flash_is_refused_and_nothing_changes(
 
 @pytest.mark.needs("flash")
 def test_a_plain_write_does_not_change_flash(board: Connection, doubler: Firmware, code: MemoryRegion) -> None:
-    """Whether the bus refuses it or the flash ignores it, the bytes stay."""
+    """The bytes do not change, whether the bus refuses the write or the flash ignores it."""
     board.program(doubler)
     before = board.read_memory(code.address, 64)
     with contextlib.suppress(BoardError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shortest proof that a board works: a known-good image is put on it, runs, and answers.
+"""Health check: a known-good image is flashed, runs, and gives the correct output.
 
-It is what a nightly run asks of a board before its suites: a board that does not get through this is bad, whatever
-the suites would say of it. So the image is written by hand, and no compiler of models has a part in it.
+A nightly run starts with it; a board that fails is bad, and its suites do not run. The image is handwritten, without
+the model compiler.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 operators on the board: the results of TensorFlow Lite Micro's reference kernels, bit for bit."""
+"""Int8 operators on the board: outputs equal TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory: every region, every access width, random patterns, through the debug port.
 
-The core is halted after a reset; images set their RAM up again when they start, so nothing here outlives a test.
+The core is halted after a reset. Images initialise their RAM at start-up, so tests leave no traces.
 """
 
 import contextlib
@@ -22,35 +22,35 @@ _END_OF_ADDRESSES = 1 << 32
 
 
 def _places(region: MemoryRegion, generator: random.Random) -> list[int]:
-    """Return where to look: both ends, and some places between."""
+    """Addresses to test: both ends, and some between."""
     last = region.size - _SAMPLE
     inside = [generator.randrange(0, last, 4) for _ in range(3)]
     return [region.address + offset for offset in (0, last, *inside)]
 
 
 def _write(board: Connection, address: int, width: int, data: bytes) -> None:
-    """Write with accesses of one width in bits."""
+    """Write with accesses of the given width in bits."""
     step = width // 8
     values = " ".join(hex(int.from_bytes(data[n : n + step], "little")) for n in range(0, len(data), step))
     board.gdb.monitor(f"write_memory {address:#x} {width} {{{values}}}")
 
 
 def _read(board: Connection, address: int, width: int, size: int) -> bytes:
-    """Read with accesses of one width in bits."""
+    """Read with accesses of the given width in bits."""
     step = width // 8
     said = board.gdb.monitor(f"read_memory {address:#x} {width} {size // step}")
-    # A server may put a warning before the values.
+    # A server may print a warning before the values.
     values = re.findall(r"\b0x[0-9a-f]+\b", said)[-size // step :]
     return b"".join(int(value, 16).to_bytes(step, "little") for value in values)
 
 
-@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
+@pytest.mark.needs("access widths")  # QEMU's stub chooses the width
 def test_every_region_reads_the_same_at_every_width(board: Connection, region: MemoryRegion, width: int) -> None:
     for address in _places(region, random.Random(region.address)):
         assert _read(board, address, width, _SAMPLE) == board.read_memory(address, _SAMPLE)
 
 
-@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
+@pytest.mark.needs("access widths")  # QEMU's stub chooses the width
 def test_ram_takes_random_patterns_at_every_width(board: Connection, ram: MemoryRegion, width: int) -> None:
     generator = random.Random(ram.address + width)
     for address in _places(ram, generator):
@@ -60,7 +60,7 @@ def test_ram_takes_random_patterns_at_every_width(board: Connection, ram: Memory
             assert _read(board, address, other, _SAMPLE) == data
 
 
-@pytest.mark.needs("access widths")  # QEMU's stub chooses for itself
+@pytest.mark.needs("access widths")  # QEMU's stub chooses the width
 def test_a_narrow_write_leaves_its_neighbours(board: Connection, ram: MemoryRegion, width: int) -> None:
     step = width // 8
     expected = bytearray(random.Random(width).randbytes(16))
@@ -73,7 +73,7 @@ def test_a_narrow_write_leaves_its_neighbours(board: Connection, ram: MemoryRegi
 
 
 def _blocks(region: MemoryRegion, whole: int) -> list[tuple[int, int]]:
-    """Return offset and size of what is looked at of a region's memory: in full up to a size."""
+    """Offsets and sizes of the tested blocks of a region; a small region is tested in full."""
     if region.size <= whole:
         return [(0, region.size)]
     lines = range(whole.bit_length() - 1, region.size.bit_length())
@@ -81,7 +81,7 @@ def _blocks(region: MemoryRegion, whole: int) -> list[tuple[int, int]]:
 
 
 def _wrong_in(board: Connection, address: int, data: bytes) -> str:
-    """Return what is wrong with a block that was written; nothing where it is as it was written."""
+    """Describe the first difference of a written block; empty if there is none."""
     try:
         found = board.read_memory(address, len(data))
     except BoardError as error:
@@ -93,7 +93,7 @@ def _wrong_in(board: Connection, address: int, data: bytes) -> str:
 
 
 def test_no_two_addresses_of_all_ram_are_the_same_memory(board: Connection) -> None:
-    """In full; of what is too large for a probe, blocks that differ in each line of the address."""
+    """The whole region, or for a slow probe, blocks that differ in each address line."""
     patterns = {
         (region.name, region.address + offset): random.Random(region.address + offset).randbytes(size)
         for region in board.board.memory
@@ -120,7 +120,7 @@ def test_blocks_of_any_size_at_any_address(board: Connection) -> None:
 
 
 def _edge(board: Connection) -> tuple[int, int]:
-    """Return the address of a word where there is no memory, and of one of RAM beside it."""
+    """Addresses of an unmapped word, and of a word of RAM beside it."""
     ram = sorted((region for region in board.board.memory if region.kind == "ram"), key=lambda one: one.address)
     if ram[-1].end < _END_OF_ADDRESSES:
         return ram[-1].end, ram[-1].end - 4
@@ -128,7 +128,7 @@ def _edge(board: Connection) -> tuple[int, int]:
 
 
 def _is_refused(access: Callable[[], object], address: int) -> None:
-    """Expect an error of an access where the board's data has no memory."""
+    """Expect an error for an access outside the board's memory."""
     with contextlib.suppress(BoardError):
         access()
         said = f"{address:#010x}, where board.yaml has no memory, was answered: is all RAM listed there?"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on the board, against numpy: float within rounding, integers exactly."""
+"""Operators on the board, compared with numpy: floats within rounding, integers exactly."""
 
 from collections.abc import Callable, Sequence
 

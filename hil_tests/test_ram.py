@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in RAM alone: the debug port loads and starts them, at addresses that were chosen for them.
+"""Images in RAM: the debug port loads and starts them, at automatically chosen addresses.
 
-Flash is neither erased nor written, and what was programmed before starts again after the next reset.
+Flash does not change, and the flashed firmware starts again after the next reset.
 """
 
 import re
@@ -28,7 +28,7 @@ from utvm.session import DeviceFault, HostDriven
 pytestmark = pytest.mark.needs("debug port")
 
 _IMAGES = 50
-# A few of every kind: all of them are the operators' own suite.
+# A few of every kind; the suite of operators has all of them.
 _CASES = OPERATOR_CASES[::5]
 _FAULTY = handwritten(
     "faulty",
@@ -41,13 +41,13 @@ _TRAP = np.array([7, 0, 0, 0], np.int32)
 
 @pytest.fixture(scope="module")
 def chip(request: pytest.FixtureRequest) -> Board:
-    """The board's data."""
+    """The board's description."""
     return board_of(request.config)
 
 
 @pytest.fixture(scope="module")
 def in_ram(chip: Board) -> Callable[[Sequence[Library]], Firmware]:
-    """Links libraries into an image for RAM."""
+    """Link libraries into an image for RAM."""
     return lambda libraries: build(chip, libraries, in_ram=True)
 
 
@@ -65,7 +65,7 @@ def pictures() -> list[Any]:
 def operators(
     compile_for_board: Callable[..., Library], in_ram: Callable[[Sequence[Library]], Firmware]
 ) -> ManyModels:
-    """The operators in one image, which is loaded once."""
+    """The operators in one image, loaded once."""
 
     def compiling(case: OperatorCase) -> Callable[[], Library]:
         return lambda: compile_for_board(case.model(), name=f"op_{case.name}")

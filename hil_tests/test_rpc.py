@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The board answers RPC through each of its pipes: with the reference's results, and a fault told in words."""
+"""RPC over each transport of the board: outputs equal the reference's, and faults are reported."""
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ _COPYING = handwritten(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test through each pipe that the board's CPU can have."""
+    """Run each test over each transport that the board's CPU supports."""
     if "pipe" in metafunc.fixturenames:
         board = board_of(metafunc.config)
         pipes = runtime.pipes(board.architecture)
@@ -96,7 +96,7 @@ def test_time_evaluator_tells_no_time_that_is_none(remote: RpcSession, digits: L
     answer = remote.link.request(struct.pack("<i", Code.CALL) + handle + struct.pack("<i", 0), 60)
     seconds = struct.unpack("<2d", answer[-16:])
     if plain.unit == "instructions":
-        # Calling the function costs something, too.
+        # The call itself takes instructions, too.
         assert all(plain.count <= each < 2 * plain.count and each == int(each) for each in seconds)
     else:
         assert all(0 < each < 10 for each in seconds)

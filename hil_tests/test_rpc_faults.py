@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults told over RPC: what it was, where, who had called that, and which operator was running."""
+"""Fault reports over RPC: cause, location, callers, and the running operator."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware that stands alone: the board starts by itself, runs its model on a stored input, and says the result.
+"""Standalone firmware: the board starts by itself, runs its model on a stored input, and reports the outputs.
 
-A virtual board is switched off and on. A physical one's power cannot be switched from here, nor an emulated one's:
-it is reset.
+A virtual board is power-cycled. Physical and emulated boards have no power switch and are reset.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.needs("debug port")
 
 @pytest.fixture(autouse=True)
 def _is_heard(board: Connection) -> None:
-    """It reports on the console, or through buffers in memory, for which not every architecture has code."""
+    """Skip boards without a console and without RTT."""
     if "console" not in board.capabilities and "rtt" not in pipes(board.board.architecture):
         pytest.skip("not on this board: it has no console, and nothing to report through in its place")
 
@@ -71,7 +70,7 @@ def test_it_says_why_it_was_reset(board: Connection, digits: Library, picture: n
     if alone.has_power_switch:
         alone.power_cycle()
         assert alone.reset_cause == "power on"
-    # The board has cleared the cause before: this is what the last start left.
+    # The board clears the cause at start-up, so this is the cause of the last reset only.
     alone.reset()
     assert alone.reset_cause == "reset pin"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA beside the board's CPU: the results of TensorFlow Lite Micro's reference kernels, bit for bit."""
+"""VTA beside the board's CPU: outputs equal TensorFlow Lite Micro's reference kernels, bit for bit."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.needs("accelerator vta")
 
 @pytest.fixture(scope="module")
 def programmed() -> list[str]:
-    """Names what the logic of a virtual board was programmed with."""
+    """Names of the bitstreams that were programmed into a virtual board."""
     return []
 
 
 @pytest.fixture(autouse=True)
 def _logic_of_a_virtual_board(request: pytest.FixtureRequest, programmed: list[str], tmp_path: Path) -> None:
-    """A virtual board takes any bitstream for its chip; a physical one holds what its owner has programmed."""
+    """Program a virtual board with a dummy bitstream; the owner programs a physical one."""
     logic = board_of(request.config).logic
     if logic and not programmed:
         connection = request.getfixturevalue("board")

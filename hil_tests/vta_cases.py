@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and dense layers for a VTA: those of all int8 cases, and some of other blocks and tiles."""
+"""Convolutions and dense layers for VTA: all int8 cases, and some with other blocks and tiles."""
 
 from hil_tests.int8_cases import INT8_CASES, Int8Case, Quantised, convolution
 

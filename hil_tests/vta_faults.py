@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that do something wrong with VTA, and what is to be said of it."""
+"""Programs that misuse VTA, and the expected messages."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from utvm.compiler import Library
 
 
 def faulty(name: str, body: str, identity: str) -> Library:
-    """Return a program that does something wrong with the accelerator."""
+    """Build a program that misuses the accelerator."""
     headers = '#include <string.h>\n#include "vta.h"\n#include "vta_device.h"'
     return dataclasses.replace(handwritten(name, f"{body}\n  return 0;", headers), accelerator=identity)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites know of each architecture that boards have: one module an architecture."""
+"""Facts about each architecture that the suites test, one module per architecture."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -20,23 +20,23 @@ _FACTS: Mapping[tuple[str, bool], Facts] = {
     ("cortex_m", False): CORTEX_M_BASELINE,
     ("riscv", True): RISCV,
 }
-"""By architecture, and by whether a core tells what a fault was."""
+"""By architecture, and by whether a core reports the cause of a fault."""
 
 
 def facts_of(config: pytest.Config) -> Facts | None:
-    """Return what is known of the run's board; None for one without a debug port."""
+    """Facts about the board of this run; None for a board without a debug port."""
     row = board_of(config).cpu_row
     return _FACTS.get((row.architecture, row.tells_faults))
 
 
 def trap_name_of(config: pytest.Config) -> str:
-    """Return what C's ``__builtin_trap()`` ends in; on a process it is a signal."""
+    """Exception that C's ``__builtin_trap()`` raises; a signal in a process."""
     facts = facts_of(config)
     return facts.trap_name if facts else "SIGILL"
 
 
 def parameters(config: pytest.Config, kind: Literal["faults", "jumps"]) -> list[Any]:
-    """Return each case that an architecture has as a parameter, marked with what a board needs for it."""
+    """Cases of an architecture as pytest parameters, marked with the features that they need."""
     facts = facts_of(config)
     known = {case.name: case for other in _FACTS.values() for case in getattr(other, kind)}
     own = {case.name: case for case in getattr(facts, kind)} if facts else {}

@@ -8,7 +8,7 @@ _UNDEFINED = '__asm__ volatile("udf #0");'
 
 
 CORTEX_A = Facts(
-    # Each of them is 32 bits wide.
+    # Each instruction is 32 bits wide.
     steps_code=("movs r2, #5", "adds r2, #7", "lsls r2, r2, #1", "b 1f", "nop", "1: nop"),
     steps_changed='"r2", "cc"',
     steps_register="r2",
@@ -43,7 +43,7 @@ CORTEX_A = Facts(
         ),
     ),
     jumps=(
-        # The programmable logic of a Zynq, where nothing is. The mark makes it Thumb code.
+        # The empty programmable logic of a Zynq. The mark selects Thumb code.
         JumpCase("not executable", lambda _code: 0x40000000, "prefetch abort", "translation fault", mark=1),
     ),
     overflow=("translation fault",),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Armv7-M (ARM DDI 0403E: A7.7 for instructions, B1.5.6 and B3.2.15 for faults), and its smaller kin."""
+"""Armv7-M (ARM DDI 0403E: A7.7 for instructions, B1.5.6 and B3.2.15 for faults), and its smaller relatives."""
 
 import dataclasses
 import struct
@@ -14,14 +14,14 @@ _UNDEFINED = '__asm__ volatile("udf #0");'
 
 
 def _after_reset(connection: Connection, _firmware: Firmware) -> Mapping[str, int]:
-    """The core loads its stack pointer and its start from the vector table (B1.5.5)."""
+    """The core loads its stack pointer and program counter from the vector table (B1.5.5)."""
     table = connection.board.region(connection.board.layout.code).address
     stack, start = struct.unpack("<II", connection.read_memory(table, 8))
     return {"pc": start & ~1, "sp": stack}
 
 
 CORTEX_M = Facts(
-    # Each of them is 16 bits wide.
+    # Each instruction is 16 bits wide.
     steps_code=("movs r2, #5", "adds r2, #7", "lsls r2, r2, #1", "b 1f", "nop", "1: nop"),
     steps_changed='"r2", "cc"',
     steps_register="r2",
@@ -65,7 +65,7 @@ CORTEX_M = Facts(
     ),
     jumps=(
         JumpCase("not Thumb", lambda code: code.address, "UsageFault", "INVSTATE", "trap: code that is not Thumb"),
-        # The first address of the peripherals, where nothing may be executed (B3.1).
+        # The first address of the peripherals, which is not executable (B3.1).
         JumpCase("not executable", lambda _code: 0x40000000, "MemManage", "IACCVIOL", "execute never", mark=1),
     ),
     overflow=("STKERR", "MSTKERR", "PRECISERR", "IMPRECISERR", "DACCVIOL", "STKOF"),
@@ -73,7 +73,7 @@ CORTEX_M = Facts(
 )
 
 
-# Armv6-M (ARM DDI 0419, B1.5) and Armv8-M's baseline: every fault is a HardFault, and no register says why.
+# Armv6-M (ARM DDI 0419, B1.5) and Armv8-M's baseline: every fault is a HardFault, and no register gives the cause.
 CORTEX_M_BASELINE = dataclasses.replace(
     CORTEX_M,
     undefined_name="HardFault",

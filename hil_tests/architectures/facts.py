@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites know of an architecture: instructions written by hand, and the faults that it has."""
+"""Facts about an architecture: handwritten instructions and its faults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,15 +12,14 @@ from utvm.firmware import Firmware
 
 @dataclass(frozen=True)
 class FaultCase:
-    """A program that faults at the line that says ``here``, and what the fault is.
+    """A program that faults at the line with the comment ``here``, and its fault.
 
     Attributes:
-        x: what the program is given; None is an address where nothing is.
+        x: input of the program; None is an unmapped address.
         exception: its name in the architecture's manual.
-        flag: how one of the status bits begins that are told with it; or nothing.
-        needs: what a board must be capable of for it, where not every one is.
-        address: what is told as the address of the data, if anything, by the address of the program's input and
-            by x.
+        flag: prefix of a reported status bit, or empty.
+        needs: a required board feature, if any.
+        address: the reported data address, if any, computed from the address of the program's input and x.
     """
 
     library: Library
@@ -32,21 +31,21 @@ class FaultCase:
 
     @property
     def name(self) -> str:
-        """Says what is wrong."""
+        """Name of the case."""
         return self.library.name
 
 
 @dataclass(frozen=True)
 class JumpCase:
-    """A jump to what is no code.
+    """A jump to an address without code.
 
     Attributes:
-        name: says what is there.
-        target: the address, by the memory that images are in.
+        name: name of the case.
+        target: computes the address from the region of the image.
         exception: as in :class:`FaultCase`.
         flag: as in :class:`FaultCase`.
         needs: as in :class:`FaultCase`.
-        mark: what is added to the address to jump there.
+        mark: added to the address for the jump.
     """
 
     name: str
@@ -62,19 +61,19 @@ class Facts:
     """One architecture.
 
     Attributes:
-        steps_code: assembler, one instruction a line: 5 into a register, 7 added to it, that doubled, a jump over
-            an instruction that does nothing, to another one. Sizes are known without a disassembler.
-        steps_changed: what that changes, for the C compiler.
+        steps_code: assembler, one instruction per line: load 5, add 7, double, and jump over a no-op to
+            another one. The sizes are known without a disassembler.
+        steps_changed: clobbered registers, for the C compiler.
         steps_register: the register.
-        steps: after each step, how far the program counter is from the label, and the register.
-        registers: core registers that hold whatever they are given.
-        undefined: a C statement, an instruction that is none.
-        undefined_name: the exception that it takes.
-        trap_name: what C's ``__builtin_trap()`` ends in: it becomes an instruction of the compiler's choice.
+        steps: offset of the program counter from the label, and the register, after each step.
+        registers: core registers that keep any written value.
+        undefined: a C statement with an undefined instruction.
+        undefined_name: its exception.
+        trap_name: exception of C's ``__builtin_trap()``, an instruction of the compiler's choice.
         faults: programs that fault.
-        jumps: jumps to what is no code.
-        overflow: what a stack that overflows is told as: how the exception's name begins, or one of its flags.
-        after_reset: the registers that a reset sets, before the first instruction, by the image that is there.
+        jumps: jumps to addresses without code.
+        overflow: reported for a stack overflow: a prefix of the exception's name, or of one of its flags.
+        after_reset: registers that a reset sets before the first instruction, computed from the image.
     """
 
     steps_code: tuple[str, ...]
@@ -92,5 +91,5 @@ class Facts:
 
 
 def at_entry(_bench: Connection, firmware: Firmware) -> Mapping[str, int]:
-    """Return what a reset sets where the debugger has the core begin with the image."""
+    """Registers after a reset if the debugger starts the image."""
     return {"pc": firmware.symbols["utvm_reset"], "sp": firmware.symbols["_utvm_stack_end"]}

@@ -16,12 +16,12 @@ def _unaligned(place: int, _x: int) -> int:
 
 
 def _after_reset(connection: Connection, firmware: Firmware) -> Mapping[str, int]:
-    """Where the debugger does not begin it, a core begins in code of its maker's (Volume II, 3.4)."""
+    """Unless the debugger starts the image, a core starts in the vendor's code (Volume II, 3.4)."""
     return at_entry(connection, firmware) if connection.board.start.by == "entry" else {}
 
 
 RISCV = Facts(
-    # Each of them is 32 bits wide: none is compressed.
+    # Each instruction is 32 bits wide, not compressed.
     steps_code=(
         ".option push",
         ".option norvc",
@@ -71,7 +71,7 @@ RISCV = Facts(
             address=_unaligned,
         ),
     ),
-    # No memory is there.
+    # An unmapped address.
     jumps=(JumpCase("not executable", lambda _code: 0xF0000000, "instruction access fault"),),
     overflow=("store access fault",),
     after_reset=_after_reset,
