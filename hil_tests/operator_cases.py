@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators with inputs and expected outputs, for the tests on the host and the suite on a board.
 
-A case is a small model with one or two operators and fixed inputs. The expected outputs come from numpy, or from plain
-Python loops over the operator's definition, never from TVM.
+A case is a small model with one or two operators and fixed inputs. The expected outputs come from numpy, or from
+plain Python loops over the operator's definition, never from TVM.
 """
 
 import math

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Health check: a known-good image is flashed, runs, and gives the correct output.
 
-A nightly run starts with it; a board that fails is bad, and its suites do not run. The image is handwritten, without
-the model compiler.
+A nightly run starts with it; a board that fails is bad, and its suites do not run. The image is handwritten,
+without the model compiler.
 """
 
 from collections.abc import Callable
