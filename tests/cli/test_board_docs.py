@@ -39,7 +39,7 @@ def test_a_boards_section_says_what_its_file_does() -> None:
         "| console | USART3, 921,600 baud |",
         "216,000,000 counts per second",
         "| physical | driven by OpenOCD, through st-link 0483:374b, st-link 0483:3752 |",
-        "| the physical one lacks | nothing |",
+        "| physical board lacks | nothing |",
         "a software model of ours",
         "| dtcm | `0x20000000` | 64 KiB | ram |",
         "| flash-itcm | `0x00200000` | 1,024 KiB | flash, flash on another bus |",
@@ -48,7 +48,7 @@ def test_a_boards_section_says_what_its_file_does() -> None:
     emulated = page(MEASUREMENTS).split("## mps2-an500")[1].split("\n## ")[0]
     assert "| virtual | emulated by QEMU (`qemu-system-arm -M mps2-an500`)" in emulated
     assert "| physical |" not in emulated
-    (lacking,) = (line for line in emulated.splitlines() if line.startswith("| the virtual one lacks |"))
+    (lacking,) = (line for line in emulated.splitlines() if line.startswith("| virtual board lacks |"))
     assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(lacking.split("|")[2].strip().split(", "))
 
 

@@ -170,7 +170,7 @@ def _virtual(virtual: Virtual, driver: str) -> str:
 
 def _abilities(board: Board, kind: Kind, known: frozenset[str]) -> list[tuple[str, str]]:
     has = board.capabilities_of(kind)
-    return [(f"the {kind} one has", _words(has)), (f"the {kind} one lacks", _words(known - has))]
+    return [(f"{kind} board supports", _words(has)), (f"{kind} board lacks", _words(known - has))]
 
 
 def _words(names: frozenset[str]) -> str:
