@@ -29,13 +29,14 @@ from utvm.hil.schemas import read_report
 from utvm.selection import BoardKind
 
 _MEANS = {
-    "kind": "VIRTUAL boards are software models, PHYSICAL ones are hardware, a PROCESS is a program on the computer",
+    "kind": "VIRTUAL boards are software models, PHYSICAL ones are hardware, a PROCESS is a program on the "
+    "computer",
     "tests passed": "over all suites; most skipped tests need a feature that the board lacks, as its report says",
-    "suites": "host wall time of all suites, with starting, compiling and linking, and whatever is cached; "
-    "for a virtual board it is the speed of its emulation, not of a chip",
-    "memory writes": "the best of several writes through the debug port, in host wall time; a virtual probe and an "
-    "emulator add no delay, so it is the speed of the connection, not of a chip; memory_writes.py measures with the "
-    "delay of a real probe",
+    "suites": "host wall time of all suites, with starting, compiling and linking, and whatever is cached; for "
+    "a virtual board it is the speed of its emulation, not of a chip",
+    "memory writes": "the best of several writes through the debug port, in host wall time; a virtual probe and "
+    "an emulator add no delay, so it is the speed of the connection, not of a chip; memory_writes.py "
+    "measures with the delay of a real probe",
 }
 _MOST_WRITTEN = 128 * 1024
 _TRIES = 5  # the best counts: other programs on the machine only ever make it slower

@@ -74,9 +74,7 @@ def test_figures_are_never_under_another_name(tmp_path: Path) -> None:
     text = page(path)
     assert "| tiny | `stm32f746` | e | 1,234,567 | 1 B | 2 B |" in text
     assert "| model | board | executor | instructions per sample | flash | RAM |" in text
-    assert (
-        "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s | 1,234 KiB/s |" in text
-    )
+    assert "| `stm32f746` | VIRTUAL | none | 7 | 1 | 61 s | 1,234 KiB/s |" in text
     assert "On 2026-01-02, on a computer" in text
     later = _changed(tmp_path, boards={"stm32f746": board, "host": {**board, "date": "2026-02-03", "models": []}})
     assert "Between 2026-01-02 and 2026-02-03, on a computer" in page(later)

@@ -17,10 +17,11 @@ _HEAD = """# Reliability: fault injection
 
 <!-- Written by `python -m tests.faults page`: do not edit. -->
 
-Fault injection tests whether a run of a suite reports the truth when its environment fails. At a random moment a process
-is killed or stopped, a disk fills, a connection is cut, the clock jumps, or the probe is unplugged. In every case, exit
-code, last line and report must be correct: a passing suite must never be reported as failed, nor a failing one as
-passed. No process, container or lock may remain, and the next run must work.
+Fault injection tests whether a run of a suite reports the truth when its environment fails. At a random
+moment a process is killed or stopped, a disk fills, a connection is cut, the clock jumps, or the probe is
+unplugged. In every case, exit code, last line and report must be correct: a passing suite must never be
+reported as failed, nor a failing one as passed. No process, container or lock may remain, and the next run
+must work.
 
     .venv/bin/python -m tests.faults run --count 1000 --out build/faults.jsonl
     .venv/bin/python -m tests.faults run --count 100 --places docker --out build/docker.jsonl
@@ -28,18 +29,17 @@ passed. No process, container or lock may remain, and the next run must work.
     .venv/bin/python -m tests.faults run --count 2000 --places start --out build/start.jsonl
     .venv/bin/python -m tests.faults page build/farm.jsonl
 
-These commands run campaigns and write their results to this page; results of other locations stay. They need root, for
-a small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it; `--busy 8` adds
-load; an existing file of results is continued. The seed determines the target and the moment, as a fraction of the
-target's lifetime in an undisturbed run. On the host and in a farm, 19 of 20 runs start as a copy of a process with
-loaded modules and templates, which saves a second; all others start like `./inv`. `./inv test` runs a few injections on
-the board `host`, `./inv test --nightly` 1,000 on all boards, and some in containers, in the virtual machine and in a
-farm.
+These commands run campaigns and write their results to this page; results of other locations stay. They need
+root, for a small disk that fills. `--seed` repeats a campaign, `--first N --count 1` one injection of it;
+`--busy 8` adds load; an existing file of results is continued. The seed determines the target and the moment,
+as a fraction of the target's lifetime in an undisturbed run. On the host and in a farm, 19 of 20 runs start
+as a copy of a process with loaded modules and templates, which saves a second; all others start like `./inv`.
+`./inv test` runs a few injections on the board `host`, `./inv test --nightly` 1,000 on all boards, and some
+in containers, in the virtual machine and in a farm.
 
 ## Allowed results
 
-The suites have a known result: {answers}. A disturbed
-run ends in one of these ways:
+The suites have a known result: {answers}. A disturbed run ends in one of these ways:
 
 {endings}
 
@@ -47,22 +47,23 @@ One table, `tests/faults/table.yaml`, lists the allowed ones:
 
 {table}
 
-`inv` accepts exit codes 0, 1 and 2 only from a program that also reports how its command ended. Otherwise
-it exits with 3 and an explanation, for example if OpenBLAS runs out of memory and calls
-`exit(1)`. The installed `utvm`, `python -m utvm` and pytest with `--board` register an exit handler with the C library
-that turns a library's `exit()` into exit code 3. In the location `start` a command is limited from its first moment: an
-address space of 2 to 600 MB, 3 to 64 files, files of at most 1 MB, streams that are closed or full, a terminal that
-hangs up, or the umask 077. The command only prints, is wrong, or runs a suite on `host`.
+`inv` accepts exit codes 0, 1 and 2 only from a program that also reports how its command ended. Otherwise it
+exits with 3 and an explanation, for example if OpenBLAS runs out of memory and calls `exit(1)`. The installed
+`utvm`, `python -m utvm` and pytest with `--board` register an exit handler with the C library that turns a
+library's `exit()` into exit code 3. In the location `start` a command is limited from its first moment: an
+address space of 2 to 600 MB, 3 to 64 files, files of at most 1 MB, streams that are closed or full, a
+terminal that hangs up, or the umask 077. The command only prints, is wrong, or runs a suite on `host`.
 
-Limits of the method: clock jumps come from a library that is loaded before the C library and adds an hour to the wall
-clock. The USB bus of the probe is simulated by a folder; OpenOCD drives our model of the board. A connection is cut
-in the kernel (`ss -K`). The full disk is in memory. A campaign has its own container engine and virtual machine,
-emulated without KVM. An engine or libvirt that ends is not tested. The farm is labgrid's, with two
-hosts that are local processes and a simulated ssh; another tenant leases its boards now and then. In "coordinator falls
-silent", a relay to the coordinator blocks all traffic for 25 s without closing connections. A lease counts as left if it
-remains after all deadlines and `farm.heal`; a board was given to two if two runs, or a run and the other tenant, used it
-at the same time. No board is physical: `host` is a process on this computer, QEMU emulates `mps2-an500` and
-`netduinoplus2`, and `stm32f746` is our software model behind the real OpenOCD.
+Limits of the method: clock jumps come from a library that is loaded before the C library and adds an hour to
+the wall clock. The USB bus of the probe is simulated by a folder; OpenOCD drives our model of the board. A
+connection is cut in the kernel (`ss -K`). The full disk is in memory. A campaign has its own container engine
+and virtual machine, emulated without KVM. An engine or libvirt that ends is not tested. The farm is
+labgrid's, with two hosts that are local processes and a simulated ssh; another tenant leases its boards now
+and then. In "coordinator falls silent", a relay to the coordinator blocks all traffic for 25 s without
+closing connections. A lease counts as left if it remains after all deadlines and `farm.heal`; a board was
+given to two if two runs, or a run and the other tenant, used it at the same time. No board is physical:
+`host` is a process on this computer, QEMU emulates `mps2-an500` and `netduinoplus2`, and `stm32f746` is our
+software model behind the real OpenOCD.
 """
 
 
@@ -102,8 +103,8 @@ def _found(campaigns: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     parts = [*(_of(campaign[0], campaign[1:]) for campaign in campaigns)]
     parts += [
         f"\n**{len(landed)} of {len(done)} injections took effect**; in the others, the target had already ended.",
-        f"After {len(checked)} of them an undisturbed run of the same board followed; every run started with the files",
-        "that earlier runs had left.\n",
+        f"After {len(checked)} of them an undisturbed run of the same board followed; every run started with the",
+        "files that earlier runs had left.\n",
         _table(
             [
                 ("misreported", str(sum(not one["right"] for one in done))),
