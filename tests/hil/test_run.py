@@ -115,6 +115,16 @@ def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(be
     assert "INTERNALERROR" not in done.stderr
 
 
+@pytest.mark.slow
+def test_a_run_without_memory_has_no_verdict_and_no_traceback() -> None:
+    before = "from utvm.hil import provenance\nprovenance.describe = lambda board: bytearray(1 << 62)\n"
+    done = _run("BoardSelection('host'), suites=SuiteChoice('health')", before=before)
+    output = done.stdout + done.stderr
+    assert done.returncode == 3, output
+    assert "a run cannot begin: not enough memory" in output
+    assert "INTERNALERROR" not in output
+
+
 def test_a_program_that_was_interrupted_earlier_can_run_suites(tmp_path: Path) -> None:
     arguments = (
         f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"

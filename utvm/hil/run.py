@@ -113,10 +113,11 @@ class HilRun:
             if self._environment is None:
                 pytest.exit(f"error: {error}", returncode=int(error.exit_code))
             self._trouble = str(error)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
+            trouble = f"a run cannot begin: {str(error) or 'not enough memory'}"
             if self._environment is None:
-                pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
-            self._trouble = f"a run cannot begin: {error}"
+                pytest.exit(f"error: {trouble}", returncode=int(ExitCode.INFRASTRUCTURE))
+            self._trouble = trouble
         self._print_board()
 
     def pytest_exception_interact(

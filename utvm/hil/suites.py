@@ -25,7 +25,7 @@ class _Ending:
 
     exit_code: ExitCode | None = None
     accepted = False
-    trouble: OSError | None = None
+    trouble: OSError | MemoryError | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -34,7 +34,7 @@ class _Ending:
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
         """Keep from the terminal what becomes one clear message."""
-        if not self.accepted and isinstance(excinfo.value, OSError):
+        if not self.accepted and isinstance(excinfo.value, (OSError, MemoryError)):
             self.trouble = excinfo.value
         return self.trouble is not None
 
@@ -77,10 +77,10 @@ def run(
         if ended == pytest.ExitCode.USAGE_ERROR:
             # It takes a suite that it cannot open for one that is wrong.
             os.close(os.open(os.devnull, os.O_RDONLY))
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         # It keeps what suites print in files, and may find no folder for them.
-        hint = "is there room, and may files be written, and so many be open?"
-        raise ProvisionError(f"a run cannot begin: {error}", hint) from error
+        hint = "is there room, and memory, and may files be written, and so many be open?"
+        raise ProvisionError(f"a run cannot begin: {str(error) or 'not enough memory'}", hint) from error
     if ending.exit_code is not None:
         return ending.exit_code
     # It ended before a run had begun. What pytest calls wrong usage may be its configuration, interrupted while it
