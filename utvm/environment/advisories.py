@@ -44,7 +44,6 @@ class Finding:
     fixed: str
 
     def as_json(self) -> dict[str, str | None]:
-        """Entry in reports."""
         return {
             "kind": self.kind,
             "package": self.package,
@@ -139,7 +138,6 @@ def python_findings(
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield every JSON file of a folder, and of the archives in it."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder", REFETCH)
     for path in sorted(folder.glob("*.json")):

@@ -70,7 +70,6 @@ def load(path: Path) -> tuple[Acceptance, ...]:
 
 
 def sort(findings: Sequence[Finding], acceptances: Sequence[Acceptance], today: datetime.date) -> SortedFindings:
-    """Sort findings by whether a current acceptance matches."""
     accepted, remaining = [], []
     for finding in findings:
         current = [item for item in acceptances if item.until >= today and item.matches(finding)]
@@ -93,13 +92,10 @@ TRACKER = "debian.json"
 
 @dataclass(frozen=True)
 class Audit:
-    """Findings of all locked packages, and a summary line for each half of the lock."""
-
     known: SortedFindings
     looked_at: Sequence[str]
 
     def as_json(self) -> dict[str, object]:
-        """Entry in reports."""
         return {
             "looked_at": list(self.looked_at),
             "findings": [finding.as_json() for finding in self.known.findings],

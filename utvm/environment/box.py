@@ -70,12 +70,10 @@ class BuiltBox:
 
 
 def box_name(locked: Locked) -> str:
-    """Name of the box in Vagrant: its environment."""
     return f"utvm/{locked.digest[:12]}"
 
 
 def box_version(locked: Locked) -> str:
-    """Version of the box: the lock's date."""
     return f"{locked.debian.date:%Y.%m.%d}"
 
 

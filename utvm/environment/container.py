@@ -91,7 +91,6 @@ def run(
 
 
 def _stop_and_get_verdict(container: Container) -> int | None:
-    """Stop a container's command; return its exit code if that is a verdict."""
     with contextlib.suppress(docker.errors.APIError):  # it has just ended, or did not begin
         container.kill(signal="SIGTERM")
     container.reload()

@@ -86,7 +86,6 @@ def write_lock(lock: DebianLock, path: Path) -> None:
 
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
-    """Check that the lock was resolved from this recipe."""
     if lock.recipe != recipe.debian_digest:
         wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
         missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
@@ -325,7 +324,6 @@ def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[st
 
 @functools.cache
 def compare_versions(version: str, operator: str, other: str) -> bool:
-    """Compare two versions by dpkg, with one of its operators."""
     try:
         result = subprocess.run(
             ["dpkg", "--compare-versions", version, operator, other], capture_output=True, text=True, check=False

@@ -187,7 +187,6 @@ def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, iden
 
 
 def _copy_sparse(source: Path, target: Path, offset: int) -> None:
-    """Copy a file into an empty part of another one, without its holes."""
     with source.open("rb") as read, target.open("r+b") as write:
         end = source.stat().st_size
         position = 0

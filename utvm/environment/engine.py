@@ -50,7 +50,6 @@ def has_tag(client: docker.DockerClient, name: str) -> bool:
 
 
 def load_image(client: docker.DockerClient, image: Image) -> None:
-    """Load an image and its tags into the engine."""
     read, write = os.pipe()
 
     def send() -> None:

@@ -167,8 +167,6 @@ def _json(content: object) -> bytes:
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """A built image, and the seconds that each step took."""
-
     image: Image
     folder: Path
     seconds: Mapping[str, float]
@@ -197,12 +195,10 @@ def build(locked: Locked, layers: Layers, output: Path, progress: Progress | Non
 
 
 def tags(locked: Locked) -> tuple[str, ...]:
-    """Tags of the image in an engine: its environment, and the latest one."""
     return (f"{NAME}:{locked.digest[:12]}", f"{NAME}:latest")
 
 
 def write_sums(folder: Path) -> None:
-    """Write the checksums of all files in the format of ``sha256sum --check``."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = (f"{file_digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
     (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")

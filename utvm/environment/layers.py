@@ -125,7 +125,6 @@ class Layers:
         self._bill = ""
 
     def debian(self) -> Layer:
-        """Layer of the container's Debian packages."""
         return self._debian(rootfs.CONTAINER, self._locked.debian.packages)
 
     def machine(self, shape: Shape) -> Layer:
@@ -136,7 +135,6 @@ class Layers:
         return self._debian(shape, packages)
 
     def bill(self, below: Layer) -> str:
-        """The image's bill of materials; ``below`` is a layer with its Debian packages."""
         if self._bill:
             return self._bill
         locked = self._locked
@@ -147,7 +145,6 @@ class Layers:
         return self._bill
 
     def python(self, below: Layer) -> Layer:
-        """Layer of the Python environment, with the bill of materials of the layer below."""
         locked = self._locked
         # ./inv compares the stamps with the checkout's lists.
         own_files = {

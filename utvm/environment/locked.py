@@ -32,17 +32,14 @@ class Locked:
 
     @property
     def packages(self) -> tuple[DebianPackage | Wheel, ...]:
-        """All packages of the container image."""
         return (*self.debian.packages, *self.wheels)
 
     @property
     def machine_packages(self) -> tuple[DebianPackage | Wheel, ...]:
-        """All packages of the virtual machine, including the image's."""
         return (*self.debian.packages, *self.debian.machine, *self.wheels)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of images: OCI's keys, and the digests of the locks."""
         return {
             "org.opencontainers.image.title": "utvm environment",
             "org.opencontainers.image.version": utvm.__version__,
@@ -145,7 +142,6 @@ def _changes(kind: str, old: Mapping[str, _PackageT], new: Mapping[str, _Package
 
 
 def _lock_folder(source: str, folder: Path) -> Path:
-    """Folder with the locks: an existing one, or a new one for a git revision."""
     if Path(source).is_dir():
         if lacking := [name for name in (_DEBIAN, _PYTHON) if not (Path(source) / name).is_file()]:
             raise ConfigError(f"{source} has no {' and no '.join(lacking)}", _HINT)

@@ -79,7 +79,6 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
 
 
 def make_missing_box(locked: Locked, say: Progress) -> None:
-    """Build the box of the checkout's locks, and announce first how long that takes."""
     _announce("box", locked.machine_packages, _BOX_MINUTES, say)
     make_box(locked, say)
 

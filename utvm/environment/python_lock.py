@@ -47,8 +47,6 @@ _LINUX = "sys_platform == 'linux'"
 
 
 class Wheel(Record):
-    """One wheel: ``file`` is its name."""
-
     name: str
     version: str
     file: str
@@ -57,7 +55,6 @@ class Wheel(Record):
 
 
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
-    """Return the wheels that a lock has for a Python, sorted by name: one of each package."""
     try:
         return parse_wheels(lock.read_text(encoding="utf-8"), python)
     except OSError as error:
@@ -67,7 +64,7 @@ def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
 
 
 def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
-    """Return the wheels that a lock's text has, as :func:`load_wheels` does."""
+    """The wheels that a lock's text has, as :func:`load_wheels` does."""
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
         chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=_tags(python)))
@@ -90,7 +87,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
 
 
 def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
-    """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
+    """The wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
     for.
     """
     versions = {wheel.name: wheel.version for wheel in wheels}
@@ -158,7 +155,7 @@ def _requires_python() -> SpecifierSet:
 
 
 def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
-    """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
+    """A lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
         "# ./inv env.lock makes this of python.in. The format is PEP 751's; its paths say no more than a name.",
@@ -234,7 +231,7 @@ _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
 def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
-    """Return the folder of an environment; it is made where its lock has changed.
+    """The folder of an environment; it is made where its lock has changed.
 
     Args:
         lock: a list of requirements with their digests.

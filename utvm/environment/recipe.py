@@ -98,7 +98,7 @@ class Recipe:
 
 
 def read_package_list(path: Path) -> dict[str, str]:
-    """Return the packages of a list such as ``debian.txt``: the name of each and what it is for."""
+    """The packages of a list such as ``debian.txt``: the name of each and what it is for."""
     found = {}
     for line in _read(path).splitlines():
         name, _, purpose = line.partition("#")[0].strip().partition(" ")

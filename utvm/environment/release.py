@@ -93,7 +93,6 @@ The container image lies in `oci/`, as an OCI layout; its digest is that of its 
 
 
 def changes(changelog: str, version: str = utvm.__version__) -> str:
-    """The changelog's section on a version."""
     for section in changelog.split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         if title.startswith(f"{version}, "):
@@ -107,14 +106,12 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
 
 
 def build_package(folder: Path) -> dict[str, str]:
-    """Build wheel and source archive of this checkout; return their digests by name."""
     folder.mkdir(parents=True, exist_ok=True)
     run_tool(python_command("hatchling", "build", "-d", str(folder)), cwd=ROOT, error=ProvisionError)
     return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
 
 
 def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
-    """Write the notes of a release, with the digests of its parts."""
     sources = read_checkout(ROOT)
     of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
     use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))

@@ -46,7 +46,6 @@ class RemoteCommand:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All folders and files of this computer that it needs, without duplicates."""
         named = (part for word in self.words for part in word if isinstance(part, Path))
         return tuple(dict.fromkeys((*named, *self.output_folders, *filter(None, [self.cwd]))))
 
@@ -155,7 +154,6 @@ def run_owned(
 
 
 def rsync(ssh: Sequence[str], *words: str, hint: str = "") -> None:
-    """Copy files by rsync over an ssh command."""
     if shutil.which("rsync") is None:
         raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
     run_tool(

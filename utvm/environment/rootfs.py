@@ -107,7 +107,6 @@ def _work_folder(folder: Path) -> Iterator[Path]:
 def _install(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, shape: Shape, work: Path, root: Path
 ) -> None:
-    """Install the packages of the repository with mmdebstrap, and write the root file system as a tar."""
     options = [f"--dpkgopt={line}" for line in dpkg_filters(debian)]
     # List all packages: from a flat archive, mmdebstrap does not select required ones.
     names = ",".join(f"{package.name}={package.version}" for package in packages)
@@ -162,7 +161,6 @@ def _shorten_error(error: ProvisionError) -> ProvisionError:
 
 
 def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Path) -> None:
-    """Lay out the verified package files and their index for apt."""
     folder.mkdir()
     folder.chmod(0o755)
     stanzas = []

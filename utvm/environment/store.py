@@ -42,7 +42,6 @@ class Store:
         return self.path(package.sha256).is_file()
 
     def verified(self, package: Locked) -> Path:
-        """Path of a package file, after checking its hash."""
         path = self.path(package.sha256)
         mark_used(path)
         try:
@@ -98,7 +97,6 @@ class Store:
                     self.add(folder / package.sha256, package)
 
     def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, progress: Progress | None = None) -> None:
-        """Fetch missing files with pip's own index, proxies and certificates."""
         for batch, done, missing in self._batches(wheels):
             if progress:
                 progress(f"Python packages: {done} of {missing}")

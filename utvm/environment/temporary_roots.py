@@ -48,7 +48,6 @@ def _remove(folder: Path) -> None:
 
 
 def disk_full(folder: Path) -> ProvisionError:
-    """Error for a full disk."""
     free = shutil.disk_usage(folder).free // 1_000_000
     return ProvisionError(
         f"{folder}: the disk is full ({free} MB free)",

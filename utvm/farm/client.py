@@ -33,7 +33,6 @@ _ACCEPT_TIMEOUT = 5.0
 
 
 def labgrid_python(say: Callable[[str], None]) -> Path:
-    """Python of labgrid's environment, which is created if missing."""
     return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
 
 
@@ -106,7 +105,6 @@ class FarmClient:
         self.stop()
 
     def start(self) -> None:
-        """Start the helper. Its first reply says that it is ready."""
         helper = str(Path(__file__).with_name("helper.py"))
         command = python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +125,6 @@ class FarmClient:
         self._reader.start()
 
     def stop(self) -> None:
-        """Stop the helper, which ends its lease."""
         self.on_loss = lambda reason: None
         assert self._helper.stdin is not None and self._helper.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -140,12 +137,10 @@ class FarmClient:
         self._helper.stdout.close()
 
     def call(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the helper's client and return its reply."""
         self.send(method, **arguments)
         return self.read_reply(_REPLY_TIMEOUT)
 
     def send(self, method: str, **arguments: Any) -> None:
-        """Call a method of the helper's client; :meth:`read_reply` returns its replies."""
         assert self._helper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._helper.stdin.write(json.dumps({"do": method, **arguments}) + "\n")

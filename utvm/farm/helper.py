@@ -47,7 +47,6 @@ class HostsAway(Unavailable):
 
 
 def say(**content: Any) -> None:
-    """Write one line of the reply."""
     print(json.dumps(content), flush=True)
 
 
@@ -65,7 +64,6 @@ class LabgridClient:
         self._holding: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Start a session, in place of an earlier one."""
         await self._disconnect()
         self._session = ClientSession(self._address, asyncio.get_running_loop())
         self.holder = f"{self._session.gethostname()}/{self._session.getuser()}"
@@ -79,7 +77,6 @@ class LabgridClient:
             await self._session.close()
 
     async def close(self) -> None:
-        """End the lease and the session."""
         with contextlib.suppress(Exception):
             await self.release()
         await self._disconnect()
@@ -116,7 +113,6 @@ class LabgridClient:
         await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
 
     async def list(self) -> None:
-        """List all places and the queue."""
         await self._sync()
         places = [
             {
@@ -148,7 +144,6 @@ class LabgridClient:
         say()
 
     async def mark(self, place: str, health: str, comment: str) -> None:
-        """Mark a place as good or bad, with the reason."""
         await self._check_place(place)
         await self._call("SetPlaceTags", placename=place, tags={_HEALTH: health, _TROUBLE: ""})
         await self._call("SetPlaceComment", placename=place, comment=comment)

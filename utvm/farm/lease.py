@@ -58,7 +58,6 @@ class LeaseHolder:
         self.release()
 
     def release(self) -> None:
-        """Give the board back, or leave the queue."""
         lease, self.lease = self.lease, None
         try:
             self._farm.on_loss = lambda reason: None
@@ -90,7 +89,6 @@ class LeaseHolder:
         return True
 
     def wait(self) -> Lease:
-        """Wait for the lease."""
         while self.lease is None:
             self._read_reply()
         return self.lease

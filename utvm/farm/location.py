@@ -64,7 +64,6 @@ class InFarm:
         required_tags(choice)
 
     def run(self, command: RemoteCommand) -> int:
-        """Lease a board, run a command at its host, and fetch its output files."""
         if lease := inherited_lease():
             code = self.run_at_host(command, lease)
             if code == LOST:
@@ -88,7 +87,6 @@ class InFarm:
         return code
 
     def _run_once(self, command: RemoteCommand, lease: Lease) -> tuple[int, str]:
-        """Run a command on a leased board; return its exit code, and why it gave no verdict."""
         reason = "the run ended without a verdict"
         try:
             code = self.run_at_host(command, lease)

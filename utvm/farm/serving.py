@@ -106,7 +106,6 @@ class ServedBoards:
         return lease
 
     def _serve_once(self, number: int, lease: Lease) -> str:
-        """Serve a leased board; return why its server ended."""
         self._leases.append(lease)
         if self._stopping.is_set():
             lease.mark_lost("the run is over")

@@ -62,7 +62,6 @@ def _storage(board: Board, in_ram: bool) -> Storage | None:
 
 
 def _more_space_hint(board: Board, full: MemoryRegion) -> str:
-    """Hint for a full region: settings of the board with more space there, or other boards."""
     roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
     offers = []
     for other in alternatives(board):
@@ -171,8 +170,6 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
 
 
 def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
-    """Objects common to all images of clients, compiled once."""
-
     def compile_all(work: Path) -> None:
         image.write(work)
         with toolchain.compiled(
@@ -206,7 +203,6 @@ def _check_accelerator(board: Board, libraries: Sequence[Library], module: Modul
 
 
 def _driver_of(board: Board) -> Sources:
-    """C of an accelerator's driver, and of its model in a process."""
     has = accelerator_of(board)
     device = has.registers if board.memory else has.model
     if device is None:
@@ -293,7 +289,6 @@ def _image_of_chip(
     generated: dict[str, str],
     in_ram: bool,
 ) -> ImageSources:
-    """Sources for a chip, with linker script, port, interrupts and console."""
     return ImageSources(
         "firmware.elf",
         generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
@@ -330,7 +325,6 @@ def _image_of_process(
 
 
 def _counter_of(board: Board) -> tuple[str, ...]:
-    """Macros that select the cycle counter and scale its ticks."""
     ratio = board.counter_ratio
     if board.cycle_counter == "port":
         scale = (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u")
@@ -409,7 +403,6 @@ def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
 
 
 def _too_big(board: Board, message: str) -> DoesNotFitError | None:
-    """The error for a linker message about an overflowing region, if it is one."""
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", message)
     if not overflow or not board.memory:
         return None

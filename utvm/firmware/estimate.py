@@ -33,8 +33,6 @@ _HINT = "apt-get install llvm; without --estimate it is not needed"
 
 @dataclass(frozen=True)
 class Loop:
-    """An innermost loop: its function, and its instructions without branch targets."""
-
     function: str
     instructions: tuple[str, ...]
 
@@ -63,7 +61,6 @@ def check_pipeline(cpu: Cpu) -> None:
 
 
 def llvm_version() -> str:
-    """Version of LLVM."""
     for tool in _TOOLS:
         if shutil.which(tool) is None:
             raise ToolchainError(f"{tool} is not installed", _HINT)
@@ -73,7 +70,6 @@ def llvm_version() -> str:
 
 
 def loop_rates(image: Firmware, functions: Sequence[str]) -> dict[str, LoopRate]:
-    """The hot loop of each function that has one, in itself or in its callees."""
     cpu = image.board.cpu_row
     command = [_TOOLS[1], "-d", "--no-show-raw-insn", f"--triple={cpu.pipeline}", f"--mcpu={cpu.core}"]
     listing = run_tool([*command, image.elf], error=ToolchainError)
@@ -93,7 +89,6 @@ def loop_rates(image: Firmware, functions: Sequence[str]) -> dict[str, LoopRate]
 
 
 def _functions(listing: str) -> dict[str, list[tuple[int, str, str]]]:
-    """Instructions of each function, without data: address, mnemonic, operands."""
     code: dict[str, list[tuple[int, str, str]]] = {}
     current: list[tuple[int, str, str]] = []
     for line in listing.splitlines():

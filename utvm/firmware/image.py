@@ -88,7 +88,6 @@ class Firmware:
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
-        """Allocated, non-empty sections, in address order."""
         with self.elf.open("rb") as file:
             elf = ELFFile(file)
             segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
@@ -107,7 +106,6 @@ class Firmware:
 
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
-        """Load address and contents of each segment."""
         with self.elf.open("rb") as file:
             if self.in_ram:
                 # A segment may include the file's headers.
@@ -179,7 +177,6 @@ class Firmware:
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes in RAM: data, arena and stacks, or all of the image."""
         return sum(section.size for section in self.sections if section.writable or self.in_ram)
 
     @property
@@ -209,29 +206,24 @@ class Firmware:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the ELF file, in hexadecimal."""
         return hashlib.sha256(self.elf.read_bytes()).hexdigest()
 
     def region_of(self, address: int) -> str | None:
-        """Name of the memory region of an address."""
         for region in self.board.memory:
             if region.address <= address < region.end:
                 return region.name
         return None
 
     def is_code(self, address: int) -> bool:
-        """Whether an address is in ``.text``."""
         return any(
             section.name == ".text" and section.address <= address < section.address + section.size
             for section in self.sections
         )
 
     def input_address(self, library: Library, number: int) -> int:
-        """Address of an input of a library."""
         return self.symbols["utvm_arena"] + arena_address(library, library.input_places[number])
 
     def output_address(self, library: Library, number: int) -> int:
-        """Address of an output of a library."""
         return self.symbols["utvm_arena"] + arena_address(library, library.output_places[number])
 
     @property
@@ -241,7 +233,6 @@ class Firmware:
         return (*names, *(f"{library.name}_reset" for library in self.libraries if library.states))
 
     def program_index(self, name: str) -> int:
-        """Index of a library, or of ``NAME_reset``, in the program table."""
         if name in self.programs:
             return self.programs.index(name)
         known = ", ".join(library.name for library in self.libraries)

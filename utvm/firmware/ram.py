@@ -26,8 +26,6 @@ _FIRST_ADDRESS = 16
 
 @dataclass(frozen=True)
 class SectionSize:
-    """Size and alignment of a section, in bytes."""
-
     name: str
     size: int
     alignment: int
@@ -46,16 +44,13 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Size at an aligned address."""
         return self.end(0)
 
     @property
     def name(self) -> str:
-        """Name of its largest section."""
         return max(self.sections, key=lambda section: section.size).name
 
     def start(self, address: int) -> int:
-        """First aligned address from ``address`` on."""
         return _align(address, self.sections[0].alignment)
 
     def end(self, address: int) -> int:
@@ -206,7 +201,6 @@ def _data_stretch(board: Board) -> Stretch:
 
 
 def _heap(board: Board, addresses: dict[str, int], sections: dict[str, SectionSize]) -> tuple[int, int]:
-    """Start and end of clients' memory: the free space after all sections in the stretch of data."""
     stretch = _data_stretch(board)
     ends = [address + sections[name].size for name, address in addresses.items() if name in sections]
     inside = [end for end in ends if stretch.start < end <= stretch.end]
@@ -256,7 +250,6 @@ def _sections(image: Path) -> dict[str, SectionSize]:
 
 
 def _large_constants(image: Path) -> tuple[str, ...]:
-    """Sections of large constants (``-fdata-sections``)."""
     with image.open("rb") as file:
         elf = ELFFile(file)
         constants = elf.get_section_index(".rodata")

@@ -25,7 +25,6 @@ _ALIGNMENT = 16
 
 
 def arena_base(library: Library, region: str) -> int:
-    """Offset of a library's region in the arena: regions follow each other."""
     offset = 0
     for arena in library.arenas:
         if arena.region == region:
@@ -40,7 +39,6 @@ def arena_address(library: Library, place: Placement) -> int:
 
 
 def arena_size(library: Library) -> int:
-    """Size of the arena for a library in bytes."""
     return max((arena_base(library, arena.region) + arena.size_bytes for arena in library.arenas), default=0)
 
 

@@ -242,7 +242,6 @@ def _words(elf: ELFFile) -> set[int]:
 
 
 def _decrease(line: str) -> int:
-    """Decrease of the stack pointer by an instruction."""
     for sign, forms in ((1, (_PUSHED, _STORED, _TAKEN)), (-1, (_POPPED, _LOADED, _GIVEN))):
         for form in forms:
             if match := form.match(line):

@@ -33,7 +33,6 @@ class Convention:
 
     @classmethod
     def of(cls, elf: ELFFile) -> "Convention":
-        """Convention of an ELF file."""
         word_bytes = elf.elfclass // 8
         # An entry point with its lowest bit set is Thumb code.
         thumb = elf["e_entry"] & 1
@@ -49,18 +48,16 @@ class Convention:
         return [int.from_bytes(data[at : at + size], "little") for at in range(0, whole, size)]
 
     def is_return_address(self, word: int) -> bool:
-        """Whether a word may be a return address, by its lowest bits."""
         return word & self.code_mark == self.code_value
 
 
 def convention_of(elf: Path) -> Convention:
-    """Convention of the ELF file at a path."""
     with elf.open("rb") as file:
         return Convention.of(ELFFile(file))
 
 
 def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
-    """Return addresses of the active functions, innermost first.
+    """Addresses of the active functions, innermost first.
 
     Ends at a function without call frame information, or at the end of the stack at hand.
 
@@ -102,7 +99,6 @@ def _registers_of_caller(
     word: Callable[[int], int | None],
     convention: Convention,
 ) -> dict[int, int] | None:
-    """Registers of the caller; None if unknown."""
     for entry in entries:
         start = entry["initial_location"]
         if start <= at < start + entry["address_range"]:

@@ -61,7 +61,6 @@ class Display:
         self._done = 0
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line as it is."""
         self._console.print(escape(text), style=style, soft_wrap=True)
 
     def begin(self, total: int) -> None:
@@ -84,7 +83,6 @@ class Display:
             self._task = self._progress.add_task("", total=total)
 
     def running(self, test: str) -> None:
-        """Show the running test."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=test)
 
@@ -148,7 +146,7 @@ def last_line(report: RunReport) -> str:
 
 
 def standard_output() -> TextIO:
-    """Return a stream on this process's standard output that pytest's capture does not take over.
+    """A stream on this process's standard output that pytest's capture does not take over.
 
     The progress bar is drawn from a thread of its own, also while a test's output is being captured.
     """

@@ -51,7 +51,6 @@ class Figure:
     only: Literal["", "virtual", "physical", "process"] = ""
 
     def format(self, value: Any) -> str:
-        """Format a value; a dash for None."""
         return "-" if value is None else self.render(value)
 
 

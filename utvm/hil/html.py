@@ -54,7 +54,7 @@ def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
 
 
 def href_from(logs: Path, seen_from: Path) -> str:
-    """Return the beginning of links to the files in a folder of logs."""
+    """The beginning of links to the files in a folder of logs."""
     return quote(os.path.relpath(logs, seen_from)) + "/"
 
 
@@ -157,7 +157,6 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
 
 
 def section_names(sections: tuple[Section, ...]) -> tuple[str, ...]:
-    """Return the names of the sections, each once, in order."""
     return tuple(dict.fromkeys(section.name for section in sections))
 
 
@@ -176,7 +175,6 @@ class Cell:
 
 
 def confusion_cells(confusion: tuple[tuple[int, ...], ...]) -> tuple[Cell, ...]:
-    """Return the cells of a confusion matrix, row by row."""
     return tuple(
         Cell(label, prediction, samples)
         for label, row in enumerate(confusion)
@@ -202,7 +200,7 @@ _FEW = 40
 
 
 def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    """Return the HTML text for a run.
+    """The HTML text for a run.
 
     Args:
         logs: the folder of its logs.
@@ -281,7 +279,7 @@ class _Test(Protocol):
 
 
 def unfolded(suites: Mapping[str, Sequence[_Test]]) -> set[str]:
-    """Return the suites whose tests are shown at once: all of a few, of many those that did not go well."""
+    """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
 
@@ -292,14 +290,13 @@ def _confused(models: Sequence[ModelResult]) -> list[ModelResult]:
 
 @functools.cache
 def page_templates() -> jinja2.Environment:
-    """Return the templates of this room's pages."""
     environment = pages_of("utvm.hil")
     environment.filters["shortened"] = shortened
     return environment
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text with its middle left out where it is too long; the end of a trace says most."""
+    """A text with its middle left out where it is too long; the end of a trace says most."""
     if len(text) <= most:
         return text
     head = most // 3

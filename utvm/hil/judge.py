@@ -45,7 +45,7 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
 
 
 def judge_loading(error: BaseException, suite: Path) -> Outcome:
-    """Return the outcome of a suite that cannot be loaded: no board has been asked yet."""
+    """The outcome of a suite that cannot be loaded: no board has been asked yet."""
     # pytest raises an error of its own from one in an import.
     behind = error.__cause__ or error
     outcome = judge(behind, suite)
@@ -137,7 +137,7 @@ class Recorder:
         phases.details += [f"--- {title} ---\n{text}" for title, text in report.sections]
 
     def take(self, test: str) -> CaseResult:
-        """Return the result of the test that has ended, and be ready for the next."""
+        """The result of the test that has ended, and be ready for the next."""
         phases, self._phases = self._phases, _Phases()
         return CaseResult(
             test,
@@ -149,7 +149,6 @@ class Recorder:
 
 
 def loading_failure(report: pytest.CollectReport, outcome: Outcome) -> CaseResult:
-    """Return the result for a suite that cannot be loaded."""
     lines = report.longreprtext.strip().splitlines()
     return CaseResult(
         report.nodeid,

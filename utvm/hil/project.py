@@ -43,7 +43,6 @@ class SelectedSuites:
 
 
 def suite_names() -> tuple[str, ...]:
-    """Return the suites that can be named, sorted: those that come with utvm, and the project's own."""
     files = [path for folder in _suite_folders() for path in folder.glob("test_*.py")]
     return tuple(sorted({path.stem.removeprefix("test_") for path in files}))
 
@@ -145,7 +144,6 @@ class Limits(Record):
     ram: Most | Share | None = None
 
     def relative(self) -> dict[str, str]:
-        """Return the limits that are relative, by name."""
         return {name: limit for name in RELATIVE if isinstance(limit := getattr(self, name), str)}
 
 
@@ -179,7 +177,6 @@ class ProjectModel:
     folder: Path
 
     def load(self) -> Model:
-        """Read the model; raises UtvmError as :func:`utvm.compiler.load`."""
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
@@ -209,13 +206,12 @@ class ProjectModel:
 
 
 def load_project() -> ProjectFile | None:
-    """Read the current project's file; None where there is no project."""
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
 
 
 def quarantine() -> Quarantine:
-    """Return the project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
+    """The project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
     content = load_project()
     return content.farm if content else Quarantine()
 
@@ -227,7 +223,6 @@ def history_file() -> Path:
 
 
 def project_models() -> Sequence[ProjectModel]:
-    """Return the models of the current project; raises as :func:`load_project`."""
     folder, content = project(), load_project()
     if folder is None or content is None:
         return ()

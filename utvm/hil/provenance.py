@@ -30,7 +30,6 @@ def digest(provision: Path = PROVISION) -> str:
 
 
 def describe(board: Board) -> Environment:
-    """Describe the checkout and the location of this process."""
     tools = {
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),

@@ -33,7 +33,6 @@ _ELEMENTS = {
 
 
 def render_junit(report: RunReport) -> str:
-    """Return the XML text for a run."""
     root = ET.Element("testsuites")
     suite = ET.SubElement(
         root,
@@ -77,7 +76,7 @@ def render_junit(report: RunReport) -> str:
 
 
 def xml_document(root: ET.Element) -> str:
-    """Return an element as the text of a whole file, without the characters that XML cannot hold."""
+    """An element as the text of a whole file, without the characters that XML cannot hold."""
     for element in root.iter():
         element.attrib = {name: legal_xml(value) for name, value in element.attrib.items()}
         element.text = legal_xml(element.text) if element.text else None
@@ -105,7 +104,7 @@ FILES = ("report.json", "junit.xml", "index.html")
 
 
 def new_run_id(now: datetime.datetime) -> str:
-    """Return a name for a run: sorted by name means sorted by time, and no two runs share one.
+    """A name for a run: sorted by name means sorted by time, and no two runs share one.
 
     Args:
         now: when the run began, with its time zone.
@@ -115,7 +114,6 @@ def new_run_id(now: datetime.datetime) -> str:
 
 
 def logs_beside(root: Path) -> Path:
-    """Return the folder with the logs of all runs whose reports are in ``root``."""
     return root.parent / "logs"
 
 

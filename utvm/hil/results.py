@@ -38,8 +38,6 @@ class Outcome(str, enum.Enum):
 
 
 class Verdict(str, enum.Enum):
-    """Verdict on a run."""
-
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
@@ -48,7 +46,6 @@ class Verdict(str, enum.Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of the command; 3 for a run that was not completed."""
         return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
 
 
@@ -76,17 +73,14 @@ class CaseResult:
 
     @property
     def id(self) -> str:
-        """Test id, the same in all reports."""
         return case_id(self.node)
 
     @property
     def suite(self) -> str:
-        """The suite's file name."""
         return self.node.partition("::")[0].rpartition("/")[2]
 
     @property
     def name(self) -> str:
-        """The test's name inside its suite."""
         return self.node.partition("::")[2] or self.suite
 
 
@@ -194,7 +188,6 @@ class RunReport:
     duration_s: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
-        """Number of tests with this outcome."""
         return sum(case.outcome is outcome for case in self.cases)
 
     def as_json(self) -> dict[str, object]:

@@ -89,12 +89,10 @@ class HilRun:
         self.exit_code: ExitCode | None = None
 
     def record_model(self, model: ModelResult) -> None:
-        """Take a model's figures into the report."""
         self.models.append(model)
         self._display.line(f"{model.name}: {figures_line(model.figures)}")
 
     def record_statistics(self, statistics: Statistics) -> None:
-        """Take a board's statistics into the report."""
         self._statistics.append(statistics)
 
     # From when a run has said its name it owes a report, and pytest lets it finish only once all have started.

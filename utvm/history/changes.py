@@ -55,8 +55,6 @@ class Change:
 
 @dataclass(frozen=True)
 class Point:
-    """A figure of a model in one run on a board."""
-
     started: str
     run_id: str
     commit: str | None

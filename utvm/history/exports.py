@@ -25,7 +25,6 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 
 
 def verdict_of_night(history: sqlite3.Connection) -> str:
-    """The worst verdict of the last night; ``none`` for an empty history."""
     rows = history.execute("select distinct verdict from run where started >= ?", (newest_night(history),))
     verdicts = {row["verdict"] for row in rows}
     return next((verdict for verdict in _WORST if verdict in verdicts), "none")

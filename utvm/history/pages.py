@@ -54,7 +54,6 @@ class Line:
 
     @property
     def steps(self) -> int:
-        """Number of changes between two runs."""
         return _count_steps(self.values)
 
 
@@ -119,12 +118,10 @@ class TestRow:
 
     @property
     def failing(self) -> int:
-        """Number of boards on which it fails now."""
         return sum(state.now == "failed" for state in self.boards)
 
 
 def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int:
-    """Write all pages and return their number; they link to the reports in ``reports``."""
     (newest,) = history.execute("select max(started) from run").fetchone()
     if newest is None:
         raise ConfigError("the history is empty", "run hil or nightly, or import reports with history.import")
@@ -320,7 +317,6 @@ def _count_steps(values: Sequence[float]) -> int:
 
 
 def _chart_script() -> dict[str, str]:
-    """The script that draws charts, and its hash for the page's content security policy."""
     folder = resources.files("utvm.history") / "templates"
     parts = ("uplot/uPlot.min.js", "charts.js")
     script = Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in parts))

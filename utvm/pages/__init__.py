@@ -42,7 +42,6 @@ def pages_of(package: str) -> jinja2.Environment:
 
 
 def format_bytes(size: int) -> str:
-    """Format a size: ``64 KiB`` if exact, otherwise ``1,234 B``."""
     return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
 
 

@@ -67,7 +67,6 @@ class Platform(Record):
 
 
 def platforms() -> tuple[str, ...]:
-    """Names of the built-in platforms, sorted."""
     return tuple(sorted(file.parent.name for file in PLATFORMS.glob(f"*/{FILE}")))
 
 
@@ -228,7 +227,6 @@ def _flatten(name: str, text: str, folder: str) -> tuple[str, str]:
 
 
 def _runtime_files(image: ImageSources) -> tuple[dict[str, str], dict[str, str]]:
-    """Sources and headers of the runtime, by their path in the project."""
     headers = [path for folder in image.include for path in sorted(folder.glob("*.h"))]
     sources, texts = ({_project_path(p): p.read_text("utf-8") for p in paths} for paths in (image.files, headers))
     return sources, texts

@@ -108,7 +108,6 @@ class Project:
             return [stored[name] for name in stored.files]
 
     def listen(self, connection: Connection, image: Firmware) -> RunResult:
-        """Flash and start the image on a board, and return its report."""
         return StandaloneRunner(connection, image).reset()
 
 
@@ -129,7 +128,6 @@ def open_transport(connection: Connection, image: Firmware) -> Iterator[Transpor
 
 
 def run_on_host(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Outputs of a library that was compiled for the board ``host``."""
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")
     image = build(host, [library], "rpc")

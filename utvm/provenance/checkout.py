@@ -57,5 +57,4 @@ def read_checkout(root: Path | None = None) -> Checkout:
 
 
 def checkout_variables() -> dict[str, str]:
-    """Environment variables that pass the checkout to a process in another location."""
     return {_VARIABLE: json.dumps(asdict(read_checkout()))}

@@ -42,7 +42,6 @@ class Lease:
 
     @property
     def host(self) -> str:
-        """SSH address of the board's host."""
         return str(self.service["address"])
 
     @property
@@ -68,7 +67,6 @@ class Lease:
             action()
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the lease as lost; the holder stops its run."""
         self.lost = self.lost or reason
         for action in self._when_lost:
             action()

@@ -47,7 +47,6 @@ class CurrentLocation:
 
 
 def parse_kind(name: str, hint: str) -> LocationKind:
-    """Check the name of a location."""
     for kind in _KINDS:
         if name == kind:
             return kind
@@ -55,14 +54,12 @@ def parse_kind(name: str, hint: str) -> LocationKind:
 
 
 def current_kind() -> LocationKind:
-    """Kind of this location."""
     # An image that was started by hand sets no variable, but its Python environment names it.
     name = os.environ.get(_KIND) or ("docker" if _environment_label() else "host")
     return parse_kind(name, f"unset {_KIND}: utvm sets it")
 
 
 def inspect_location() -> CurrentLocation:
-    """Compare the installed packages with the locks."""
     debian, python = _debian_packages(), _python_packages()
     files = read_lock_files()
     digest = files_digest(files)

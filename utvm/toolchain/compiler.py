@@ -60,8 +60,6 @@ class Cpu(Record):
 
 
 class _Rows(Record):
-    """CPU rows that a board's folder adds to its toolchain."""
-
     cpus: dict[str, Cpu] = Field(min_length=1)
 
 
@@ -111,7 +109,6 @@ class Toolchain:
             self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
-        """Return the row of a CPU."""
         try:
             return self.data.cpus[name]
         except KeyError:
@@ -120,7 +117,7 @@ class Toolchain:
             raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
-        """Return the path of one of its programs: ``gcc``, ``addr2line``..."""
+        """The path of one of its programs: ``gcc``, ``addr2line``..."""
         found = shutil.which(self.data.prefix + name)
         if found is None:
             raise ToolchainError(
@@ -131,7 +128,6 @@ class Toolchain:
 
     @functools.cached_property
     def version(self) -> str:
-        """The compiler's own version line."""
         return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
 
     def link(

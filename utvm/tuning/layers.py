@@ -43,7 +43,6 @@ class ModelLayer:
 
     @property
     def function(self) -> Any:
-        """The untuned TIRx function."""
         return self.graph.functions[_ONLY]
 
     def library(self, symbol: str, kind: str, choice: str) -> Library:
@@ -84,7 +83,6 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
 
 
 def _kernel_variants(model: Model, graph: Graph, target: Target) -> dict[str, Graph]:
-    """The graph with each kernel of the target used wherever it is supported, by name of the kernel."""
     functions = [graph.functions[step.function] for _, step in _function_steps(graph)]
     layers = {str(function.attrs[LAYER]) for function in functions if function.attrs and LAYER in function.attrs}
     names = [kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions)]

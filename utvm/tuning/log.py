@@ -71,7 +71,6 @@ class LogEntry(Origin):
 
 
 def origin_of(board: Board) -> Origin:
-    """Origin of measurements on a board; raises ToolchainError if its compiler is not installed."""
     target = board.target
     return Origin(
         board=board.name,
@@ -110,7 +109,6 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
 
 
 def append(path: Path, entries: Sequence[LogEntry]) -> None:
-    """Append entries to a log in one write, so that an interrupt leaves only whole lines."""
     data = "".join(f"{entry.model_dump_json()}\n" for entry in entries).encode()
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -124,7 +122,6 @@ def append(path: Path, entries: Sequence[LogEntry]) -> None:
 
 
 def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
-    """The fastest candidate of each layer; the latest measurement of a candidate counts."""
     best: dict[str, LogEntry] = {}
     latest = {(entry.layer, entry.kind, entry.choice, entry.unit): entry for entry in entries}
     for unit in reversed(UNITS):
@@ -143,7 +140,6 @@ def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
 
 
 def tuned_target_for(board: Board, path: str) -> Target:
-    """The target of a board, tuned by a log; an empty path means no log."""
     return tuned_target(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 

@@ -42,8 +42,6 @@ _MOST_BOARDS = 32
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library of one layer, and its inputs."""
-
     library: Library
     inputs: Sequence[npt.NDArray[Any]]
 
@@ -164,7 +162,6 @@ class TrackerMeasurer:
         self._folder.cleanup()
 
     def board_count(self) -> int:
-        """Number of boards under the key; raises as :func:`count_boards_at`."""
         return count_boards_at(self._address, self._key)
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
@@ -211,7 +208,6 @@ class TrackerMeasurer:
         return ServedCandidate(path, inputs, [output.size_bytes for output in library.outputs], REPEATS)
 
     def _drive(self, worker: "_Worker", results: "_Results") -> None:
-        """Thread of a worker: measure until no task is left."""
         while not results.done:
             served = worker.wait_for_board(_POLL_SECONDS)
             if not served:
@@ -250,7 +246,6 @@ class _Results:
         return bool(self.error) or (self._complete and len(self._results) == self.total)
 
     def expect(self, candidate: ServedCandidate | None) -> None:
-        """Add a task; None marks the end."""
         with self._changed:
             if candidate is None:
                 self._complete = True
@@ -277,7 +272,6 @@ class _Results:
             self._changed.notify_all()
 
     def wait(self, number: int) -> CandidateResult | None:
-        """Wait briefly for a result."""
         with self._changed:
             if number not in self._results and not self.error:
                 self._changed.wait(_POLL_SECONDS)
@@ -328,7 +322,6 @@ class _Worker:
         return message if isinstance(message, Failure) else Failure(f"it did not end within {limit:g} s")
 
     def end(self) -> None:
-        """Kill the process."""
         self._board = None
         if self._process is not None:
             self._process.kill()
@@ -355,7 +348,6 @@ class _Worker:
 
 
 def count_boards_at(address: tuple[str, int], key: str) -> int:
-    """Number of boards that a tracker has under a key."""
     from tvm import rpc
 
     host, port = address

@@ -128,7 +128,6 @@ def _to_json(trace: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert TVM's containers and numbers to Python's."""
     if isinstance(value, int | float | str) or value is None:
         return value
     if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):

@@ -17,8 +17,6 @@ _OTHER_BITS = "its result differs from that without tuning"
 
 @dataclass
 class _State:
-    """State of the search for a layer."""
-
     layer: ModelLayer
     default: int
     outputs: bytes
@@ -72,7 +70,6 @@ class Tuner:
 
     @property
     def unit(self) -> str:
-        """Unit of all counts."""
         return self.entries[-1].unit if self.entries else ""
 
     def rows(self) -> list[tuple[ModelLayer, int, int, Kind]]:

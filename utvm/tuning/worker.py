@@ -41,8 +41,6 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class CandidateCounts:
-    """Counts and outputs of a candidate."""
-
     counts: tuple[int, ...]
     outputs: bytes
 

@@ -73,8 +73,6 @@ for _name in BRANCHES:
 
 
 class _Levels:
-    """Log levels by branch."""
-
     def __init__(self, level: int, branches: Mapping[str, int]) -> None:
         self._levels = {_ROOT: level, **branches}
 
@@ -83,7 +81,7 @@ class _Levels:
         return frozenset(self._levels)
 
     def level(self, name: str) -> int:
-        """Return the level of the branch that a logger is in: of the longest name that its own begins with."""
+        """The level of the branch that a logger is in: of the longest name that its own begins with."""
         while name not in self._levels:
             name = name.rpartition(".")[0]
         return self._levels[name]
@@ -140,8 +138,6 @@ def capture(branch: str) -> Iterator[list[str]]:
 
 
 class _Collector(logging.Handler):
-    """Keeps messages as they are."""
-
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
         self._lines = lines

@@ -14,7 +14,7 @@ _ROOT = __file__.rpartition("/utvm/")[0]
 def python_command(
     program: str, *arguments: str, interpreter: tuple[str, ...] = (sys.executable,), root: str = _ROOT
 ) -> list[str]:
-    """Return the command line that runs a Python program.
+    """The command line that runs a Python program.
 
     Absolute entries of ``PYTHONPATH`` remain on the search path; empty and relative ones do not. utvm's own
     modules are taken from the root, whatever the search path says.

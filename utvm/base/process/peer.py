@@ -24,7 +24,7 @@ _UID_OFFSET = _HEADER.size + 4 + 48 + 3 * 4  # in struct inet_diag_msg: state, s
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """Return the uid of the process that opened the other end of an accepted TCP connection.
+    """The uid of the process that opened the other end of an accepted TCP connection.
 
     None when no process of this computer holds that end any more, or it is on another computer. (The kernel
     reports uid 0 for a socket without an owner; such a socket is never taken for root's.)
@@ -66,7 +66,6 @@ class OwnerOnlySocket(socket.socket):
         return listener
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Return the next connection of this user, and its address."""
         while True:
             connection, address = super().accept()
             if is_own(connection, self.also):
@@ -114,7 +113,6 @@ def is_own(connection: socket.socket, also: frozenset[int] = frozenset()) -> boo
 
 
 def refuse(connection: socket.socket) -> None:
-    """Reset a connection."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

@@ -18,7 +18,7 @@ _LOG = logging.getLogger("utvm.process")
 
 
 def last_lines(log: Path, lines: int = 12) -> str:
-    """Return the last lines of a log; nothing when there is no such file, or none can be opened."""
+    """The last lines of a log; nothing when there is no such file, or none can be opened."""
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -112,7 +112,7 @@ def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
 
 
 def free_port() -> int:
-    """Return a TCP port on the loopback interface that nobody listens on right now."""
+    """A TCP port on the loopback interface that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -34,7 +34,6 @@ class Closing:
     """Base of objects with ``close``: leaving the ``with`` block closes them."""
 
     def close(self) -> None:
-        """Release its resources. Safe to call again."""
         raise NotImplementedError
 
     def __enter__(self: _ClosingT) -> _ClosingT:
@@ -81,7 +80,6 @@ class Watchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching. Safe to call again."""
         self._over.set()
         self._thread.join()
 
@@ -105,7 +103,6 @@ class Watchdog:
 
 
 def is_stopped(pid: int) -> bool:
-    """True if a signal has stopped the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
     except OSError:
@@ -175,18 +172,15 @@ class _OwnedProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """True while the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, lines: int = 12) -> str:
-        """Return the last lines of the log."""
         return last_lines(self.log, lines)
 
     def stop(self) -> None:
@@ -370,7 +364,6 @@ class Service(_OwnedProcess):
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
 
     def _copy_lines(self) -> None:
-        """Copy new lines of the process to the log."""
         if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
             return
         # It may not be there yet, or too many files may be open: no reason to take the process for dead.

@@ -86,7 +86,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """Return a ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
+    """A ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
     return partial(die_with, os.getpid())
 
 

@@ -89,7 +89,6 @@ def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:
 
 
 def write_array(path: Path, array: _Array) -> None:
-    """Write one array as .npy."""
     with tempfile.TemporaryFile() as file:
         np.save(file, array, allow_pickle=False)
         file.seek(0)
@@ -116,7 +115,6 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, _Array]:
 
 
 def _read(stream: IO[bytes], size: int, what: str, limit: int) -> _Array:
-    """Read one array of a stream that says it holds so many bytes."""
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:

@@ -34,7 +34,7 @@ _checked: set[Path] = set()
 
 
 def cache_root() -> Path:
-    """Return the user's cache directory: a folder in it for each kind of entry."""
+    """The user's cache directory: a folder in it for each kind of entry."""
     root = user_folder("cache")
     if root not in _checked:
         try:
@@ -76,7 +76,6 @@ class CacheEntry:
 
 
 def entries() -> Iterator[CacheEntry]:
-    """Iterate over all entries of this user."""
     root = cache_root()
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
@@ -141,7 +140,7 @@ _SEAL = "seal"
 
 
 def content_key(*parts: str | bytes) -> str:
-    """Return the SHA-256, in hexadecimal, over some parts, each told apart from the next."""
+    """The SHA-256, in hexadecimal, over some parts, each told apart from the next."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -151,13 +150,13 @@ def content_key(*parts: str | bytes) -> str:
 
 
 def tree_digest(directory: Path) -> str:
-    """Return the SHA-256 over the names and contents of all source files below a directory."""
+    """The SHA-256 over the names and contents of all source files below a directory."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return content_key(*(part for path in files for part in (str(path.relative_to(directory)), path.read_bytes())))
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
+    """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -210,7 +209,7 @@ class Cache:
         self.directory = (root or cache_root()) / kind
 
     def find(self, key: str) -> Path | None:
-        """Return the entry's directory, or None if there is none; one that is not as it was made is set aside."""
+        """The entry's directory, or None if there is none; one that is not as it was made is set aside."""
         entry = self.directory / key
         mark_used(entry)
         if is_sealed(entry, key):
@@ -233,7 +232,7 @@ class Cache:
         return None
 
     def fetch(self, key: str, make: Callable[[Path], None]) -> Path:
-        """Return the entry's directory, making it first if there is none or it is damaged.
+        """The entry's directory, making it first if there is none or it is damaged.
 
         Args:
             make: fills the empty directory it is handed. What it raises leaves no entry behind.
@@ -244,7 +243,6 @@ class Cache:
         return found
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
-        """Make an entry and return its directory; None if somebody else's is there, and damaged."""
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
             try:

@@ -153,7 +153,6 @@ def check_readable(path: str | Path, hint: str) -> None:
 
 
 def read_text(path: str | Path, hint: str = "") -> str:
-    """Read a text file of a user."""
     check_readable(path, hint)
     try:
         return Path(path).read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ _LONGEST = 500  # Letters of a command that are kept.
 
 
 def shared_directory() -> Path | None:
-    """Return the directory where all users of this machine may lock things; None where there is none."""
+    """The directory where all users of this machine may lock things; None where there is none."""
     return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
 
 

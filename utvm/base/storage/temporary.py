@@ -23,7 +23,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as that goes."""
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -5,7 +5,7 @@ import jinja2
 
 
 def templates_of(package: str, *, html: bool = False) -> jinja2.Environment:
-    """Return a package's templates; a name that is not given to one is an error.
+    """A package's templates; a name that is not given to one is an error.
 
     Args:
         package: its name, with dots.

@@ -58,7 +58,6 @@ def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def running() -> dict[str, int]:
-    """Process ids of running daemons that we started, by name."""
     pids = {}
     for name in _DAEMONS:
         with contextlib.suppress(OSError, ValueError):
@@ -70,7 +69,6 @@ def running() -> dict[str, int]:
 
 
 def _ensure(say: Callable[[str], None]) -> bool:
-    """Start libvirt if it does not answer; return whether a daemon was started."""
     problem = libvirt.problem()
     if problem is None:
         return False
@@ -101,7 +99,6 @@ def _ensure(say: Callable[[str], None]) -> bool:
 
 
 def _check_limits() -> None:
-    """Check the limits of this shell."""
     for limit, (least, option, what) in _LIMITS.items():
         allowed = resource.getrlimit(limit)[0]
         if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):

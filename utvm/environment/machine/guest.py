@@ -90,7 +90,6 @@ class Guest:
         return self._told_apart(run_owned(self._ssh("-T", shlex.join(owned(CHECKOUT, words)))))
 
     def shell(self) -> int:
-        """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ProvisionError("a shell needs a terminal", "vm.run runs a command without one")
         command = self._ssh("-t", f"cd {CHECKOUT} && exec bash --login")

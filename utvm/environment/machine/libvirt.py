@@ -39,8 +39,6 @@ def qemu_user() -> str:
 
 
 class State(Enum):
-    """State of a machine."""
-
     RUNNING = "running"
     PAUSED = "paused"
     SUSPENDED = "suspended to the disk"
@@ -50,8 +48,6 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Domain:
-    """A machine in libvirt."""
-
     name: str
     state: State
     description: str
@@ -67,7 +63,6 @@ class LibvirtError(ProvisionError):
 
 
 def problem() -> LibvirtError | None:
-    """Why libvirt cannot be used, or None."""
     try:
         virsh("uri")
     except LibvirtError as error:
@@ -76,7 +71,6 @@ def problem() -> LibvirtError | None:
 
 
 def virsh(*words: str, timeout: float = _PATIENCE) -> str:
-    """Run a command of virsh and return what it printed."""
     if shutil.which("virsh") is None:
         raise LibvirtError("virsh is not installed: libvirt's own command line", INSTALL)
     try:
@@ -104,12 +98,10 @@ def _translate_error(said: str) -> LibvirtError:
 
 
 def domain(name: str) -> Domain | None:
-    """Return the machine of that name, if there is one."""
     return next((one for one in domains() if one.name == name), None)
 
 
 def domains() -> list[Domain]:
-    """All machines with our prefix."""
     found = (_unless_gone(_look, name, _names) for name in _names() if name.startswith(PREFIX))
     return [one for one in found if one is not None]
 
@@ -129,7 +121,6 @@ def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[
 
 
 def running_domains() -> list[str]:
-    """Names of all running machines, also of other users."""
     return virsh("list", "--name").split()
 
 
@@ -144,7 +135,6 @@ def _look(name: str) -> Domain:
 
 
 def address(name: str) -> str | None:
-    """Address of a machine, if the network still knows it."""
     found = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
     return found[1] if found else None
 
@@ -167,7 +157,6 @@ def _idle(name: str) -> bool:
 
 
 def wake(name: str) -> None:
-    """Resume a paused machine."""
     virsh("resume", name)
 
 
@@ -205,12 +194,10 @@ def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
 
 
 def cut_power(name: str) -> None:
-    """Power a machine off."""
     virsh("destroy", name)
 
 
 def snapshots(name: str) -> dict[str, str]:
-    """Return a machine's snapshots by name, each with the state that it is of, in the order they were made."""
     found = {}
     for snapshot in virsh("snapshot-list", name, "--topological", "--name").split("\n"):
         if snapshot.strip():
@@ -220,7 +207,6 @@ def snapshots(name: str) -> dict[str, str]:
 
 
 def volumes() -> list[str]:
-    """Our disks and boxes in libvirt."""
     if _POOL not in virsh("pool-list", "--all", "--name").split():
         return []
     # Somebody may have stopped it, and what Vagrant wrote last it may not have seen.
@@ -232,7 +218,6 @@ def volumes() -> list[str]:
 
 
 def unused_boxes() -> list[str]:
-    """Return the boxes that no machine's disk is built on."""
     ours = volumes()
     backing = set()
     for name in ours:
@@ -247,7 +232,6 @@ def _backing(volume: str) -> str:
 
 
 def orphan_disks() -> list[str]:
-    """Return the disks that no machine has."""
     names = {one.name for one in domains()}
     return [
         name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names
@@ -255,7 +239,6 @@ def orphan_disks() -> list[str]:
 
 
 def remove_volume(name: str) -> None:
-    """Remove a disk or a box."""
     virsh("vol-delete", name, "--pool", _POOL)
 
 
@@ -278,24 +261,20 @@ def remove_domain(name: str) -> list[str]:
 
 
 def has_network() -> bool:
-    """True if our network exists."""
     return NETWORK in virsh("net-list", "--all", "--name").split()
 
 
 def start_network() -> None:
-    """Start our network if it exists and does not run."""
     if has_network() and NETWORK not in virsh("net-list", "--name").split():
         virsh("net-start", NETWORK)
 
 
 def stop_networks() -> None:
-    """Stop every network; none of them is used when no machine runs."""
     for name in virsh("net-list", "--name").split():
         virsh("net-destroy", name)
 
 
 def remove_network() -> bool:
-    """Remove our network; False if there is none."""
     if not has_network():
         return False
     if NETWORK in virsh("net-list", "--name").split():
@@ -305,7 +284,6 @@ def remove_network() -> bool:
 
 
 def network_address() -> str:
-    """Address of our network, or a free one for it."""
     if has_network():
         described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
         if described is not None:

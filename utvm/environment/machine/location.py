@@ -48,7 +48,6 @@ class InMachine:
         self._machine = machine or Machine(say=say)
 
     def run(self, command: RemoteCommand) -> int:
-        """Run a command and fetch its output, also after an interrupt."""
         machine = self._machine
         machine.up(box=self._box, patience=_MACHINE_TIMEOUT)
         self._say("")
@@ -85,7 +84,6 @@ class InMachine:
 
     @contextlib.contextmanager
     def _plugged_in(self, command: RemoteCommand) -> Iterator[None]:
-        """Plug the requested probe into the machine."""
         with contextlib.ExitStack() as stack:
             serials = []
             if command.usb:

@@ -84,18 +84,15 @@ class Machine:
             self.guest.sync()
 
     def sync(self) -> None:
-        """Copy the checkout into the running machine."""
         self._require_running()
         self.guest.sync()
 
     def run(self, words: Sequence[str]) -> int:
-        """Run a command in the machine's checkout and return its exit code."""
         self._require_running()
         self.records.mark_used()
         return self.guest.run(words)
 
     def shell(self) -> int:
-        """Open a shell in the machine's checkout and return its exit code."""
         self._require_running()
         self.records.mark_used()
         return self.guest.shell()
@@ -107,7 +104,6 @@ class Machine:
 
     @property
     def plugs(self) -> tuple[Plug, ...]:
-        """The machine's USB plugs."""
         facts = self._require_complete()
         ports = (part for part in facts["plugs"].split(","))
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
@@ -129,14 +125,12 @@ class Machine:
                 libvirt.cut_power(found.name)
 
     def suspend(self) -> None:
-        """Suspend the machine to the disk."""
         with self._alone():
             if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
             self._vagrant().suspend()
 
     def resume(self) -> None:
-        """Resume a suspended machine."""
         with self._alone():
             found = self._require_own()
             if found.state not in (State.SUSPENDED, State.PAUSED):
@@ -152,7 +146,6 @@ class Machine:
         return libvirt.snapshots(self._require_own().name)
 
     def save(self, name: str) -> None:
-        """Save a snapshot."""
         with self._alone():
             found = self._require_own()
             self._check_name(name)
@@ -171,7 +164,6 @@ class Machine:
                 self.guest.prove()
 
     def delete(self, name: str) -> None:
-        """Delete a snapshot."""
         with self._alone():
             self._require_snapshot(name)
             self._check_name(name)
@@ -295,7 +287,6 @@ class Machine:
         return removed + self._remove_unused_boxes()
 
     def _remove_unused_boxes(self) -> list[str]:
-        """Remove what machines share, where none has it."""
         removed = []
         for name in libvirt.unused_boxes():
             libvirt.remove_volume(name)

@@ -28,37 +28,30 @@ class Records:
 
     @property
     def description(self) -> str:
-        """The machine's description in libvirt, which identifies it as ours."""
         return f"utvm: checkout {self.checkout}, records {self.folder}"
 
     @property
     def settings(self) -> Path:
-        """Settings for Vagrant, as JSON."""
         return self.folder / "settings.json"
 
     @property
     def vagrant(self) -> Path:
-        """Vagrant's own records."""
         return self.folder / "vagrant"
 
     @property
     def key(self) -> Path:
-        """Private key of the machine, created by Vagrant."""
         return self.vagrant / "machines" / self.name / "libvirt" / "private_key"
 
     @property
     def known_hosts(self) -> Path:
-        """The guest's host key, created at its first start."""
         return self.folder / "known_hosts"
 
     @property
     def ssh_config(self) -> Path:
-        """Configuration for ``ssh -F``."""
         return self.folder / "ssh_config"
 
     @property
     def log(self) -> Path:
-        """Log of Vagrant's last command."""
         return self.folder / "vagrant.log"
 
     @property
@@ -75,7 +68,6 @@ class Records:
         return facts
 
     def create(self) -> None:
-        """Create the folder."""
         try:
             create_own_folder(self.folder)
         except OSError as error:
@@ -90,7 +82,6 @@ class Records:
         temporary.rename(self._facts)
 
     def mark_used(self, used: bool = True) -> None:
-        """Record whether the machine differs from its snapshot ``ready``."""
         if used:
             self._used_mark.touch()
         else:

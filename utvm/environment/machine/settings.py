@@ -63,8 +63,6 @@ class Acceleration:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a machine."""
-
     name: str
     description: str
     box: str

@@ -35,7 +35,6 @@ _STOP_TIMEOUT = 10.0
 
 
 def vagrant_home() -> Path:
-    """Return the folder that Vagrant keeps boxes in, for us."""
     return user_folder("data") / "vagrant"
 
 
@@ -49,7 +48,6 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         super().__init__(str(ROOT / "vm"))
 
     def boxes(self) -> list[tuple[str, str]]:
-        """Return the boxes that it has for libvirt: name and version."""
         return [(box.name, box.version) for box in self.box_list() if box.provider == PROVIDER]
 
     def add_box(self, catalogue: Path) -> None:
@@ -64,7 +62,6 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         self._run_vagrant_command(args)
 
     def _run_vagrant_command(self, args: Sequence[str | None]) -> str:
-        """Run it to its end and return all that it printed."""
         words = [word for word in args if word is not None]
         environment = {
             "VAGRANT_HOME": vagrant_home(),
@@ -146,7 +143,6 @@ class Box:
 
     @property
     def kernel(self) -> Path:
-        """Its kernel, once Vagrant has it."""
         found = sorted(self.folder.rglob(KERNEL))
         if not found:
             raise ProvisionError(
@@ -156,7 +152,6 @@ class Box:
 
 
 def locked_box(locked: Locked) -> Box:
-    """Return the box that the locks ask for."""
     return Box(box_name(locked), box_version(locked))
 
 
@@ -198,7 +193,6 @@ def _is_made(box: Box) -> bool:
 
 
 def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
-    """A box's URL and checksum in a catalogue."""
     if catalogue.get("name") != box.name:
         raise ConfigError(
             f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",

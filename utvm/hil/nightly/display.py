@@ -43,7 +43,6 @@ class NightlyDisplay:
         self._print_line(text)
 
     def finish(self, result: BoardResult) -> None:
-        """Print the result of a board."""
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
@@ -89,7 +88,7 @@ class NightlyDisplay:
 
 
 def last_line(report: NightlyReport) -> str:
-    """Return the verdict in one line: how many boards ended how, which are not well, and the exit code."""
+    """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
     counts = [f"{report.count(verdict)} {verdict.value}" for verdict in BoardVerdict if report.count(verdict)]
     unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
     return (

@@ -41,7 +41,6 @@ class Job:
 
 
 def default_list() -> Path:
-    """Return the list of the current project, else that of utvm."""
     folder = project()
     return folder / PROJECT_FILE if folder else DATA / "nightly.yaml"
 
@@ -100,7 +99,7 @@ def _may_be_same(first: Job, second: Job) -> bool:
 
 
 def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
-    """Return the jobs of the boards of these names; all where none is named."""
+    """The jobs of the boards of these names; all where none is named."""
     known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:

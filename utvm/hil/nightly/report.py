@@ -63,7 +63,7 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 
 
 def render_html(report: NightlyReport, root: Path) -> str:
-    """Return the page: what went wrong, the boards, the models, and each test with what became of it where.
+    """The page: what went wrong, the boards, the models, and each test with what became of it where.
 
     Args:
         root: the folder of all nightly reports, in which the page will be.
@@ -136,7 +136,7 @@ def _suite(result: BoardResult) -> ET.Element:
 
 
 def previous_verdict(root: Path) -> str:
-    """Return the verdict of the newest night that has a report; passed where there is none.
+    """The verdict of the newest night that has a report; passed where there is none.
 
     Args:
         root: the folder of all nightly reports.

@@ -28,7 +28,6 @@ class BoardVerdict(str, enum.Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of the job: without a verdict on its tests, infrastructure trouble."""
         if self in (BoardVerdict.PASSED, BoardVerdict.FAILED, BoardVerdict.ERROR):
             return Verdict(self.value).exit_code
         return ExitCode.INFRASTRUCTURE
@@ -69,15 +68,12 @@ class BoardResult:
 
     @property
     def models(self) -> Sequence[Mapping[str, Any]]:
-        """The models that ran on it, as in its report."""
         return self.content["models"] if self.content else ()
 
     def count(self, outcome: Outcome) -> int:
-        """Number of its tests with this outcome."""
         return sum(test["outcome"] == outcome.value for test in self.content["tests"]) if self.content else 0
 
     def as_json(self) -> dict[str, object]:
-        """Return its entry in ``nightly.json``."""
         return {
             "label": self.label,
             **board_entry(self.board.name),
@@ -127,7 +123,6 @@ class NightlyReport:
         return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
 
     def count(self, verdict: BoardVerdict) -> int:
-        """Number of boards with this verdict."""
         return sum(result.verdict is verdict for result in self.boards)
 
     def as_json(self) -> dict[str, object]:
@@ -173,12 +168,10 @@ class TestOfNight:
 
     @property
     def suite(self) -> str:
-        """The suite that it is in."""
         return self.id.partition("::")[0]
 
     @property
     def name(self) -> str:
-        """Its name inside its suite."""
         return self.id.partition("::")[2] or self.id
 
     @property

@@ -174,7 +174,6 @@ class RunningJob:
         return None
 
     def interrupt(self) -> None:
-        """Tell the process to end, without waiting for it."""
         if self._process:
             self._process.ask_to_end()
 
@@ -222,7 +221,6 @@ class RunningJob:
         return self._stack.enter_context(process)
 
     def _read_result(self) -> BoardResult:
-        """Read the result of the finished process: its verdict, or the reason for none."""
         assert self._process
         code = self._process.exit_code
         source = self._process.log.parent / "reports" / "latest"
@@ -283,7 +281,6 @@ class RunningJob:
 
 
 def not_run_result(job: Job, reason: str) -> BoardResult:
-    """Return the result of a turn that never began."""
     return BoardResult(
         label=job.label,
         board=BoardIdentity(job.board.full_name, job.kind, serial=job.entry.serial),
