@@ -15,8 +15,7 @@ from tests.cli.running import inv
 from tests.environment.lock_maker import deb
 from tests.pages.samples import a_night, run_that_passed
 from utvm.environment import audit as accepted
-from utvm.environment.advisories import debian_findings, python_findings
-from utvm.environment.audit import report_on
+from utvm.environment.audit import debian_findings, python_findings, report_on
 from utvm.environment.debian import load_lock
 from utvm.errors import ConfigError
 from utvm.hil.nightly import report

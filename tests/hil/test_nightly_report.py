@@ -21,10 +21,10 @@ from utvm.hil import report as single
 from utvm.hil import schemas
 from utvm.hil.nightly import load, report
 from utvm.hil.nightly.display import NightlyDisplay, last_line
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
 from utvm.paths import ROOT
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 _SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'

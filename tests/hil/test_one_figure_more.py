@@ -16,9 +16,9 @@ from utvm.hil import figures, html, report, schemas
 from utvm.hil.display import Display
 from utvm.hil.figures import Figure, summarise
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 from utvm.session import RunResult
 
 _CODE = Figure(

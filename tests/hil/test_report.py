@@ -32,7 +32,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")

@@ -11,7 +11,7 @@ from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -22,7 +22,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 from utvm.session.profile import profile_of
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")

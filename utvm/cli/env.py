@@ -41,7 +41,7 @@ def lock(
     from utvm.environment import debian, python_lock
     from utvm.environment.locked import describe, load_locked
     from utvm.environment.recipe import load_recipe
-    from utvm.environment.temporary_roots import temporary_root
+    from utvm.environment.store import temporary_root
     from utvm.paths import PROVISION
 
     if verify:

@@ -69,7 +69,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     from utvm.environment.locked import load_locked
     from utvm.environment.making import make_box, make_image
     from utvm.environment.release import build_package, changes, check_key, sign, write_notes, write_release
-    from utvm.environment.temporary_roots import temporary_root
+    from utvm.environment.store import temporary_root
 
     check_json(image)
     check_key(image.sign)

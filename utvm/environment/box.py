@@ -14,9 +14,8 @@ from utvm.environment.image import write_sums
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked
 from utvm.environment.rootfs import Shape
-from utvm.environment.store import Progress
-from utvm.environment.temporary_roots import replace_folder
-from utvm.provenance.lock import MACHINE
+from utvm.environment.store import Progress, replace_folder
+from utvm.provenance.location import MACHINE
 
 _ROOT = f"{MACHINE}root/"  # files of the machine
 _CONFIGURE = f"{MACHINE}configure.sh"  # runs when all packages are installed

@@ -30,7 +30,7 @@ from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
 from utvm.environment import engine
-from utvm.environment.guard import current_owner, guard_container, remove_orphans
+from utvm.environment.engine import current_owner, guard_container, remove_orphans
 from utvm.environment.layers import CHECKOUT
 from utvm.environment.making import ensure_image
 from utvm.environment.remote import RemoteCommand
@@ -42,7 +42,7 @@ from utvm.probe.usb.sysfs import NODES
 from utvm.provenance.location import location_variables
 
 LABEL = "utvm.container"
-"""Label of all our containers: their :class:`utvm.environment.guard.Owner`."""
+"""Label of all our containers: their :class:`utvm.environment.engine.Owner`."""
 _BLOCK = 1 << 16
 _GRACE = 30.0  # Seconds for an interrupted command to end: a run releases its board, and reports.
 

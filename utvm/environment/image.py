@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from utvm.base.storage.cache import file_digest
-from utvm.environment.layer import Layer
 from utvm.environment.layers import VENV, Layers
 from utvm.environment.locked import Locked
-from utvm.environment.store import Progress
-from utvm.environment.temporary_roots import replace_folder
+from utvm.environment.rootfs import Layer
+from utvm.environment.store import Progress, replace_folder
 
 NAME = "utvm"
 """Name of the image in an engine."""

@@ -21,14 +21,12 @@ import utvm
 from utvm.base.storage.cache import cache_root, content_key, is_sealed, mark_used, rename_durably, seal
 from utvm.environment import rootfs
 from utvm.environment.debian import DebianPackage
-from utvm.environment.layer import Layer, compose, members_of_tree
 from utvm.environment.locked import Locked
 from utvm.environment.python_lock import Wheel
 from utvm.environment.recipe import PythonPart, dpkg_filters
-from utvm.environment.rootfs import Shape
+from utvm.environment.rootfs import Layer, Shape, compose, members_of_tree
 from utvm.environment.sbom import bill_of_materials, debian_licences, wheel_licences
-from utvm.environment.store import Progress, Store
-from utvm.environment.temporary_roots import temporary_root
+from utvm.environment.store import Progress, Store, temporary_root
 from utvm.errors import ProvisionError
 
 VENV = "/opt/utvm"
@@ -93,7 +91,7 @@ def _destination(tree: Path, packages: Path, distribution: str) -> SchemeDiction
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
-_PYTHON_PROGRAMS = ("layer.py", "layers.py", "sbom.py")
+_PYTHON_PROGRAMS = ("rootfs.py", "layers.py", "sbom.py")
 
 
 class Layers:
@@ -172,7 +170,6 @@ class Layers:
             *(package.model_dump_json(exclude={"source"}) for package in packages),
             *dpkg_filters(locked.recipe.debian),
             json.dumps(dataclasses.asdict(shape)),
-            _program("layer.py"),
             _program("rootfs.py"),
         )
         return self._build(

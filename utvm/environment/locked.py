@@ -13,11 +13,10 @@ from utvm.environment import debian, python_lock
 from utvm.environment.debian import DebianLock, DebianPackage, load_lock
 from utvm.environment.python_lock import Wheel, load_wheels
 from utvm.environment.recipe import Recipe, load_recipe
-from utvm.environment.store import Progress, Store
-from utvm.environment.temporary_roots import temporary_root
+from utvm.environment.store import Progress, Store, temporary_root
 from utvm.errors import ConfigError
 from utvm.paths import PROVISION, ROOT
-from utvm.provenance.lock import files_digest, read_lock_files
+from utvm.provenance.location import files_digest, read_lock_files
 
 
 @dataclass(frozen=True)

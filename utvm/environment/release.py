@@ -17,10 +17,10 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import file_digest
 from utvm.environment.image import link, write_sums
-from utvm.environment.temporary_roots import replace_folder
+from utvm.environment.store import replace_folder
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
-from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import read_checkout
 
 _SUMS = "SHA256SUMS"
 

@@ -20,8 +20,7 @@ from utvm.base.process.run import run_tool
 from utvm.boards import Board
 from utvm.environment.remote import LOST, RemoteCommand, owned, remote_paths, rsync, run_owned
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
-from utvm.farm.client import coordinator_address
-from utvm.farm.lease import LeaseHolder
+from utvm.farm.client import LeaseHolder, coordinator_address
 from utvm.paths import ROOT, work
 from utvm.provenance.lease import Lease, inherited_lease
 from utvm.provenance.location import location_variables

@@ -12,10 +12,9 @@ from utvm.base.process.run import free_port, last_lines
 from utvm.base.storage.files import open_regular
 from utvm.environment.remote import RemoteCommand, run_owned
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.farm.client import coordinator_address
-from utvm.farm.lease import LeaseHolder
+from utvm.farm.client import LeaseHolder, coordinator_address
+from utvm.farm.hosted import SshTunnel
 from utvm.farm.location import InFarm, login_to, required_tags
-from utvm.farm.tunnel import SshTunnel
 from utvm.paths import work
 from utvm.provenance.lease import Lease
 from utvm.selection import FarmChoice

@@ -24,8 +24,7 @@ from utvm.compiler import Library
 from utvm.compiler.package import RunStack
 from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.build import build
-from utvm.firmware.image import Firmware
-from utvm.firmware.unwind import Convention
+from utvm.firmware.image import Convention, Firmware
 
 _FUNCTION = re.compile(r"([0-9a-f]+) <([^>]+)>:")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)")

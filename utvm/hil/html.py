@@ -20,7 +20,7 @@ from utvm.firmware import Firmware, Section
 from utvm.hil.figures import present_figures
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
 from utvm.pages import format_duration, pages_of, readable_time
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 _FILES = 12
 _TAIL_BYTES = 3_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from utvm import options
-from utvm.base.process.startup import guard_exit_code, prepare_environment
+from utvm.base.process.signals import guard_exit_code, prepare_environment
 from utvm.paths import work
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 

@@ -10,7 +10,7 @@ from utvm.base.text.quoting import encodable_tree
 from utvm.drivers import BoardIdentity
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 SCHEMA_VERSION = 4
 

@@ -21,12 +21,11 @@ from utvm.base.process.signals import (
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import html, provenance, report
+from utvm.hil import html, report
 from utvm.hil.display import Display
 from utvm.hil.figures import figures_line
-from utvm.hil.history_entry import remember
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.limits import check_limits
+from utvm.hil.limits import check_limits, remember
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -38,7 +37,7 @@ from utvm.hil.results import (
     decide,
     first_line,
 )
-from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
 _LOG = logging.getLogger("utvm.hil")
@@ -102,7 +101,7 @@ class HilRun:
         self._session = session
         _silence_lost_interruptions()
         try:
-            self._environment = provenance.describe(self.holder.board)
+            self._environment = report.describe_environment(self.holder.board)
             self.holder.choose()
             require_free_space((cache_root(), self.holder.log_directory, self._report_root))
         except UtvmError as error:

@@ -1,28 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where this process runs, and which packages are installed there.
+"""The sources and the packages that run, and where: checkout, locks and location of this process.
 
-A command in another location inherits two variables: the kind of the location, and the names that the host has for
-its folders. Whether the location is frozen is checked against the locks: an image may have been built upon, and
-anybody can set a variable.
+A command in another location inherits variables: the kind of the location, the host's names of its folders, and
+the checkout with the host's name, since a container may have no git and another host name. Whether the location is
+frozen is checked against the locks: an image may have been built upon, and anybody can set a variable.
 """
 
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import yaml
+from packaging.markers import Marker
 
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import content_key
-from utvm.errors import ConfigError, ProvisionError
-from utvm.provenance.checkout import checkout_variables
-from utvm.provenance.lock import files_digest, locked_versions, read_lock_files
+from utvm.errors import ConfigError, ProvisionError, UtvmError
+from utvm.paths import PROVISION, ROOT, project
+
+_VARIABLE = "UTVM_CHECKOUT"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The sources that run.
+
+    Attributes:
+        commit: the commit that is checked out, in hexadecimal; None outside a checkout, or without git.
+        dirty: True if a file differs from the commit or is untracked; None if unknown.
+        hostname: the computer on which the command was given.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    hostname: str
+
+
+def read_checkout(root: Path | None = None) -> Checkout:
+    """Ask git for the state of the current project, or of utvm itself."""
+    root = root or project() or ROOT
+    inherited = os.environ.get(_VARIABLE)
+    if inherited:
+        return Checkout(**json.loads(inherited))
+    # --git-dir: a copy inside another repository is no checkout of ours. safe.directory: utvm's own checkout may
+    # belong to another user, since its code runs anyway; for a project, git decides. No program watches files.
+    git = [
+        "git",
+        "--no-optional-locks",
+        *("-c", "core.fsmonitor=false"),
+        *(("-c", f"safe.directory={root}") if root == ROOT else ()),
+        *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
+    ]
+    try:
+        commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
+        changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
+    except UtvmError:
+        return Checkout(None, None, platform.node())
+    return Checkout(commit, bool(changed.strip()), platform.node())
+
+
+def checkout_variables() -> dict[str, str]:
+    return {_VARIABLE: json.dumps(asdict(read_checkout()))}
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml")
+MACHINE = "machine/"
+"""Prefix of the files that configure the virtual machine only: ``provision/machine``."""
+
+
+@dataclass(frozen=True)
+class LockedVersions:
+    """Versions by package name; Debian names end in ``:ARCHITECTURE``.
+
+    ``machine`` are the Debian packages that only the virtual machine has.
+    """
+
+    debian: Mapping[str, str]
+    machine: Mapping[str, str]
+    python: Mapping[str, str]
+
+
+def read_lock_files(folder: Path = PROVISION) -> dict[str, str]:
+    """Read all files that the environment is built from, by name."""
+    try:
+        machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
+        names = (*_FILES, *(path.relative_to(folder).as_posix() for path in machine))
+        return {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
+        ) from error
+
+
+def files_digest(files: Mapping[str, str]) -> str:
+    """SHA-256 over the names and contents of files."""
+    return content_key(*(part for item in files.items() for part in item))
+
+
+def environment_digest(folder: Path = PROVISION) -> str:
+    """Digest of the requested environment; the lists and locks are not checked against each other."""
+    return files_digest(read_lock_files(folder))
+
+
+def locked_versions(files: Mapping[str, str]) -> LockedVersions:
+    """Read the package versions from the lock files, for the environment's Python on this system."""
+
+    def debian_versions(packages: list[dict[str, Any]]) -> dict[str, str]:
+        return {f"{package['name']}:{package['architecture']}": package["version"] for package in packages}
+
+    recipe = yaml.safe_load(files["environment.yaml"])["python"]
+    system = {"python_version": recipe["version"], "python_full_version": f"{recipe['version']}.0"}
+    debian = json.loads(files["debian.lock"])
+    python = {
+        package["name"]: package["version"]
+        for package in tomllib.loads(files["pylock.toml"])["packages"]
+        if "marker" not in package or Marker(package["marker"]).evaluate(system)
+    }
+    return LockedVersions(
+        debian=debian_versions(debian["packages"]),
+        machine=debian_versions(debian.get("machine", [])),
+        python={name: version for name, version in python.items() if name not in recipe["without"]},
+    )
+
 
 LocationKind = Literal["host", "docker", "vm", "farm"]
 """``host`` is the computer on which the command is given."""

@@ -15,7 +15,7 @@ from utvm.base.process.signals import die_with_parent
 from utvm.base.text.quoting import ssh_config
 from utvm.environment.layers import CHECKOUT
 from utvm.environment.machine import libvirt
-from utvm.environment.machine.records import Records
+from utvm.environment.machine.settings import Records
 from utvm.environment.remote import LOST, owned, rsync, run_owned
 from utvm.errors import ProvisionError
 

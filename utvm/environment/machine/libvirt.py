@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's machines, disks, snapshots and networks, and the removal of ours, through virsh."""
+"""libvirt through virsh: machines, disks, snapshots, networks, the removal of ours, and its daemons.
+
+The daemons are started if there is no systemd, and stopped with the last machine. They and the machines are the
+only processes that outlive the command that started them.
+"""
 
 import contextlib
+import fcntl
 import json
+import os
 import pwd
 import re
+import resource
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from utvm.base.process.run import run_tool
-from utvm.environment.machine.records import PREFIX
-from utvm.environment.machine.settings import UsbFilter
+import psutil
+
+from utvm.base.process.run import last_lines, run_tool
+from utvm.base.storage.files import create_own_folder, open_regular
+from utvm.environment.machine.settings import PREFIX, UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
@@ -301,3 +312,132 @@ def network_address() -> str:
     raise LibvirtError(
         f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}"
     )
+
+
+FOLDER = Path("/run/utvm")
+"""Their process ids, logs and locks."""
+_SYSTEMD = Path("/run/systemd/system")
+# In the order of their start.
+_DAEMONS = ("virtlogd", "libvirtd")
+_DAEMON_SECONDS = 60.0
+# They and their machines inherit the shell's limits. Limit: minimum, option of ulimit, description.
+_LIMITS = {
+    resource.RLIMIT_NOFILE: (1024, "-n", "the number of open files"),
+    resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY, "-f", "the size of files"),
+    resource.RLIMIT_AS: (resource.RLIM_INFINITY, "-v", "memory"),
+}
+
+
+@contextlib.contextmanager
+def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
+    """Keep libvirt running in a ``with`` block; then stop our daemons, unless a machine needs them."""
+    if os.geteuid() != 0:
+        _ensure(say)
+        yield
+        return
+    create_own_folder(FOLDER)
+    with open(FOLDER / "users", "w", opener=open_regular) as users:
+        # While a command holds this lock, no other one stops the daemons; the kernel releases it.
+        fcntl.flock(users, fcntl.LOCK_SH)
+        started = _ensure(say)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ended = _stop_if_idle()
+                if ended and not started:
+                    say(f"{' and '.join(ended)} ended: there is no machine any more")
+
+
+def running_daemons() -> dict[str, int]:
+    pids = {}
+    for name in _DAEMONS:
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((FOLDER / f"{name}.pid").read_text())
+            # The number may have been reused.
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                pids[name] = pid
+    return pids
+
+
+def _ensure(say: Callable[[str], None]) -> bool:
+    error = problem()
+    if error is None:
+        return False
+    if not error.nobody_answers:
+        raise error
+    if _SYSTEMD.exists():
+        raise ProvisionError(error.message, "start it: sudo systemctl start libvirtd")
+    if os.geteuid() != 0:
+        raise ProvisionError(error.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")
+    _check_limits()
+    with open(FOLDER / "starter", "w", opener=open_regular) as starter:
+        # Only one of two concurrent commands starts them.
+        fcntl.flock(starter, fcntl.LOCK_EX)
+        started: list[str] = []
+        deadline = time.monotonic() + _DAEMON_SECONDS
+        while error := problem():
+            # Repeatedly: a daemon that is ending no longer answers.
+            started += [name for name in _DAEMONS if _start(name)]
+            if time.monotonic() > deadline:
+                log = FOLDER / "libvirtd.log"
+                raise ProvisionError(
+                    f"{error.message}, although it was started; {log} ends with:\n{last_lines(log)}"
+                )
+            time.sleep(0.1)
+    if started:
+        say(f"{' and '.join(started)} started, since there is no systemd to do it; they end with the last machine")
+    return bool(started)
+
+
+def _check_limits() -> None:
+    for limit, (least, option, what) in _LIMITS.items():
+        allowed = resource.getrlimit(limit)[0]
+        if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):
+            wanted = "unlimited" if least == resource.RLIM_INFINITY else least
+            raise ProvisionError(
+                f"libvirt's daemon does not run, and could not work with this shell's limit on {what}: {allowed}",
+                f"raise it: ulimit {option} {wanted}",
+            )
+
+
+def _stop_if_idle() -> list[str]:
+    """Stop our daemons, unless there is a running machine or one of ours; return their names.
+
+    A stopped machine counts, since a new libvirt may take a minute to probe QEMU.
+    """
+    ours = running_daemons()
+    if not ours or running_domains() or domains():
+        return []
+    # Otherwise bridges and DHCP servers would stay.
+    stop_networks()
+    for name, pid in reversed(ours.items()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _DAEMON_SECONDS
+        while name in running_daemons() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    if left := running_daemons():
+        pids = " ".join(map(str, left.values()))
+        raise ProvisionError(f"{' and '.join(left)} did not end on SIGTERM", f"kill -9 {pids}")
+    return list(ours)
+
+
+def _start(name: str) -> bool:
+    processes = (process.info for process in psutil.process_iter(["name", "status"]))
+    if any(info["name"] == name and info["status"] != psutil.STATUS_ZOMBIE for info in processes):
+        return False
+    if shutil.which(name) is None:
+        raise ProvisionError(f"{name} is not installed", INSTALL)
+    # They detach themselves.
+    run_tool(
+        [
+            *("env", f"LIBVIRT_LOG_OUTPUTS=2:file:{FOLDER / name}.log"),
+            *(name, "--daemon", "--pid-file", FOLDER / f"{name}.pid"),
+        ],
+        timeout=_DAEMON_SECONDS,
+        error=ProvisionError,
+        hint=f"its log is {FOLDER / name}.log",
+    )
+    return True

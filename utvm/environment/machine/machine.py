@@ -13,11 +13,10 @@ from pathlib import Path
 
 from utvm.base.process.run import free_port
 from utvm.environment.locked import Locked, load_locked
-from utvm.environment.machine import daemons, libvirt
+from utvm.environment.machine import libvirt
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.libvirt import Domain, State
-from utvm.environment.machine.records import Records, records_of
-from utvm.environment.machine.settings import Plug, Settings, choose_acceleration
+from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
 from utvm.environment.making import hold_alone, make_missing_box
 from utvm.errors import ConfigError, ProvisionError
@@ -181,12 +180,12 @@ class Machine:
         """State of the machine. Starts nothing, not even libvirt."""
         if problem := libvirt.problem():
             return MachineStatus(
-                self.records, None, self.records.facts, {}, daemons.running(), [], problem.message
+                self.records, None, self.records.facts, {}, libvirt.running_daemons(), [], problem.message
             )
         found = libvirt.domain(self.records.name)
         snapshots = libvirt.snapshots(found.name) if found else {}
         return MachineStatus(
-            self.records, found, self.records.facts, snapshots, daemons.running(), self._left_over(), ""
+            self.records, found, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
         )
 
     # --- making it ---------------------------------------------------------------------------------------------
@@ -308,7 +307,7 @@ class Machine:
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
-        with self._lock(what, other, patience), daemons.running_libvirt(self._say):
+        with self._lock(what, other, patience), libvirt.running_libvirt(self._say):
             yield
 
     def _making(self) -> contextlib.AbstractContextManager[None]:
@@ -352,7 +351,7 @@ class Machine:
 
     def _require_running(self) -> None:
         self._require_complete()
-        with daemons.running_libvirt(self._say):
+        with libvirt.running_libvirt(self._say):
             if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
 from utvm.hil.results import Outcome, first_line
 from utvm.pages import format_duration
 
