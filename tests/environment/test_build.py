@@ -35,7 +35,7 @@ pytestmark = [
 _BUILD = """
 import json, sys
 from pathlib import Path
-from utvm.environment.box import build_box
+from utvm.environment.builds import build_box
 from utvm.environment.image import build
 from utvm.environment.layers import Layers
 from utvm.environment.locked import fetch, load_locked

@@ -20,8 +20,8 @@ from utvm.drivers import BoardIdentity
 from utvm.hil import report as single
 from utvm.hil import schemas
 from utvm.hil.nightly import load, report
-from utvm.hil.nightly.display import NightlyDisplay, last_line
-from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.display import NightlyDisplay
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport, last_line
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
 from utvm.paths import ROOT
 from utvm.provenance.location import Checkout

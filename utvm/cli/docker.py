@@ -36,8 +36,8 @@ _PROBE = {
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
+    from utvm.environment.builds import make_image
     from utvm.environment.locked import load_locked
-    from utvm.environment.making import make_image
     from utvm.environment.release import check_key, sign
 
     check_json(image)
@@ -89,7 +89,7 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command, or a shell, in a container of the environment; returns the command's exit code."""
     from utvm.environment import container, engine
-    from utvm.environment.making import ensure_image
+    from utvm.environment.builds import ensure_image
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:

@@ -16,8 +16,7 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.limits import iter_reports
 from utvm.hil.project import history_file
-from utvm.history.exports import EXPORTS
-from utvm.history.pages import write_pages
+from utvm.history.exports import EXPORTS, write_pages
 from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, firmware
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.storage.arrays import write_array, write_arrays
 from utvm.base.storage.files import check_writable
 from utvm.base.text.quoting import printable

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from utvm import boards
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import Board

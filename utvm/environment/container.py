@@ -30,9 +30,9 @@ from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
 from utvm.environment import engine
+from utvm.environment.builds import ensure_image
 from utvm.environment.engine import current_owner, guard_container, remove_orphans
 from utvm.environment.layers import CHECKOUT
-from utvm.environment.making import ensure_image
 from utvm.environment.remote import RemoteCommand
 from utvm.environment.store import Progress
 from utvm.errors import VERDICTS, ConfigError, ProvisionError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from utvm.base.log.setup import log_folder
+from utvm.base.log import log_folder
 from utvm.base.process.run import run_tool
 from utvm.boards import Board
 from utvm.environment.remote import LOST, RemoteCommand, owned, remote_paths, rsync, run_owned

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from utvm.base.log.setup import log_folder
+from utvm.base.log import log_folder
 from utvm.base.process.run import free_port, last_lines
 from utvm.base.storage.files import open_regular
 from utvm.environment.remote import RemoteCommand, run_owned

@@ -28,8 +28,7 @@ from typing import Any
 import pytest
 
 from utvm import boards, options
-from utvm.base.log import setup
-from utvm.base.log.setup import log_folder
+from utvm.base.log import configure, log_folder, log_into
 from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.drivers import Connection, capabilities_of
@@ -97,8 +96,8 @@ def _configure(config: pytest.Config) -> None:
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
     stack = contextlib.ExitStack()
-    setup.configure("", "")
-    stack.enter_context(setup.log_into(log_folder(folder)))
+    configure("", "")
+    stack.enter_context(log_into(log_folder(folder)))
     config.add_cleanup(stack.close)
 
 

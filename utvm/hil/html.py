@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import jinja2
 
-from utvm.base.log.setup import FILE
+from utvm.base.log import FILE
 from utvm.firmware import Firmware, Section
 from utvm.hil.figures import present_figures
 from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict

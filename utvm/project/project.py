@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards
-from utvm.base.log.setup import log_folder
+from utvm.base.log import log_folder
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, validate
 from utvm.base.storage.files import read_text

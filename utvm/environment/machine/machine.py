@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm.base.process.run import free_port
+from utvm.environment.builds import hold_alone, make_missing_box
 from utvm.environment.locked import Locked, load_locked
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
-from utvm.environment.making import hold_alone, make_missing_box
 from utvm.errors import ConfigError, ProvisionError
 
 READY = "ready"

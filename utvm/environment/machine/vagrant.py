@@ -21,7 +21,7 @@ import vagrant
 
 from utvm.base.process import service
 from utvm.base.storage.files import create_own_folder
-from utvm.environment.box import CATALOGUE, KERNEL, box_name, box_version
+from utvm.environment.builds import CATALOGUE, KERNEL, box_name, box_version
 from utvm.environment.locked import Locked
 from utvm.environment.machine.settings import Records
 from utvm.environment.store import temporary_root

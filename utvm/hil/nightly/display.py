@@ -11,7 +11,7 @@ from rich.table import Table
 from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport, last_line
 from utvm.hil.results import Outcome, first_line
 from utvm.pages import format_duration
 
@@ -85,17 +85,6 @@ class NightlyDisplay:
 
     def _print_line(self, text: str, style: str = "") -> None:
         self._console.print(escape(text), style=style, soft_wrap=True)
-
-
-def last_line(report: NightlyReport) -> str:
-    """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
-    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in BoardVerdict if report.count(verdict)]
-    unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
-    return (
-        f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
-        + (f" ({', '.join(unwell)})" if unwell else "")
-        + f"; exit code {int(report.verdict.exit_code)}"
-    )
 
 
 def _counts(result: BoardResult) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 from utvm.base.storage.files import write_whole
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
+from utvm.hil.display import VERDICTS
 from utvm.hil.figures import present_figures
 from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, page_templates, unfolded
-from utvm.hil.nightly.display import last_line
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.hil.schemas import NIGHTLY, check_schema
@@ -326,6 +326,17 @@ def _suite(result: BoardResult) -> ET.Element:
         for counter in ("tests", f"{kind}s"):
             suite.set(counter, str(int(suite.get(counter, "0")) + 1))
     return suite
+
+
+def last_line(report: NightlyReport) -> str:
+    """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
+    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in BoardVerdict if report.count(verdict)]
+    unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
+    return (
+        f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
+        + (f" ({', '.join(unwell)})" if unwell else "")
+        + f"; exit code {int(report.verdict.exit_code)}"
+    )
 
 
 def previous_verdict(root: Path) -> str:
