@@ -226,7 +226,7 @@ def test_nothing_is_accepted_without_a_reason_and_an_end(entry: str, said: str, 
     file = tmp_path / "accepted.yaml"
     file.write_text(f"accepted:\n  - {entry}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=said):
-        accepted.load(file)
+        accepted.load_acceptances(file)
 
 
 def _spoil(folder: Path, file: str, content: bytes | None) -> None:

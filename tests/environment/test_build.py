@@ -45,7 +45,7 @@ fetch(locked, store, Path(sys.argv[2]), "", machine=True)
 layers = Layers(locked, store, folder=Path("layers"))
 made = build(locked, layers, Path("out"))
 box = build_box(locked, layers, Path("box"))
-print(json.dumps([made.image.digest, made.image.unpacked, box.digest]))
+print(json.dumps([made.digest, made.unpacked, box.digest]))
 """
 _WITHOUT_PYTHON_S = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 _ANOTHER = 2_900_000  # The number of a user that no system gives away by itself.

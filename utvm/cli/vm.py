@@ -83,12 +83,12 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
-            "container image": built.image.digest,
+            "container image": built.digest,
             "box": f"sha256:{box.digest}",
             **build_package(package),
         }
         write_notes(package, digests, changed)
-        folder = write_release([built.folder, box.folder, package], target)
+        folder = write_release([built.layout.parent, box.folder, package], target)
     for name, digest in digests.items():
         OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")

@@ -58,7 +58,7 @@ class Finding:
         }
 
 
-def parse_json(data: bytes, where: str) -> dict[str, Any]:
+def _parse_json(data: bytes, where: str) -> dict[str, Any]:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -122,7 +122,7 @@ def python_findings(
     found: list[Finding] = []
     newest, count = None, 0
     for where, data in _files(folder):
-        content = parse_json(data, where)
+        content = _parse_json(data, where)
         try:
             advisory = _Advisory.model_validate(content)
             ours = [
@@ -258,7 +258,7 @@ class Known:
 
 def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
     """Look up packages by source package and source version, as the tracker does."""
-    content = parse_json(read(file), str(file))
+    content = _parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
         by_source.setdefault(package.made_from, []).append(package)
@@ -334,39 +334,6 @@ class _Accepted(Record):
     accepted: tuple[Acceptance, ...] = ()
 
 
-@dataclass(frozen=True)
-class SortedFindings:
-    """Findings, sorted by acceptance.
-
-    Attributes:
-        findings: those not accepted, or no longer.
-        over: expired acceptances of current findings.
-        idle: acceptances that match no finding.
-    """
-
-    findings: tuple[Finding, ...]
-    accepted: tuple[tuple[Finding, Acceptance], ...]
-    over: tuple[Acceptance, ...]
-    idle: tuple[Acceptance, ...]
-
-
-def load(path: Path) -> tuple[Acceptance, ...]:
-    return load_yaml(path, _Accepted).accepted
-
-
-def sort(findings: Sequence[Finding], acceptances: Sequence[Acceptance], today: datetime.date) -> SortedFindings:
-    accepted, remaining = [], []
-    for finding in findings:
-        current = [item for item in acceptances if item.until >= today and item.matches(finding)]
-        if current:
-            accepted.append((finding, current[0]))
-        else:
-            remaining.append(finding)
-    idle = [item for item in acceptances if not any(map(item.matches, findings))]
-    over = [item for item in acceptances if item.until < today and item not in idle]
-    return SortedFindings(tuple(remaining), tuple(accepted), tuple(over), tuple(idle))
-
-
 MAX_AGE = 7
 """Days after which advisories are too old."""
 OSV = "osv"
@@ -377,25 +344,39 @@ TRACKER = "debian.json"
 
 @dataclass(frozen=True)
 class Audit:
-    known: SortedFindings
+    """Findings, sorted by acceptance, and a summary line for each half of the lock.
+
+    Attributes:
+        findings: those not accepted, or no longer.
+        over: expired acceptances of current findings.
+        idle: acceptances that match no finding.
+    """
+
+    findings: Sequence[Finding]
+    accepted: Sequence[tuple[Finding, Acceptance]]
+    over: Sequence[Acceptance]
+    idle: Sequence[Acceptance]
     looked_at: Sequence[str]
 
     def as_json(self) -> dict[str, object]:
         return {
             "looked_at": list(self.looked_at),
-            "findings": [finding.as_json() for finding in self.known.findings],
+            "findings": [finding.as_json() for finding in self.findings],
             "accepted": [
                 finding.as_json() | {"until": str(why.until), "reason": why.reason}
-                for finding, why in self.known.accepted
+                for finding, why in self.accepted
             ],
         }
+
+
+def load_acceptances(path: Path = PROVISION / "accepted.yaml") -> tuple[Acceptance, ...]:
+    return load_yaml(path, _Accepted).accepted
 
 
 def report_on(folder: Path) -> dict[str, object]:
     """The nightly report's entry on the checkout's locks; ``problem`` says why it is empty."""
     try:
-        acceptances = load(PROVISION / "accepted.yaml")
-        return {"problem": "", **audit(load_locked(), folder, MAX_AGE, acceptances).as_json()}
+        return {"problem": "", **audit(load_locked(), folder, MAX_AGE, load_acceptances()).as_json()}
     except UtvmError as error:
         return {"problem": error.message, "looked_at": [], "findings": [], "accepted": []}
 
@@ -421,8 +402,17 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acce
     release = next(iter(locked.recipe.debian.suites))
     debian = debian_findings(file, packages, release)
     today = datetime.datetime.now(datetime.timezone.utc).date()
+    accepted, remaining = [], []
+    for finding in (*debian.findings, *python):
+        current = [item for item in acceptances if item.until >= today and item.matches(finding)]
+        if current:
+            accepted.append((finding, current[0]))
+        else:
+            remaining.append(finding)
+    idle = [item for item in acceptances if not any(map(item.matches, (*debian.findings, *python)))]
+    over = [item for item in acceptances if item.until < today and item not in idle]
     return Audit(
-        sort((*debian.findings, *python), acceptances, today),
+        *(remaining, accepted, over, idle),
         (
             f"Debian: {len(packages)} packages; {debian.tracked} of their sources are tracked for {release} "
             f"({fetched:%Y-%m-%d}); not listed: {debian.unimportant} that Debian calls unimportant, "

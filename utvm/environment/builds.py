@@ -19,7 +19,7 @@ from utvm.base.storage.lock import hold
 from utvm.environment import engine
 from utvm.environment.debian import DebianPackage
 from utvm.environment.disk import make_disk
-from utvm.environment.image import BuiltImage, build, tags, write_sums
+from utvm.environment.image import Image, build, tags, write_sums
 from utvm.environment.layers import Layers
 from utvm.environment.locked import Locked, fetch, load_locked
 from utvm.environment.python_lock import Wheel
@@ -88,9 +88,8 @@ def box_version(locked: Locked) -> str:
     return f"{locked.debian.date:%Y.%m.%d}"
 
 
-def build_box(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltBox:
+def build_box(locked: Locked, layers: Layers, output: Path, say: Progress = lambda _: None) -> BuiltBox:
     """Build the box, its catalogue and checksums; they replace the output folder as a whole."""
-    say = progress or (lambda _: None)
     system = layers.machine(machine_shape(locked))
     python = layers.python(system)
     begin = time.monotonic()
@@ -169,7 +168,7 @@ def hold_alone(what: str, hint: str, patience: float, waiting: Callable[[str], N
 
 def make_image(
     locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
-) -> BuiltImage:
+) -> Image:
     """Build the container image in its folder in the checkout.
 
     Args:
@@ -178,7 +177,7 @@ def make_image(
     """
     store = Store()
     fetch(locked, store, archive, mirror, say)
-    return build(locked, Layers(locked, store, anew=anew, progress=say), IMAGE_FOLDER, say)
+    return build(locked, Layers(locked, store, anew=anew, say=say), IMAGE_FOLDER, say)
 
 
 def make_box(
@@ -187,7 +186,7 @@ def make_box(
     """Build the machine's box in its folder in the checkout, see :func:`make_image`."""
     store = Store()
     fetch(locked, store, archive, mirror, say, machine=True)
-    return build_box(locked, Layers(locked, store, anew=anew, progress=say), BOX_FOLDER, say)
+    return build_box(locked, Layers(locked, store, anew=anew, say=say), BOX_FOLDER, say)
 
 
 def ensure_image(client: docker.DockerClient, say: Progress) -> str:
@@ -202,7 +201,7 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
                 _announce("container image", locked.packages, _IMAGE_MINUTES, say)
                 built = make_image(locked, say)
                 say("loading it into the engine")
-                engine.load_image(client, built.image)
+                engine.load_image(client, built)
     return name
 
 

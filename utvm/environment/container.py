@@ -112,7 +112,7 @@ def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None
         # The SDK's file object cannot write; the socket that it wraps can.
         connection = getattr(stream, "_sock", stream)
         container.start()
-        with _raw_terminal(), _following_size(container):
+        with _raw_terminal(container):
             _pump(connection)
         return int(container.wait()["StatusCode"])
 
@@ -171,29 +171,22 @@ def _create(
 
 
 @contextlib.contextmanager
-def _raw_terminal() -> Iterator[None]:
-    """Pass every key to the container, also Ctrl-C."""
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setraw(sys.stdin)
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+def _raw_terminal(container: Container) -> Iterator[None]:
+    """Pass every key to the container, also Ctrl-C, and the terminal's size."""
 
-
-@contextlib.contextmanager
-def _following_size(container: Container) -> Iterator[None]:
     def resize(*_: object) -> None:
         rows, columns = struct.unpack("HHHH", fcntl.ioctl(sys.stdout, termios.TIOCGWINSZ, b"\0" * 8))[:2]
         with contextlib.suppress(docker.errors.APIError):
             container.resize(rows, columns)
 
-    before = signal.signal(signal.SIGWINCH, resize)
+    settings, handler = termios.tcgetattr(sys.stdin), signal.signal(signal.SIGWINCH, resize)
     try:
+        tty.setraw(sys.stdin)
         resize()
         yield
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGWINCH, handler)
 
 
 def _pump(connection: socket.socket) -> None:
@@ -225,7 +218,10 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
     group and mode decide who may open them, as outside. A serial port has its current name.
     """
     ports = tuple(port for probe in probes for port in serial_ports(probe.serial))
-    nodes = [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]
+    owners = set()
+    for node in [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]:
+        with contextlib.suppress(OSError):  # unplugged just now
+            owners.add(Path(node).stat().st_gid)
     folders = {str(NODES): "/dev/bus/usb"}
     if locks := shared_directory():
         # Probe locks hold inside and outside of containers.
@@ -234,17 +230,9 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
         folders=folders,
         device_rules=(f"c {_USB_MAJOR}:* rw",),
         devices=ports,
-        groups=_own_groups(nodes),
+        # No further rights than the calling user has.
+        groups=tuple(sorted(owners & set(os.getgroups()))),
     )
-
-
-def _own_groups(nodes: Sequence[str]) -> tuple[int, ...]:
-    """Groups of device nodes that the calling user is in: a container grants no further rights."""
-    owners = set()
-    for node in nodes:
-        with contextlib.suppress(OSError):  # unplugged just now
-            owners.add(Path(node).stat().st_gid)
-    return tuple(sorted(owners & set(os.getgroups())))
 
 
 _OTHERS = PurePosixPath("/mnt")

@@ -14,7 +14,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -32,7 +32,10 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Image:
-    """A written image. ``digest`` is of its manifest, ``config`` of its configuration; both with ``sha256:``."""
+    """A written image. ``digest`` is of its manifest, ``config`` of its configuration; both with ``sha256:``.
+
+    ``seconds`` is the time of each step.
+    """
 
     layout: Path
     digest: str
@@ -40,6 +43,7 @@ class Image:
     tags: tuple[str, ...]
     size: int
     unpacked: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def write_image(
@@ -63,13 +67,16 @@ def write_image(
     blobs.mkdir(parents=True)
     for _, layer in layers:
         link(layer.path, blobs / layer.sha256)
+    # Bytecode is kept for later processes, but not beside the checkout's files.
+    bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
+    environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
     config = _blob(
         blobs,
         {
             "architecture": "amd64",
             "os": "linux",
             "created": created,
-            "config": {"Env": _environment(place), "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
+            "config": {"Env": environment, "Cmd": ["bash"], "Labels": dict(sorted(labels.items()))},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.sha256}" for _, layer in layers]},
             "history": [{"created": created, "created_by": description} for description, _ in layers],
         },
@@ -89,8 +96,9 @@ def write_image(
     )
     _write(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
     _write_index(layout, manifest, tags)
-    files = [_blob_path(f"sha256:{layer.sha256}") for _, layer in layers]
-    older = {"Config": _blob_path(str(config["digest"])), "RepoTags": list(tags), "Layers": files}
+    digests = [str(config["digest"]), *(f"sha256:{layer.sha256}" for _, layer in layers)]
+    own, *files = [f"blobs/{digest.replace(':', '/')}" for digest in digests]
+    older = {"Config": own, "RepoTags": list(tags), "Layers": files}
     _write(layout / "manifest.json", [older])
     return Image(
         layout=layout,
@@ -100,12 +108,6 @@ def write_image(
         size=sum(layer.size for _, layer in layers),
         unpacked=sum(layer.unpacked for _, layer in layers),
     )
-
-
-def _environment(place: str) -> list[str]:
-    # Bytecode is kept for later processes, but not beside the checkout's files.
-    bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
-    return [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
 
 
 def _write_index(layout: Path, manifest: Mapping[str, object], tags: Sequence[str]) -> None:
@@ -152,10 +154,6 @@ def _blob(blobs: Path, content: object) -> dict[str, object]:
     return {"digest": f"sha256:{digest}", "size": len(raw)}
 
 
-def _blob_path(digest: str) -> str:
-    return "blobs/" + digest.replace(":", "/")
-
-
 def _write(path: Path, content: object) -> None:
     path.write_bytes(_json(content))
 
@@ -164,16 +162,8 @@ def _json(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-@dataclass(frozen=True)
-class BuiltImage:
-    image: Image
-    folder: Path
-    seconds: Mapping[str, float]
-
-
-def build(locked: Locked, layers: Layers, output: Path, progress: Progress | None = None) -> BuiltImage:
+def build(locked: Locked, layers: Layers, output: Path, say: Progress = lambda _: None) -> Image:
     """Build the image, its bill of materials and checksums; they replace the output folder as a whole."""
-    say = progress or (lambda _: None)
     below = layers.debian()
     above = layers.python(below)
     say("the image")
@@ -190,7 +180,7 @@ def build(locked: Locked, layers: Layers, output: Path, progress: Progress | Non
         (whole / "sbom.cdx.json").write_text(layers.bill(below), encoding="utf-8")
         write_sums(whole)
     seconds = {**layers.seconds, "image": time.monotonic() - begin}
-    return BuiltImage(dataclasses.replace(image, layout=output / "oci"), output, seconds)
+    return dataclasses.replace(image, layout=output / "oci", seconds=seconds)
 
 
 def tags(locked: Locked) -> tuple[str, ...]:

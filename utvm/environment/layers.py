@@ -91,7 +91,6 @@ def _destination(tree: Path, packages: Path, distribution: str) -> SchemeDiction
 _log = logging.getLogger("utvm.environment")
 _LAYER = "layer.tar"
 _FACTS = "layer.json"
-_PYTHON_PROGRAMS = ("rootfs.py", "layers.py", "sbom.py")
 
 
 class Layers:
@@ -112,13 +111,13 @@ class Layers:
         *,
         folder: Path | None = None,
         anew: bool = False,
-        progress: Progress | None = None,
+        say: Progress = lambda _: None,
     ) -> None:
         self._locked = locked
         self._store = store
         self._folder = folder or cache_root() / "layers"
         self._anew = anew
-        self._say = progress or (lambda _: None)
+        self._say = say
         self.seconds: dict[str, float] = {}
         self._bill = ""
 
@@ -152,7 +151,7 @@ class Layers:
         }
         return self._build(
             "python",
-            content_key(locked.digest, utvm.__version__, *map(_program, _PYTHON_PROGRAMS)),
+            content_key(locked.digest, utvm.__version__, *_programs("rootfs.py", "layers.py", "sbom.py")),
             lambda folder: make_python_layer(
                 locked.recipe.python,
                 locked.wheels,
@@ -163,14 +162,14 @@ class Layers:
             ),
         )
 
-    def _debian(self, shape: Shape, packages: "list[DebianPackage] | tuple[DebianPackage, ...]") -> Layer:
+    def _debian(self, shape: Shape, packages: Sequence[DebianPackage]) -> Layer:
         locked = self._locked
         key = content_key(
             locked.debian.date.isoformat(),
             *(package.model_dump_json(exclude={"source"}) for package in packages),
             *dpkg_filters(locked.recipe.debian),
             json.dumps(dataclasses.asdict(shape)),
-            _program("rootfs.py"),
+            *_programs("rootfs.py"),
         )
         return self._build(
             shape.name,
@@ -188,8 +187,8 @@ class Layers:
         return layer
 
 
-def _program(name: str) -> bytes:
-    return (Path(__file__).parent / name).read_bytes()
+def _programs(*names: str) -> list[bytes]:
+    return [Path(__file__).with_name(name).read_bytes() for name in names]
 
 
 def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: bool) -> Layer:

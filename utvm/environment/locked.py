@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 import utvm
 from utvm.base.process.run import run_tool
@@ -66,7 +65,7 @@ def fetch(
     store: Store,
     archive: Path | None,
     mirror: str,
-    progress: Progress | None = None,
+    say: Progress = lambda _: None,
     *,
     machine: bool = False,
 ) -> None:
@@ -84,24 +83,15 @@ def fetch(
         return
     from_debian = (*locked.debian.packages, *(locked.debian.machine if machine else ()))
     if not all(map(store.has, from_debian)):
-        store.fetch_debian(from_debian, debian.mirrors(locked.recipe.debian, mirror), progress)
-    store.fetch_wheels(locked.wheels, locked.recipe.python, progress)
+        store.fetch_debian(from_debian, debian.mirrors(locked.recipe.debian, mirror), say)
+    store.fetch_wheels(locked.wheels, locked.recipe.python, say)
 
 
 _DEBIAN, _PYTHON = "debian.lock", "pylock.toml"
 _HINT = "give a folder with debian.lock and pylock.toml, or a revision such as HEAD~1"
 
 
-class _Package(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def sha256(self) -> str: ...
-
-
-_PackageT = TypeVar("_PackageT", bound=_Package)
+_Packages = Mapping[str, DebianPackage] | Mapping[str, Wheel]
 
 
 def describe(old: str, new: str) -> list[str]:
@@ -125,7 +115,7 @@ def describe(old: str, new: str) -> list[str]:
     return lines
 
 
-def _changes(kind: str, old: Mapping[str, _PackageT], new: Mapping[str, _PackageT]) -> Iterator[str]:
+def _changes(kind: str, old: _Packages, new: _Packages) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
         if before is None and after is not None:

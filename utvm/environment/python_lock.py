@@ -27,6 +27,7 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.base.storage.config import Record
+from utvm.base.storage.files import read_text
 from utvm.base.storage.lock import hold
 from utvm.environment.recipe import PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
@@ -55,20 +56,25 @@ class Wheel(Record):
 
 
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
+    text = read_text(lock, _REMAKE)
     try:
-        return parse_wheels(lock.read_text(encoding="utf-8"), python)
-    except OSError as error:
-        raise ConfigError(f"{lock}: cannot be read: {error.strerror}", _REMAKE) from error
+        return parse_wheels(text, python)
     except ConfigError as error:
         raise ConfigError(f"{lock}: {error.message}", error.hint) from error
 
 
 def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
     """The wheels that a lock's text has, as :func:`load_wheels` does."""
+    version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
+    name = f"cp{python.version.replace('.', '')}"
+    tags = [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter=name, platforms=platforms),
+    ]
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
-        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=_tags(python)))
-        found = [
+        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
+        wheels = [
             Wheel(
                 name=package.name,
                 version=str(package.version),
@@ -83,7 +89,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
         raise ConfigError(
             f"is no lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
         ) from error
-    return tuple(sorted(found, key=lambda wheel: wheel.name))
+    return tuple(sorted(wheels, key=lambda wheel: wheel.name))
 
 
 def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
@@ -97,13 +103,13 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
             f"environment.yaml: python.without: {', '.join(unknown)} is not in pylock.toml", "remove it there too"
         )
     for line in recipe.requirements:
-        asked = Requirement(line)
-        if asked.marker and not asked.marker.evaluate(_system(recipe.python.version)):
+        required = Requirement(line)
+        if required.marker and not required.marker.evaluate(_system(recipe.python.version)):
             continue
-        version = versions.get(canonicalize_name(asked.name))
-        if version is None or version not in asked.specifier:
-            found = f"has {version}" if version else "does not have it"
-            raise ConfigError(f"python.in asks for {asked}, pylock.toml {found}", _REMAKE)
+        version = versions.get(canonicalize_name(required.name))
+        if version is None or version not in required.specifier:
+            problem = f"has {version}" if version else "does not have it"
+            raise ConfigError(f"python.in asks for {required}, pylock.toml {problem}", _REMAKE)
     return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
@@ -116,8 +122,10 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
     uv = shutil.which("uv")
     if uv is None:
         raise ProvisionError("uv is not installed", "pip install uv, then start again")
-    lock, asked = folder / LOCK.name, _requires_python()
-    supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in asked]
+    lock = folder / LOCK.name
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = SpecifierSet(project["requires-python"])
+    supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in pythons]
     run_tool(
         [
             *(uv, "pip", "compile", "--quiet", "--universal", f"--python-version={supported[0]}"),
@@ -129,7 +137,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
-    text = _format_lock(content["packages"], asked, supported)
+    text = _format_lock(content["packages"], pythons, supported)
     for version in supported:
         try:
             parse_wheels(text, python.model_copy(update={"version": version}))
@@ -149,19 +157,14 @@ def pip(command: str, python: PythonPart) -> list[str]:
     )
 
 
-def _requires_python() -> SpecifierSet:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return SpecifierSet(project["requires-python"])
-
-
-def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
+def _format_lock(packages: list[dict[str, Any]], pythons: SpecifierSet, supported: list[str]) -> str:
     """A lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
         "# ./inv env.lock makes this of python.in. The format is PEP 751's; its paths say no more than a name.",
         'lock-version = "1.0"',
         f"environments = [{json.dumps(_LINUX)}]",
-        f"requires-python = {json.dumps(str(asked))}",
+        f"requires-python = {json.dumps(str(pythons))}",
         'created-by = "utvm"',
     ]
     for package in packages:
@@ -188,16 +191,6 @@ def _suits(tag: Tag, exact: list[str]) -> bool:
     return (tag.platform == "any" or "linux" in tag.platform) and (
         tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact))
     )
-
-
-def _tags(python: PythonPart) -> list[Tag]:
-    """Supported tags of wheels, the best first."""
-    version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
-    name = f"cp{python.version.replace('.', '')}"
-    return [
-        *cpython_tags(version, platforms=platforms),
-        *compatible_tags(version, interpreter=name, platforms=platforms),
-    ]
 
 
 def _platforms(python: PythonPart) -> list[str]:

@@ -118,12 +118,8 @@ def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str])
     parts = [_spdx(text) for text in names]
     unknown = [text for text, part in zip(names, parts, strict=True) if not part]
     if unknown or not names:
-        reason = (
-            f"SPDX has no such names, or not for certain: {'; '.join(unknown)}"
-            if unknown
-            else "it names no licence"
-        )
-        return PackageLicences(names=tuple(names), reason=reason)
+        reason = f"SPDX has no such names, or not for certain: {'; '.join(unknown)}"
+        return PackageLicences(names=tuple(names), reason=reason if unknown else "it names no licence")
     unique = sorted(set(parts))
     return PackageLicences(" AND ".join(f"({part})" if " OR " in part and unique[1:] else part for part in unique))
 
@@ -171,8 +167,7 @@ def bill_of_materials(
         digest: the environment's; it determines the bill's serial number.
         terms: licences by the SHA-256 of the package file.
     """
-    parts = [_debian_component(package, terms[package.sha256]) for package in debian.packages]
-    parts += [_wheel_component(wheel, terms[wheel.sha256]) for wheel in wheels]
+    parts = [_component(package, terms[package.sha256]) for package in (*debian.packages, *wheels)]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,
@@ -193,25 +188,18 @@ def bill_of_materials(
     return json.dumps(bill, indent=1) + "\n"
 
 
-def _debian_component(package: DebianPackage, terms: PackageLicences) -> dict[str, object]:
-    name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe="")
-    url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
-    return _component(package.name, package.version, url, package.sha256, terms)
-
-
-def _wheel_component(wheel: Wheel, terms: PackageLicences) -> dict[str, object]:
-    url = f"pkg:pypi/{wheel.name}@{urllib.parse.quote(wheel.version, safe='')}"
-    return _component(wheel.name, wheel.version, url, wheel.sha256, terms)
-
-
-def _component(name: str, version: str, url: str, sha256: str, terms: PackageLicences) -> dict[str, object]:
+def _component(package: DebianPackage | Wheel, terms: PackageLicences) -> dict[str, object]:
+    name, version = (urllib.parse.quote(text, safe="") for text in (package.name, package.version))
+    url = f"pkg:pypi/{name}@{version}"
+    if isinstance(package, DebianPackage):
+        url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
     return {
         "type": "library",
         "bom-ref": url,
-        "name": name,
-        "version": version,
+        "name": package.name,
+        "version": package.version,
         "purl": url,
-        "hashes": [{"alg": "SHA-256", "content": sha256}],
+        "hashes": [{"alg": "SHA-256", "content": package.sha256}],
         **_licences(terms),
     }
 

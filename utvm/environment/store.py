@@ -126,7 +126,7 @@ class Store:
         file.replace(path)
 
     def fetch_debian(
-        self, packages: Sequence[DebianPackage], bases: Mapping[str, str], progress: Progress | None = None
+        self, packages: Sequence[DebianPackage], bases: Mapping[str, str], say: Progress = lambda _: None
     ) -> None:
         """Fetch missing files with apt's own proxies, retries and certificates.
 
@@ -134,8 +134,7 @@ class Store:
             bases: URL of each archive.
         """
         for batch, done, missing in self._batches(packages):
-            if progress:
-                progress(f"Debian packages: {done} of {missing}")
+            say(f"Debian packages: {done} of {missing}")
             with temporary_root(self.directory) as folder:
                 words: list[str | Path] = [_APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file"]
                 for package in batch:
@@ -144,15 +143,17 @@ class Store:
                 try:
                     run_tool(words, timeout=_FETCH_TIMEOUT, error=ProvisionError)
                 except ProvisionError as error:
-                    self._keep_complete(batch, folder)
+                    for package in batch:
+                        path = folder / package.sha256
+                        if path.is_file() and file_digest(path) == package.sha256:
+                            self.add(path, package)
                     raise _shorten_error(error, folder, "name another mirror with --mirror URL") from error
                 for package in batch:
                     self.add(folder / package.sha256, package)
 
-    def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, progress: Progress | None = None) -> None:
+    def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, say: Progress = lambda _: None) -> None:
         for batch, done, missing in self._batches(wheels):
-            if progress:
-                progress(f"Python packages: {done} of {missing}")
+            say(f"Python packages: {done} of {missing}")
             with temporary_root(self.directory) as folder:
                 requirements = folder / "requirements.txt"
                 requirements.write_text(
@@ -189,12 +190,6 @@ class Store:
         while batch := list(islice(waiting, _BATCH)):
             yield batch, done, len(missing)
             done += len(batch)
-
-    def _keep_complete(self, batch: Sequence[Locked], folder: Path) -> None:
-        for package in batch:
-            path = folder / package.sha256
-            if path.is_file() and file_digest(path) == package.sha256:
-                self.add(path, package)
 
 
 def _shorten_error(error: ProvisionError, folder: Path, hint: str) -> ProvisionError:

@@ -5,7 +5,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from utvm.base.log import log_folder
 from utvm.base.process.run import free_port, last_lines
@@ -55,9 +54,7 @@ class ServedBoards:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         for lease in [*self._leases]:
             lease.mark_lost("the run is over")

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from utvm.base.process.run import _CommandLine, last_lines
@@ -39,9 +38,7 @@ class Closing:
     def __enter__(self: _ClosingT) -> _ClosingT:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -165,9 +162,7 @@ class _OwnedProcess:
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

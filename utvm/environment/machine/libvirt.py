@@ -113,12 +113,11 @@ def domain(name: str) -> Domain | None:
 
 
 def domains() -> list[Domain]:
-    found = (_unless_gone(_look, name, _names) for name in _names() if name.startswith(PREFIX))
+    def names() -> list[str]:
+        return virsh("list", "--all", "--name").split()
+
+    found = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
     return [one for one in found if one is not None]
-
-
-def _names() -> list[str]:
-    return virsh("list", "--all", "--name").split()
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
@@ -129,10 +128,6 @@ def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[
         if name in there():
             raise
         return None
-
-
-def running_domains() -> list[str]:
-    return virsh("list", "--name").split()
 
 
 def _look(name: str) -> Domain:
@@ -165,15 +160,6 @@ def _idle(name: str) -> bool:
     except LibvirtError:
         # It has ended between the two questions: ask anew.
         return False
-
-
-def wake(name: str) -> None:
-    virsh("resume", name)
-
-
-def resume(name: str) -> None:
-    """Resume a machine that was suspended to the disk; faster than Vagrant."""
-    virsh("start", name)
 
 
 def restore(name: str, snapshot: str) -> None:
@@ -278,11 +264,6 @@ def has_network() -> bool:
 def start_network() -> None:
     if has_network() and NETWORK not in virsh("net-list", "--name").split():
         virsh("net-start", NETWORK)
-
-
-def stop_networks() -> None:
-    for name in virsh("net-list", "--name").split():
-        virsh("net-destroy", name)
 
 
 def remove_network() -> bool:
@@ -408,10 +389,11 @@ def _stop_if_idle() -> list[str]:
     A stopped machine counts, since a new libvirt may take a minute to probe QEMU.
     """
     ours = running_daemons()
-    if not ours or running_domains() or domains():
+    if not ours or virsh("list", "--name").split() or domains():
         return []
     # Otherwise bridges and DHCP servers would stay.
-    stop_networks()
+    for network in virsh("net-list", "--name").split():
+        virsh("net-destroy", network)
     for name, pid in reversed(ours.items()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

@@ -82,10 +82,6 @@ class Machine:
             self._say("copying the checkout")
             self.guest.sync()
 
-    def sync(self) -> None:
-        self._require_running()
-        self.guest.sync()
-
     def run(self, words: Sequence[str]) -> int:
         self._require_running()
         self.records.mark_used()
@@ -95,11 +91,6 @@ class Machine:
         self._require_running()
         self.records.mark_used()
         return self.guest.shell()
-
-    def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or with a ``/`` at the end the contents of a folder, out of the machine."""
-        self._require_running()
-        self.guest.fetch(guest_path, host_path)
 
     @property
     def plugs(self) -> tuple[Plug, ...]:
@@ -118,8 +109,8 @@ class Machine:
                 )
             if found.state in (State.RUNNING, State.PAUSED):
                 if found.state is State.PAUSED:
-                    libvirt.wake(found.name)
-                self._vagrant().halt()
+                    libvirt.virsh("resume", found.name)
+                Vagrant(self.records).halt()
             elif found.state is State.BROKEN:
                 libvirt.cut_power(found.name)
 
@@ -127,15 +118,7 @@ class Machine:
         with self._alone():
             if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
-            self._vagrant().suspend()
-
-    def resume(self) -> None:
-        with self._alone():
-            found = self._require_own()
-            if found.state not in (State.SUSPENDED, State.PAUSED):
-                raise ProvisionError(f"the machine is {found.state.value}, not suspended", "./inv vm.up starts it")
-            self._start(found, fresh=False)
-            self.guest.prove()
+            Vagrant(self.records).suspend()
 
     def snapshots(self) -> dict[str, str]:
         """Snapshots and their states, by name. Starts nothing, not even libvirt."""
@@ -152,7 +135,7 @@ class Machine:
                 raise ConfigError(f"there is a snapshot {name} already", f"./inv vm.snapshot --delete {name}")
             if found.state is State.SUSPENDED:
                 raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
-            self._vagrant().snapshot_save(name)
+            Vagrant(self.records).snapshot_save(name)
 
     def restore(self, name: str) -> None:
         """Restore a snapshot; the current state is lost."""
@@ -166,7 +149,7 @@ class Machine:
         with self._alone():
             self._require_snapshot(name)
             self._check_name(name)
-            self._vagrant().snapshot_delete(name)
+            Vagrant(self.records).snapshot_delete(name)
 
     def destroy(self) -> list[str]:
         """Remove the machine in any state, and leftovers of other machines of ours; return their names."""
@@ -188,8 +171,6 @@ class Machine:
             self.records, found, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
         )
 
-    # --- making it ---------------------------------------------------------------------------------------------
-
     def _make(self, locked: Locked, wanted: Box, where: str) -> None:
         with self._making():
             if self._remove_incomplete():
@@ -208,7 +189,7 @@ class Machine:
 
     def _make_anew(self, locked: Locked, wanted: Box, where: str) -> None:
         self.records.create()
-        vagrant = self._vagrant()
+        vagrant = Vagrant(self.records)
         self._say("looking for the box")
         if ensure_box(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
@@ -251,13 +232,13 @@ class Machine:
         if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.is_used):
             self._restore(found, READY)
         elif found.state is State.PAUSED:
-            libvirt.wake(found.name)
+            libvirt.virsh("resume", found.name)
         elif found.state is State.SUSPENDED:
             self._say("resuming")
-            libvirt.resume(found.name)
+            libvirt.virsh("start", found.name)  # Faster than Vagrant.
         elif found.state is not State.RUNNING:
             self._say("starting: it was shut down, and its disk is as it was then")
-            self._vagrant().up()
+            Vagrant(self.records).up()
 
     def _restore(self, found: Domain, name: str) -> None:
         self._say(f"restoring the snapshot {name}")
@@ -267,8 +248,6 @@ class Machine:
             self.records.mark_used(False)
         else:
             self.records.mark_used()
-
-    # --- removing ----------------------------------------------------------------------------------------------
 
     def _remove(self) -> list[str]:
         removed = libvirt.remove_domain(self.records.name)
@@ -302,8 +281,6 @@ class Machine:
             left.append(f"network {libvirt.NETWORK} without a machine")
         return left
 
-    # --- conditions --------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
@@ -311,15 +288,11 @@ class Machine:
             yield
 
     def _making(self) -> contextlib.AbstractContextManager[None]:
-        return self._lock(
-            "making virtual machines", "another checkout's machine is being made or removed", _LOCK_TIMEOUT
-        )
+        other = "another checkout's machine is being made or removed"
+        return self._lock("making virtual machines", other, _LOCK_TIMEOUT)
 
     def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
         return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
-
-    def _vagrant(self) -> Vagrant:
-        return Vagrant(self.records)
 
     def _ours(self) -> Domain | None:
         found = libvirt.domain(self.records.name)

@@ -156,41 +156,29 @@ PREFIX = "utvm-"
 """Prefix of our machines' names."""
 
 
-@dataclass(frozen=True)
 class Records:
-    """The records of one machine."""
+    """The records of one machine.
 
-    name: str
-    checkout: Path
-    folder: Path
+    Attributes:
+        description: the machine's in libvirt, which identifies it as ours.
+        settings: for Vagrant, as JSON.
+        vagrant: Vagrant's own records.
+        key: private key of the machine, created by Vagrant.
+        known_hosts: the guest's host key, created at its first start.
+        ssh_config: configuration for ``ssh -F``.
+        log: of Vagrant's last command.
+    """
 
-    @property
-    def description(self) -> str:
-        return f"utvm: checkout {self.checkout}, records {self.folder}"
-
-    @property
-    def settings(self) -> Path:
-        return self.folder / "settings.json"
-
-    @property
-    def vagrant(self) -> Path:
-        return self.folder / "vagrant"
-
-    @property
-    def key(self) -> Path:
-        return self.vagrant / "machines" / self.name / "libvirt" / "private_key"
-
-    @property
-    def known_hosts(self) -> Path:
-        return self.folder / "known_hosts"
-
-    @property
-    def ssh_config(self) -> Path:
-        return self.folder / "ssh_config"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "vagrant.log"
+    def __init__(self, name: str, checkout: Path, folder: Path) -> None:
+        self.name, self.checkout, self.folder = name, checkout, folder
+        self.description = f"utvm: checkout {checkout}, records {folder}"
+        self.settings = folder / "settings.json"
+        self.vagrant = folder / "vagrant"
+        self.key = self.vagrant / "machines" / name / "libvirt" / "private_key"
+        self.known_hosts = folder / "known_hosts"
+        self.ssh_config = folder / "ssh_config"
+        self.log = folder / "vagrant.log"
+        self._facts, self._used_mark = folder / "made.json", folder / "used"
 
     @property
     def is_used(self) -> bool:
@@ -230,14 +218,6 @@ class Records:
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @property
-    def _facts(self) -> Path:
-        return self.folder / "made.json"
-
-    @property
-    def _used_mark(self) -> Path:
-        return self.folder / "used"
-
 
 def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
     """Records of a checkout's machine, whether it exists or not.
@@ -245,15 +225,11 @@ def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
     Args:
         state: parent folder; by default the user's state folder.
     """
-    parent = (state or _state()) / "machines"
+    parent = (state or user_folder("state")) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
     return Records(name, checkout, parent / name)
 
 
 def records_of_test() -> Records:
     """Records of the machine that tests a box; it is removed after the test."""
-    return records_of(state=_state() / "test")
-
-
-def _state() -> Path:
-    return user_folder("state")
+    return records_of(state=user_folder("state") / "test")
