@@ -35,7 +35,6 @@ class Finding:
     """An advisory that applies to a locked package.
 
     Attributes:
-        kind: ``Debian`` or ``Python``.
         package: name in the lock; for Debian all packages built from the same source, separated by commas.
         version: locked version; for Debian that of the source.
         advisory: its number, followed by its aliases.
@@ -382,11 +381,7 @@ def report_on(folder: Path) -> dict[str, object]:
 
 
 def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acceptance] = ()) -> Audit:
-    """Check all locked packages, also those of the virtual machine and of the tests.
-
-    Args:
-        max_age: age of the advisories in days that is an error.
-    """
+    """Check all locked packages, also those of the virtual machine and of the tests."""
     lock = Pylock.from_dict(tomllib.loads(locked.files["pylock.toml"]))
     versions: dict[str, set[str]] = {}
     for package in lock.packages:

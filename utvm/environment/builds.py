@@ -169,12 +169,7 @@ def hold_alone(what: str, hint: str, patience: float, waiting: Callable[[str], N
 def make_image(
     locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
 ) -> Image:
-    """Build the container image in its folder in the checkout.
-
-    Args:
-        archive, mirror: sources of package files, see :func:`utvm.environment.locked.fetch`.
-        anew: rebuild cached layers, and compare.
-    """
+    """Build the container image in its folder in the checkout."""
     store = Store()
     fetch(locked, store, archive, mirror, say)
     return build(locked, Layers(locked, store, anew=anew, say=say), IMAGE_FOLDER, say)

@@ -54,8 +54,6 @@ class ContainerAccess:
     Attributes:
         folders: of the host, each with its path in the container.
         device_rules: kinds of device that may be opened, as rules of the kernel's device control group.
-        devices: device nodes of the host, under their own names.
-        groups: additional group ids of its user.
     """
 
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -239,11 +237,7 @@ _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`.
-
-    Args:
-        say: receives progress messages, and an empty one when the command begins.
-    """
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`."""
 
     has_usb = False
     chooses_board = False

@@ -129,7 +129,6 @@ def resolve(
     """Select the newest packages of the recipe: essential and required ones, those listed, and dependencies.
 
     Args:
-        bases: URL of each archive, see :func:`mirrors`.
         held: a lock whose versions are kept if the mirror still has them.
         update: package to update, together with others that this forces.
     """
@@ -283,12 +282,7 @@ Stanza = Mapping[str, str]
 def packages_to_update(
     names: Sequence[str], locked: Mapping[str, tuple[str, str]], newest: Callable[[str], Stanza]
 ) -> set[str]:
-    """Locked packages that must change together with the given ones; packages of one source change together.
-
-    Args:
-        locked: source and version by package name.
-        newest: returns the index entry of a package.
-    """
+    """Locked packages that must change together with the given ones; packages of one source change together."""
     free: set[str] = set()
     waiting = list(names)
     while waiting:

@@ -42,11 +42,9 @@ def make_disk(
     """Write the disk in the format qcow2, and a copy of its kernel.
 
     Args:
-        layers: tar files, unpacked in this order.
         work: an empty folder with space for twice the layers.
         name: determines the file system's UUID.
         epoch: latest time of all files, in seconds since the epoch.
-        gib: virtual size of the disk.
     """
     root = work / "root"
     root.mkdir()

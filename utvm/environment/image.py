@@ -55,14 +55,7 @@ def write_image(
     place: str,
     tags: Sequence[str],
 ) -> Image:
-    """Write an image layout into a new folder.
-
-    Args:
-        layers: from the lowest to the topmost, each with a description.
-        created: date in RFC 3339's format.
-        place: path of the Python environment in the image.
-        tags: its names in an engine, ``NAME:TAG``.
-    """
+    """Write an image layout into a new folder."""
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     for _, layer in layers:

@@ -41,9 +41,6 @@ def make_python_layer(
     """Unpack the wheels without running any program, and write the layer ``python.tar`` into a folder.
 
     The interpreter is Debian's. Nothing is compiled to bytecode.
-
-    Args:
-        files: contents of further files, by their paths in the virtual environment.
     """
     tree = folder / "venv"
     packages = tree / "lib" / f"python{python.version}" / "site-packages"
@@ -97,11 +94,7 @@ class Layers:
     """Builds the layers of a locked environment from files in the store, or takes them from the cache.
 
     Args:
-        folder: the cache; by default the user's.
         anew: build cached layers again, and compare.
-
-    Attributes:
-        seconds: build time of each layer.
     """
 
     def __init__(

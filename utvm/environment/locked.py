@@ -73,7 +73,6 @@ def fetch(
 
     Args:
         archive: folder of an archive with all files, in place of the network.
-        mirror: see :func:`utvm.environment.debian.mirrors`.
         machine: fetch the virtual machine's packages, too.
     """
     if archive is not None:

@@ -114,11 +114,7 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
 
 
 def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
-    """Write the lock of ``python.in`` in a folder; versions of the lock that is there are kept where they can be.
-
-    Args:
-        update: a package whose newest version is wanted.
-    """
+    """Write the lock of ``python.in`` in a folder; an existing lock's versions are kept where they can be."""
     uv = shutil.which("uv")
     if uv is None:
         raise ProvisionError("uv is not installed", "pip install uv, then start again")
@@ -224,13 +220,7 @@ _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
 def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
-    """The folder of an environment; it is made where its lock has changed.
-
-    Args:
-        lock: a list of requirements with their digests.
-        what: whose it is, in a few words.
-        say: is told that it is made.
-    """
+    """The folder of an environment; it is made where its lock has changed."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
     mark_used(folder)

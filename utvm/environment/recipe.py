@@ -111,11 +111,7 @@ def read_package_list(path: Path) -> dict[str, str]:
 
 
 def load_recipe(folder: Path = PROVISION) -> Recipe:
-    """Read what is wanted.
-
-    Args:
-        folder: holds ``environment.yaml``, ``debian.txt`` and ``python.in``.
-    """
+    """Read what is wanted."""
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)
     work = read_package_list(folder / "debian.txt")

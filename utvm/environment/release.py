@@ -62,11 +62,7 @@ def check_key(key: str) -> None:
 
 
 def sign(folder: Path, key: str, comment: str) -> Path:
-    """Sign a folder's list of checksums with minisign, which may ask for a password; return the signature's path.
-
-    Args:
-        comment: text that is signed, too.
-    """
+    """Sign a folder's list of checksums with minisign, which may ask for a password; return the signature."""
     sums = folder / _SUMS
     signature = sums.with_name(f"{_SUMS}.minisig")
     result = subprocess.run(

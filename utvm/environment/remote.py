@@ -30,8 +30,6 @@ class RemoteCommand:
         board: the board that it drives; ``selection`` says which one.
         probe: the selected probe on this computer's USB, if any.
         usb: kind of the virtual probe to plug into the location's USB; its virtual board runs on this computer.
-        output_folders: folders that it writes to; created if missing.
-        cwd: the working folder; None for the checkout.
         output_files: files among ``words`` that it writes; it may read existing ones.
     """
 
@@ -111,11 +109,7 @@ exit $code
 
 
 def owned(folder: str, words: Sequence[str], first: str = "") -> list[str]:
-    """Shell command that runs another one in a folder until it ends, or until the standard input does.
-
-    Args:
-        first: shell commands to run before, in that folder.
-    """
+    """Shell command that runs another one in a folder until it ends, or until the standard input does."""
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
@@ -128,10 +122,6 @@ def run_owned(
 
     The command is stopped when this process ends. On an interrupt, wait for it; a verdict that it still reaches is
     returned as its exit code.
-
-    Args:
-        on_start: receives the function that stops the command.
-        log: file for the output; None for the standard streams.
     """
     sys.stdout.flush()
     # In a session of its own, Ctrl-C does not reach it: it is stopped below.

@@ -82,11 +82,7 @@ def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> 
 
 
 def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
-    """Yield a folder and its contents, owned by root, with the usual permissions of packages.
-
-    Args:
-        prefix: path of the folder in the layer.
-    """
+    """Yield a folder and its contents, owned by root, with the usual permissions of packages."""
     for path in (folder, *folder.rglob("*")):
         below = path.relative_to(folder).as_posix()
         info = tarfile.TarInfo(prefix if below == "." else f"{prefix}/{below}")
@@ -179,8 +175,6 @@ class Shape:
         leave_out: prefixes of omitted files.
         before: shell script that runs before most packages are unpacked; ``$1`` is the root file system.
         files: contents of files that are added after configuration, by path; owned by root, readable by all.
-        after: shell script that runs then.
-        variables: environment variables of both scripts.
     """
 
     name: str

@@ -61,7 +61,6 @@ class PackageLicences:
     Attributes:
         expression: in SPDX; empty if it is not certain.
         names: the package's own names of its licences, otherwise.
-        reason: why there is no expression.
     """
 
     expression: str = ""
@@ -167,7 +166,8 @@ def bill_of_materials(
         digest: the environment's; it determines the bill's serial number.
         terms: licences by the SHA-256 of the package file.
     """
-    parts = [_component(package, terms[package.sha256]) for package in (*debian.packages, *wheels)]
+    packages: tuple[DebianPackage | Wheel, ...] = (*debian.packages, *wheels)
+    parts = [_component(package, terms[package.sha256]) for package in packages]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,

@@ -128,11 +128,7 @@ class Store:
     def fetch_debian(
         self, packages: Sequence[DebianPackage], bases: Mapping[str, str], say: Progress = lambda _: None
     ) -> None:
-        """Fetch missing files with apt's own proxies, retries and certificates.
-
-        Args:
-            bases: URL of each archive.
-        """
+        """Fetch missing files with apt's own proxies, retries and certificates."""
         for batch, done, missing in self._batches(packages):
             say(f"Debian packages: {done} of {missing}")
             with temporary_root(self.directory) as folder:

@@ -76,13 +76,7 @@ _ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 
 
 class FarmClient:
-    """The helper process, for the length of a ``with`` block: one session with a coordinator.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        log: file for labgrid's own messages.
-        say: receives progress messages.
-    """
+    """The helper process, for the length of a ``with`` block: one session with a coordinator."""
 
     def __init__(self, address: str, log: Path, say: Callable[[str], None]) -> None:
         self._address = address
@@ -178,13 +172,6 @@ class LeaseHolder:
 
     A board that gives no verdict is exchanged for another one, once: :meth:`retry`.
 
-    Args:
-        address: of the coordinator, HOST:PORT.
-        filters: the tags that the board must have.
-        wait: seconds to wait in the queue; None for no limit.
-        log: file for labgrid's own messages.
-        say: receives the position in the queue, and who holds the boards.
-
     Attributes:
         earlier: boards that gave no verdict: place, host and reason.
     """
@@ -235,11 +222,7 @@ class LeaseHolder:
         self._start()
 
     def retry(self, reason: str, excluded: Collection[str] = ()) -> bool:
-        """Exchange a board that gave no verdict for another one, once; False if there is no other one.
-
-        Args:
-            excluded: places to avoid, beside this one.
-        """
+        """Exchange a board that gave no verdict for another one, once; False if there is no other one."""
         assert self.lease
         if self.earlier or not self.lease.others:
             return False

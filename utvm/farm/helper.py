@@ -51,11 +51,7 @@ def say(**content: Any) -> None:
 
 
 class LabgridClient:
-    """One session with a coordinator, and at most one lease.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-    """
+    """One session with a coordinator, and at most one lease."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -36,12 +36,7 @@ _CHUNK = 1 << 16
 
 
 class CoordinatorProxy:
-    """Forwards connections to a Unix socket, for the length of a ``with`` block.
-
-    Args:
-        listener: accepts connections.
-        path: of the socket, in a folder that only this user can enter.
-    """
+    """Forwards connections to a Unix socket, for the length of a ``with`` block."""
 
     def __init__(self, listener: socket.socket, path: Path) -> None:
         self._listener = listener
@@ -99,13 +94,6 @@ class SshTunnel:
     """A local port that leads to a port of another computer, for this user only; one ssh for each connection.
 
     ssh's own ``-L`` serves every user of this computer.
-
-    Args:
-        login: the ssh command; its last word is the other computer.
-        port: TCP port there.
-
-    Attributes:
-        port: TCP port here.
     """
 
     def __init__(self, login: Sequence[str], port: int) -> None:
@@ -149,13 +137,7 @@ _RESTART_DELAY = 2.0
 
 @dataclass(frozen=True)
 class OfferedBoard:
-    """A board that a host offers.
-
-    Attributes:
-        place: its name in the farm.
-        kind: ``physical``, ``virtual`` or ``process``.
-        serial: of its probe; empty if it has none.
-    """
+    """A board that a host offers."""
 
     place: str
     board: BoardIdentity
@@ -187,8 +169,6 @@ def coordinator(
     """Run labgrid's coordinator, for the length of a ``with`` block.
 
     Args:
-        port: TCP port of 127.0.0.1.
-        state: folder for its state.
         anyone: serve other users, too. They may take every board: labgrid has no access control.
     """
     state.mkdir(parents=True, exist_ok=True)
@@ -214,11 +194,7 @@ def coordinator(
 
 @contextlib.contextmanager
 def coordinator_tunnel(host: str, port: int) -> Iterator[str]:
-    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here.
-
-    Args:
-        host: that computer, as ssh calls it.
-    """
+    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here."""
     login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host]
     run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {host} must work without a password")
     with SshTunnel(login, port) as tunnel:
@@ -233,12 +209,7 @@ def export(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Offer boards until interrupted; an exporter that exits is restarted.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        check: raises if another needed process has exited.
-    """
+    """Offer boards until interrupted; an exporter that exits is restarted."""
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")

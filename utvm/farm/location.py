@@ -47,12 +47,7 @@ echo $code >"$ended"; exit $code"""
 
 
 class InFarm:
-    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`.
-
-    Args:
-        say: receives progress messages, and an empty one when the command begins.
-        choice: the farm, and the tags of the board.
-    """
+    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`."""
 
     has_usb = chooses_board = True
 
@@ -111,12 +106,7 @@ class InFarm:
         ssh_options: Sequence[str] = (),
         log: IO[bytes] | None = None,
     ) -> int:
-        """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke.
-
-        Args:
-            ssh_options: forwarding of ports.
-            log: file for its output; None for the standard streams.
-        """
+        """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke."""
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []
         options += [f"--serial={lease.board['serial']}"] if lease.board["serial"] else []
         options += [f"--wait={_HANDOVER}"]
@@ -184,11 +174,7 @@ def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
 
 
 def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: Sequence[str]) -> list[str]:
-    """Command that runs another one while it holds the board's lock: a run that lost the board may still use it.
-
-    Args:
-        exit_code: file that receives the exit code.
-    """
+    """Command that runs another one under the board's lock: a run that lost the board may still use it."""
     lock = f"{lease.board['work']}/{lease.place}.lock"
     environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
     return ["sh", "-c", _ALONE, exit_code, lock, *environment, *words]

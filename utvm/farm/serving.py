@@ -25,12 +25,8 @@ class ServedBoards:
     """Boards that are leased and served, for the length of a ``with`` block.
 
     Args:
-        choice: the farm, and the tags of the boards.
         command_for: returns the command that serves one, given its own port and the tracker's address at its host,
             and the port here that leads to its own.
-        tracker: the tracker's port here.
-        count: number of boards.
-        say: receives progress messages.
     """
 
     def __init__(
@@ -62,11 +58,7 @@ class ServedBoards:
             thread.join()
 
     def wait(self, count_served: Callable[[], int]) -> None:
-        """Wait until all boards that are leased by then are served, and at least one.
-
-        Args:
-            count_served: returns the number of boards at the tracker.
-        """
+        """Wait until all boards that are leased by then are served, and at least one."""
         while not (count := count_served()) or count < len([*self._leases]):
             if not any(thread.is_alive() for thread in self._threads):
                 raise self._errors[0]

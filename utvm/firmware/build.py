@@ -35,11 +35,7 @@ def compile_for(
     options: CompileOptions = CompileOptions(),
     name: str | None = None,
 ) -> Library:
-    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`.
-
-    Args:
-        name: prefix of the library's global symbols; by default the model's name.
-    """
+    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`."""
     return compile_model(
         model,
         name=name,
@@ -96,7 +92,6 @@ def build(
     Args:
         executor: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by MLPerf Tiny's runner, or
             ``standing_alone``: it runs one model on stored inputs and prints the outputs.
-        stored: for ``standing_alone``, an array for each input, of the declared shape and element type.
         pipe: of RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
         in_ram: the image is for RAM alone; the debugger loads and starts it, and flash is not written.
         able: capabilities of the board as it is reached; by default those in its file.
@@ -240,12 +235,8 @@ class ImageSources:
     """Sources of an image.
 
     Attributes:
-        name: file name of the image.
-        generated: generated files, by name.
-        files: C and assembler files of the project.
         memory: memory map and layout, if addresses are chosen when linking.
         contents: contents of large arrays that the generated files leave out.
-        module: the module of a client.
         served: whether clients allocate memory in the image.
         pipe, accelerator: as in :class:`Firmware`.
     """

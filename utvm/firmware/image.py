@@ -45,7 +45,6 @@ class Section:
 
     Attributes:
         load_address: where its initial contents are stored; None if it has none.
-        writable: whether it is in RAM.
     """
 
     name: str
@@ -80,7 +79,6 @@ class Firmware:
         libraries: in the order of their program indices.
         pipe: the pipe of RPC, or of a standalone image without a console.
         in_ram: whether a debugger loads it into RAM, with nothing in flash.
-        functions: TVM functions of a client's module in it.
         accelerator: identity of the accelerator whose driver is in it, or ``""``.
     """
 
@@ -298,10 +296,6 @@ def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: byte
     """Addresses of the active functions, innermost first.
 
     Ends at a function without call frame information, or at the end of the stack at hand.
-
-    Args:
-        registers: of the core, by DWARF number.
-        stack_address: address of the bytes in ``stack``.
     """
     with elf.open("rb") as file:
         image = ELFFile(file)

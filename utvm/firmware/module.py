@@ -43,12 +43,8 @@ class Module:
     """Objects, sources or a package of a client.
 
     Attributes:
-        name: the client's name of it.
         functions: functions compiled by TVM; in the image, each is ``__tvm_ffi_NAME``.
-        objects: object files, by a file name of ours.
-        sources: C of TVM's compiler, likewise.
         libraries: the library of a package, which clients run as ``main``.
-        undefined: undefined symbols of the objects.
     """
 
     name: str

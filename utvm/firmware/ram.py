@@ -85,7 +85,6 @@ class NoRoom(Exception):
 
     Attributes:
         stretch: the stretch with the most space for it, or None if no memory is executable.
-        need: bytes that it needs there.
         room: bytes left there, from the first aligned address.
     """
 
@@ -102,9 +101,6 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
 
     Chunks of one stretch are placed first, then code, then the largest, each where the least space remains: small
     chunks fill the gaps.
-
-    Args:
-        first: name of a stretch, and the chunk at its start.
     """
     ends = {stretch.name: stretch.start for stretch in stretches}
     addresses: dict[str, int] = {}

@@ -137,9 +137,7 @@ def generate(
     """Generated files and the libraries' own files: text by name.
 
     Args:
-        stored: inputs of a standalone image.
         linked_by_script: whether a linker script places the working memory.
-        module: a module of a client, with these libraries.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
@@ -206,8 +204,6 @@ def by_address(
     """Linker script of an image that a debugger loads.
 
     Args:
-        addresses: addresses of sections; the others may be anywhere.
-        constants: read-only sections to be kept apart from ``.rodata``.
         heap: start and end of clients' memory.
     """
     return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)

@@ -83,9 +83,7 @@ class _Function:
     """A function of an image; names may repeat.
 
     Attributes:
-        lines: its instructions, as objdump prints them.
         frame: its own stack use; None if it is computed.
-        file: its source file, for local functions.
         pointed_at: whether its address is in the image.
     """
 

@@ -46,11 +46,7 @@ PLAIN_WIDTH = 120
 
 
 class Display:
-    """Prints a run as it goes.
-
-    Args:
-        stream: where to print; see :func:`standard_output`.
-    """
+    """Prints a run as it goes."""
 
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH

@@ -35,10 +35,7 @@ class Figure:
     Attributes:
         name: its key in ``report.json``.
         title: the heading of its column; behind its value, what a line says.
-        means: description, for the schema and for pages.
-        schema: the JSON schema of its value.
         find: computes the value; None if a model has none.
-        render: formats a value for readers.
         only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
     """
 
@@ -170,8 +167,6 @@ def summarise(
     """Compute the figures of a model from its runs on a board, one per sample.
 
     Args:
-        name: that of its library in the firmware.
-        firmware: the image that it ran in.
         executor: how it was run, for example ``host-driven``.
         labels: the right class of every sample; the model's class is the largest element of its first output.
     """

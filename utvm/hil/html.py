@@ -28,14 +28,7 @@ _TAIL_BYTES = 3_000
 
 @dataclass(frozen=True)
 class LogTail:
-    """The end of one log.
-
-    Attributes:
-        name: its path in the folder of logs.
-        href: where it is, seen from the page.
-        size: bytes.
-        tail: its last lines.
-    """
+    """The end of one log."""
 
     name: str
     href: str
@@ -44,11 +37,7 @@ class LogTail:
 
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
-    """Last lines of the logs in a folder, smallest first: the largest one contains the others.
-
-    Args:
-        seen_from: the folder with the page that links to them.
-    """
+    """Last lines of the logs in a folder, smallest first: the largest one contains the others."""
     found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
     return tuple(found[-_FILES:])
 
@@ -200,12 +189,7 @@ _FEW = 40
 
 
 def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    """The HTML text for a run.
-
-    Args:
-        logs: the folder of its logs.
-        seen_from: the folder in which the page will be, for the links to the logs.
-    """
+    """The HTML text for a run."""
     troubled = [case for case in report.cases if case.outcome.troubled]
     kept = _chosen(report.cases)
     suites: dict[str, list[CaseResult]] = {}

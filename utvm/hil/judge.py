@@ -29,7 +29,6 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
     """Outcome of a phase that ended with an exception, while the board still answers.
 
     Args:
-        suite: the suite's file.
         error: None where pytest itself found a failure: a test that was expected to fail, strictly, has passed.
     """
     if error is None or isinstance(error, BoardError):
@@ -53,11 +52,7 @@ def judge_loading(error: BaseException, suite: Path) -> Outcome:
 
 
 def cause_of(error: BaseException, said: str) -> str:
-    """Key of the cause of an error, equal for two errors with the same cause.
-
-    Args:
-        said: the message that a reader gets.
-    """
+    """Key of the cause of an error, equal for two errors with the same cause."""
     behind: BaseException | None = error
     while behind is not None:
         if isinstance(behind, OSError) and behind.errno is not None:
@@ -107,7 +102,6 @@ class Recorder:
         """Take the report on one phase.
 
         Args:
-            error: what was raised in it.
             trouble: what is wrong with the board, if that is what the error comes from.
         """
         phases = self._phases

@@ -42,11 +42,7 @@ class Baseline(Record):
 
 
 def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
-    """Check the relative limits of the models that have run on a board: one test per limit.
-
-    Args:
-        commit: which has run, for the one that crossed a limit.
-    """
+    """Check the relative limits of the models that have run on a board: one test per limit."""
     try:
         content, folder = load_project(), project()
         if content is None or folder is None:
@@ -132,10 +128,6 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     Without a project, only runs are added whose reports are where they are unless somebody asks otherwise. In
     another place nothing is added: whoever sent the run there does it, once its report is home.
 
-    Args:
-        root: the folder of all reports.
-        reports: what their ``report.json`` hold.
-
     Returns:
         why they could not be added, in one line; nothing where they were, or need not be.
     """
@@ -149,11 +141,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
 
 
 def remember_new(root: Path, before: Collection[Path]) -> str:
-    """Add the runs that another place has reported; returns as :func:`remember`.
-
-    Args:
-        before: the files of the reports that were there.
-    """
+    """Add the runs that another place has reported; returns as :func:`remember`."""
     new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
     try:
         return remember(root, *map(read_report, sorted(new)))
@@ -187,11 +175,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
 
 
 def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
-    """Go through the boards' turns of a nightly run, each as the report of a run.
-
-    Args:
-        night: the folder of its report, of the present version.
-    """
+    """Go through the boards' turns of a nightly run, each as the report of a run."""
     path = night / "nightly.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -29,13 +29,7 @@ BUNDLED = DATA / "hil_tests"
 
 @dataclass(frozen=True)
 class SelectedSuites:
-    """Suites of one origin, as pytest is told of them.
-
-    Attributes:
-        root: the folder that their names are relative to, and that they are run from in another place.
-        own: whether they are somebody's own, and not those that come with utvm.
-        paths: files or folders from there, each perhaps with ``::`` and a test.
-    """
+    """Suites of one origin, as pytest is told of them."""
 
     root: Path
     own: bool

@@ -115,11 +115,7 @@ FILES = ("report.json", "junit.xml", "index.html")
 
 
 def new_run_id(now: datetime.datetime) -> str:
-    """A name for a run: sorted by name means sorted by time, and no two runs share one.
-
-    Args:
-        now: when the run began, with its time zone.
-    """
+    """A name for a run: sorted by name means sorted by time, and no two runs share one."""
     utc = now.astimezone(datetime.timezone.utc)
     return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-{secrets.token_hex(2)}"
 
@@ -149,11 +145,7 @@ def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
 
 
 def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
-    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it.
-
-    Args:
-        fill: fills the empty directory it is handed.
-    """
+    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it."""
     directory = root / run_id
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -90,10 +90,7 @@ class ModelResult:
 
     Attributes:
         id: :attr:`utvm.compiler.Model.digest`, the same whatever compiles it; None for what was no model file.
-        executor: how it was run, for example ``host-driven``.
         outputs_sha256: over the bytes of all outputs of all samples, in order, in hexadecimal.
-        figures: values by name, as :data:`utvm.hil.figures.FIGURES` has them.
-        firmware: the image that it ran in.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
 
@@ -108,12 +105,7 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counters of a board at the end of a test; ``docs/rpc.md`` lists the fields.
-
-    Attributes:
-        name: what it had done.
-        values: counter to number or words.
-    """
+    """Counters of a board at the end of a test; ``docs/rpc.md`` lists the fields."""
 
     name: str
     values: Mapping[str, int | str]
@@ -128,8 +120,6 @@ class Whereabouts:
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
         hostname: of the computer at which the command was given.
-        installed: SHA-256 over all installed packages.
-        tools: versions that a reader asks for.
         lease: of a board of a farm, as :attr:`utvm.provenance.lease.Lease.record`; None elsewhere.
     """
 
@@ -274,7 +264,6 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
 
     Args:
         trouble: what went wrong with probe, board or machine outside of the tests, or an empty string.
-        interrupted: somebody stopped the run.
     """
     first = {case.outcome: case for case in reversed(list(cases))}
     if interrupted:

@@ -49,14 +49,6 @@ class HilRun:
     Infrastructure trouble ends the test in which it shows up, with that outcome. A board that is lost is then
     attached once more so that the other tests still get their answer; the second time, or when that does not work,
     the run stops. Either way there is no verdict on the tests: what has no answer has not passed.
-
-    Args:
-        run_id: the run's name, from :func:`utvm.hil.report.new_run_id`.
-        started: when the run began, UTC.
-        report_root: directory of all reports.
-
-    Attributes:
-        exit_code: what the run ends with, once there is a verdict.
     """
 
     def __init__(

@@ -157,12 +157,7 @@ Points = list[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """A figure on one board: the points where it changed, the first and the last.
-
-    Attributes:
-        times: seconds since the epoch.
-        values: the figure at these times.
-    """
+    """A figure on one board: the points where it changed, the first and the last."""
 
     name: str
     times: tuple[int, ...]

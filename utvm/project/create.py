@@ -44,15 +44,11 @@ class Platform(Record):
     """Contents of ``platform.yaml``. ``build`` and ``elf`` are templates.
 
     Attributes:
-        says: description.
         runtime: start-up code, port and linker script: ``utvm`` for the board's, or ``own``; then the folder has
             C that implements the port functions of ``utvm.h``.
         flat: folder for all C of the application and the runtime, for builds without include paths; empty to
             keep their folders.
         needs: how to get each required program, or environment variable in capitals.
-        build: commands run in the project's folder.
-        elf: the image that they build.
-        options: description of each option of ``project.create``.
         cpus: supported CPUs, each with its ``cpu_word`` in templates; empty for all.
     """
 
@@ -89,14 +85,7 @@ def create(
     expected: Sequence[npt.NDArray[Any]] = (),
     options: Mapping[str, str] = {},
 ) -> Project:
-    """Write a project whose application runs a model on stored inputs and reports on the console.
-
-    Args:
-        platform: as in :func:`load_platform`.
-        inputs: an array for each input, of the declared shape and element type.
-        expected: the correct outputs, if known, for the project's suite.
-        options: values of the platform's options.
-    """
+    """Write a project whose application runs a model on stored inputs and reports on the console."""
     folder, record = load_platform(platform)
     _check(platform, record, board, options)
     check_folder(directory)

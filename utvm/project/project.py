@@ -67,11 +67,7 @@ class Project:
         self.facts = validate(Facts, content, str(file), _CREATE_HINT)
 
     def build(self, board: Board | None = None) -> Firmware:
-        """Build the project with its platform's commands, and return the image.
-
-        Args:
-            board: a board with the same memory; by default the one of the project.
-        """
+        """Build the project with its platform's commands, and return the image."""
         for need, how in self.facts.needs.items():
             is_variable = need.isupper()
             if not (os.environ.get(need) if is_variable else shutil.which(need)):

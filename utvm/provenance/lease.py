@@ -18,14 +18,9 @@ class Lease:
     """The right to use a board of a farm.
 
     Attributes:
-        place: its name on the farm.
-        holder: the lease holder, as labgrid shows it.
-        waited: seconds in the queue.
         board: the host's record of the board: name, kind, serial, and the path of utvm.
         service: address, username and port for SSH.
-        others: number of other healthy boards that match the request.
         earlier: boards that the run had before and that gave no verdict: place, host and why.
-        lost: why the lease was lost; empty while it is valid.
         outcome: ``verdict`` or ``infrastructure``, for the farm's health records.
     """
 

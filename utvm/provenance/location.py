@@ -35,8 +35,6 @@ class Checkout:
     """The sources that run.
 
     Attributes:
-        commit: the commit that is checked out, in hexadecimal; None outside a checkout, or without git.
-        dirty: True if a file differs from the commit or is untracked; None if unknown.
         hostname: the computer on which the command was given.
     """
 

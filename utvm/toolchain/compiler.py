@@ -143,10 +143,7 @@ class Toolchain:
         map_file: Path | None = None,
         small: Collection[Path] = (),
     ) -> None:
-        """Compile C and assembler sources and link them into an ELF file.
-
-        Args and errors are those of :meth:`compiled` and :meth:`Objects.link`.
-        """
+        """Compile C and assembler sources and link them into an ELF file."""
         with self.compiled(
             output.parent, sources, cpu=cpu, include=include, defines=defines, path_map=path_map, small=small
         ) as objects:
@@ -170,7 +167,6 @@ class Toolchain:
         """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
 
         Args:
-            directory: where the compiler runs.
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
             small: those of the sources whose size matters more than their speed.
@@ -224,9 +220,6 @@ class Objects:
 
     Attributes:
         made: object files, each with what stands for its source's path.
-        words: the linker's call up to where a script is named.
-        libraries: what comes last in it.
-        directory: where it runs.
     """
 
     made: tuple[tuple[Path, str], ...]
@@ -246,7 +239,6 @@ class Objects:
 
         Args:
             map_file: receives the linker's map; it names sources where the linker saw objects.
-            options: more words for the linker.
         """
         script: list[str | Path] = ["-T", linker_script] if linker_script else []
         mapping = [f"-Wl,-Map,{map_file}"] if map_file else []

@@ -29,11 +29,8 @@ class ObjectCore:
 
     Attributes:
         machine: ``EM_ARM``...
-        bits: of an address.
         float_abi: whether numbers go through registers of a floating-point unit; on RISC-V, which.
         level: ``Tag_CPU_arch``; 0 where nothing is said.
-        profile: ``A``, ``M``, ``R``, or nothing.
-        fpu: whether there is a floating-point unit.
     """
 
     machine: str
@@ -111,11 +108,7 @@ def wanted_names(elf: ELFFile) -> set[str]:
 
 
 def fill(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write constants into an object file.
-
-    Args:
-        contents: symbol to its bytes, all of them.
-    """
+    """Write constants into an object file."""
     if not contents:
         return
     with path.open("r+b") as file:

@@ -25,9 +25,6 @@ class ModelLayer:
     """A layer of a model.
 
     Attributes:
-        name: its key in logs.
-        makes: names of its output tensors in the model.
-        times: number of its occurrences in the model.
         graph: the layer alone, untuned, with the constants of the model.
         kernels: the same graph for each other kernel that supports the layer.
         kernel: name of the kernel used without tuning; empty if the layer has none.

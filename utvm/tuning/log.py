@@ -30,9 +30,6 @@ class Origin(Record):
     Attributes:
         cpu: the toolchain's file and the CPU's row there.
         core: name of the core, as its maker spells it.
-        extensions: instruction set extensions that kernels may use.
-        toolchain: version line of the C compiler.
-        tvm: version of TVM.
     """
 
     board: str
@@ -48,12 +45,8 @@ class LogEntry(Origin):
 
     Attributes:
         version: format of the entry.
-        layer: operator and shapes.
         kind: ``kernel``: ``choice`` is the name of a kernel; ``trace``: a TVM schedule as JSON; ``default``: the
             untuned implementation, ``choice`` is the name of its kernel, if any.
-        unit: one of :data:`UNITS`.
-        counts: a count for each run; empty if the candidate was rejected.
-        error: reason of the rejection.
     """
 
     version: Literal[1] = 1

@@ -75,7 +75,6 @@ class LocalMeasurer:
     """Measures on one board here.
 
     Args:
-        holder: holds the board, attached.
         in_ram: prefer images in RAM where possible: flash wears, and is slow to write.
     """
 
@@ -138,9 +137,6 @@ class TrackerMeasurer:
     """Measures on all boards that a tracker has under a key.
 
     Args:
-        address: host and TCP port of the tracker.
-        board: the kind of board expected there.
-        model: the model whose layers are measured.
         limit: seconds for a candidate; a worker that takes longer is killed.
     """
 

@@ -42,9 +42,7 @@ class ScheduleSearch:
     """Evolutionary search of a function's schedule: random ones first, then mutations of the best.
 
     Args:
-        function: the function of the graph, not scheduled.
         seed: equal seeds and counts give equal schedules.
-        batch: number of schedules of an :meth:`ask`.
     """
 
     def __init__(self, function: Any, seed: int, batch: int) -> None:

@@ -36,8 +36,6 @@ class Progress:
     """Progress of a search.
 
     Attributes:
-        measured: candidates so far, of ``trials``.
-        layer: the layer measured last.
         before, best: its count without tuning, and the best count.
     """
 
@@ -55,7 +53,6 @@ class Tuner:
     Attributes:
         log: file to which each candidate is appended as soon as it was measured.
         known: entries of the log, which are not measured again.
-        seed: of the random generator.
     """
 
     layers: Sequence[ModelLayer]

@@ -19,9 +19,6 @@ class ServedCandidate:
     """A candidate for a served board.
 
     Attributes:
-        package: archive of its library.
-        inputs: bytes of each input.
-        outputs: size of each output in bytes.
         repeats: number of runs, by unit.
     """
 

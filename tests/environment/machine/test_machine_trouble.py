@@ -328,7 +328,7 @@ def test_a_catalogue_that_is_not_there_says_where(
         )
 
 
-@pytest.mark.parametrize("call", ["halt", "suspend", "resume", "snapshots", "shell", "sync"])
+@pytest.mark.parametrize("call", ["halt", "suspend", "snapshots", "shell"])
 def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records: Records, call: str) -> None:
     fake("virsh", _EMPTY)
     with pytest.raises(ProvisionError) as caught:

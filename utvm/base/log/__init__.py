@@ -100,7 +100,6 @@ def configure(levels: str, file: str) -> None:
     Args:
         levels: as :data:`LEVELS` says; empty for the environment's ``UTVM_LOG``, or without that for everything
             where there is a file, else for warnings.
-        file: where to write, from its beginning; empty for standard error.
     """
     if _begun.is_set():
         return
@@ -230,10 +229,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def log_folder(folder: Path) -> Path:
-    """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``.
-
-    It stays while this process runs, however many others follow.
-    """
+    """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``."""
     keep = _keep_count()
     try:
         create_own_folder(folder)

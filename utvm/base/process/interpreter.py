@@ -21,7 +21,6 @@ def python_command(
 
     Args:
         program: a module's name as ``python -m`` takes it, or the path of a file.
-        interpreter: the words that start Python; by default the one that runs us.
         root: the folder that has ``utvm``; by default the checkout or installation that this file belongs to.
     """
     return [*interpreter, "-S", __file__, root, program, *arguments]

@@ -49,11 +49,7 @@ class OwnerOnlySocket(socket.socket):
 
     @classmethod
     def listen_on(cls, host: str, port: int, backlog: int = 64) -> "OwnerOnlySocket":
-        """Bind to an address of this computer and listen.
-
-        Args:
-            port: 0 for any free one.
-        """
+        """Bind to an address of this computer and listen."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = cls(family, socket.SOCK_STREAM)
         try:
@@ -79,7 +75,6 @@ def listen(
     """Listen on a TCP port, for this process's user only or for anyone.
 
     Args:
-        port: 0 for any free one.
         anyone: accept everybody who reaches the address.
         also: uids of further users to accept.
     """

@@ -52,9 +52,6 @@ def run_tool(
         timeout: seconds; temporary: a folder for the tool's own files meanwhile, in place of the system's.
         error: the error raised when the tool is missing, fails or takes too long.
         exit_meanings: what happened where it ends with one of these exit codes.
-
-    Raises:
-        error: with the tool's output.
     """
     words = [str(word) for word in command]
     _LOG.debug("running %s", _CommandLine(words))
@@ -87,11 +84,7 @@ def run_tool(
 def version_of(
     command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
 ) -> str:
-    """Version of a tool: the group of a pattern, or the first line of its output.
-
-    Raises:
-        error: as :func:`run`; or it says nothing.
-    """
+    """Version of a tool: the group of a pattern, or the first line of its output."""
     said = run_tool(command, error=error, timeout=timeout).strip()
     if not said:
         raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")

@@ -55,7 +55,6 @@ class Watchdog:
 
     Args:
         always_busy: the process always uses processor time: OpenOCD polls its target ten times a second.
-        poke: called at each check to wake the process, which makes it always busy.
 
     Attributes:
         reason: why the process was killed, or an empty string.
@@ -117,11 +116,7 @@ _LOG = logging.getLogger("utvm.process")
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """End a process that leads its own session, and everything it started. Safe to call again.
-
-    Args:
-        patience: seconds between SIGTERM and SIGKILL.
-    """
+    """End a process that leads its own session, and everything it started. Safe to call again."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -218,16 +213,7 @@ class _OwnedProcess:
 
 
 class Subprocess(_OwnedProcess):
-    """A process that ends by itself, at the latest with its ``with`` block.
-
-    Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard output and standard error.
-        error: the error raised when it cannot be started.
-        cwd: its working directory.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
-    """
+    """A process that ends by itself, at the latest with its ``with`` block."""
 
     def __enter__(self) -> "Subprocess":
         self._start()
@@ -250,15 +236,8 @@ class Service(_OwnedProcess):
     """A process that stays until its ``with`` block ends.
 
     Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard output, unless that is a socket, and standard error.
         health: regular expression; the service is ready once a line of the log matches it, without one at once.
-        error: the error raised when it does not become ready, or has ended early.
-        start_timeout: seconds until the health line must have appeared.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
         stdin: text handed to it on standard input, or a socket that becomes that.
-        stdout: socket that becomes its standard output.
         inherited: sockets that it has under their numbers. All sockets are closed here once it runs.
         log_branch: logger that gets its lines as well.
         always_busy: it never sleeps: no processor time means that it hangs.
@@ -327,7 +306,6 @@ class Service(_OwnedProcess):
 
         Args:
             answer: regular expression for the new line.
-            timeout: seconds.
         """
         known = len(self._lines())
         self.check()

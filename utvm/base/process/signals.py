@@ -81,11 +81,7 @@ def was_interrupted() -> bool:
 
 
 def raise_if_interrupted() -> None:
-    """Raise an interruption that another exception has replaced.
-
-    Raises:
-        Interrupted: a signal has arrived.
-    """
+    """Raise an interruption that another exception has replaced."""
     if was_interrupted():
         raise Interrupted
 
@@ -100,11 +96,7 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended.
-
-    Args:
-        parent: the process that started it.
-    """
+    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # One that was killed before it could be asked for: nothing would tell of that any more.
     if os.getppid() != parent:

@@ -85,11 +85,7 @@ def entries() -> Iterator[CacheEntry]:
 
 
 def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
-    """Remove what was not used for some seconds and is not in use; yield each.
-
-    Args:
-        dry_run: remove nothing, only yield what would be.
-    """
+    """Remove what was not used for some seconds and is not in use; yield each."""
     root, now = cache_root(), time.time()
     for entry in entries():
         if now - entry.used < older_than:
@@ -198,12 +194,7 @@ def rename_durably(folder: Path, place: Path) -> None:
 
 
 class Cache:
-    """The entries of one kind.
-
-    Args:
-        kind: name of the directory that holds them, for example ``libraries``.
-        root: directory that holds all kinds; by default the user's cache directory.
-    """
+    """The entries of one kind."""
 
     def __init__(self, kind: str, root: Path | None = None) -> None:
         self.directory = (root or cache_root()) / kind

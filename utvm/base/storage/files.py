@@ -50,7 +50,6 @@ def open_regular(path: str | Path, flags: int, *, shared: bool = False) -> int:
     It has the form of an ``opener`` of :func:`open`. A file is truncated after it was checked.
 
     Args:
-        flags: as of :func:`os.open`.
         shared: it may belong to another user.
     """
     safe = flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

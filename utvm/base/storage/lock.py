@@ -43,8 +43,6 @@ def hold(
 
     Args:
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
-        directory: where lock files are; by default one that all users of the machine share.
-        patience: seconds to wait for another holder to let go.
         waiting: called once, when there is one to wait for, with who that is and since when.
     """
     directory = directory or shared_directory() or Path(tempfile.gettempdir())

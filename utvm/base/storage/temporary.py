@@ -31,9 +31,6 @@ def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree)
     """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
 
     Its path is absolute. It may be renamed meanwhile: then it stays.
-
-    Args:
-        remove: removes one that may be there or not.
     """
     parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ def templates_of(package: str, *, html: bool = False) -> jinja2.Environment:
     """A package's templates; a name that is not given to one is an error.
 
     Args:
-        package: its name, with dots.
         html: whether what is filled in is escaped for HTML.
     """
     return jinja2.Environment(

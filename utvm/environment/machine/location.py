@@ -31,13 +31,7 @@ _AWAIT_DEVICE = (
 
 
 class InMachine:
-    """A virtual machine, started if needed: a :class:`utvm.environment.remote.RemoteLocation`.
-
-    Args:
-        say: receives progress messages, and an empty one when the command begins.
-        machine: by default this checkout's.
-        box: path or URL of the box's catalogue; by default the checkout's.
-    """
+    """A virtual machine, started if needed: a :class:`utvm.environment.remote.RemoteLocation`."""
 
     has_usb = True
     chooses_board = False

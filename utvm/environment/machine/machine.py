@@ -42,11 +42,7 @@ class MachineStatus:
 
 
 class Machine:
-    """The virtual machine of a checkout, by default this one.
-
-    Args:
-        say: receives progress messages.
-    """
+    """The virtual machine of a checkout, by default this one."""
 
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
         self.records = records or records_of()
@@ -57,9 +53,7 @@ class Machine:
         """Start the machine, set its clock, check ssh, and copy the checkout.
 
         Args:
-            box: path or URL of the box's catalogue, for a new machine.
             fresh: restore the snapshot ``ready``; later writes to the disk are lost.
-            patience: seconds to wait for another command that uses the machine.
         """
         with self._alone(patience):
             locked = load_locked()

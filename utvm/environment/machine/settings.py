@@ -220,11 +220,7 @@ class Records:
 
 
 def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
-    """Records of a checkout's machine, whether it exists or not.
-
-    Args:
-        state: parent folder; by default the user's state folder.
-    """
+    """Records of a checkout's machine, whether it exists or not."""
     parent = (state or user_folder("state")) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
     return Records(name, checkout, parent / name)

@@ -161,7 +161,6 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
 
     Args:
         where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
-        make: builds the box, if ``./inv vm.box`` did not.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
     if not where and not _is_made(box):

@@ -21,11 +21,7 @@ _PROGRESS_INTERVAL = 60.0  # Seconds without a word.
 
 
 class NightlyDisplay:
-    """Prints a nightly run as it goes.
-
-    Args:
-        stream: where to print.
-    """
+    """Prints a nightly run as it goes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
@@ -55,12 +51,7 @@ class NightlyDisplay:
         )
 
     def show_progress(self, spent: float, running: Sequence[str]) -> None:
-        """Print the progress once a minute.
-
-        Args:
-            spent: seconds since it began.
-            running: labels of the boards that are at work.
-        """
+        """Print the progress once a minute."""
         if spent - self._last_printed < _PROGRESS_INTERVAL:
             return
         self._last_printed = spent

@@ -28,7 +28,6 @@ class Job:
     """One board's job.
 
     Attributes:
-        choice: what ``hil`` is told of it; its folder by the absolute path.
         label: what its part of the report is called; no other board of the list has the same.
         kind: what it is before it was reached: ``auto`` where that is yet to be seen.
     """

@@ -52,14 +52,10 @@ class BoardResult:
     """Result of one job.
 
     Attributes:
-        label: its name in the report, and of its folder there.
         board: its kind is ``auto`` where the run ended before that was known.
-        suites: those that were asked for; none means all.
         reason: why it has not simply passed; an empty string where the tests say it.
         duration_s: of the whole turn, health check included, by this computer's clock.
-        suites_s: of its suites alone; 0 where they did not begin.
         content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
-        source: the folder with that report; None without one.
         lease: of a board of a farm, with those that were tried before; None elsewhere, and where it had none.
     """
 
@@ -168,12 +164,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True)
 class TestOfNight:
-    """One test.
-
-    Attributes:
-        id: as in all reports.
-        boards: the labels of the boards on which it ended so.
-    """
+    """One test."""
 
     __test__ = False  # For pytest, which looks at names.
 
@@ -242,11 +233,7 @@ def write_report(report: NightlyReport, root: Path) -> Path:
 
 
 def _copy(source: Path, target: Path, final: Path) -> None:
-    """Copy a board's own report; the links to its logs, which stay where they are, are mended for its new place.
-
-    Args:
-        final: where ``target`` will be.
-    """
+    """Copy a board's own report, and adapt the links to its logs, which stay where they are."""
     for file in FILES:
         shutil.copyfile(source / file, target / file)
     logs = logs_beside(source.parent) / source.name
@@ -256,11 +243,7 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 
 
 def render_html(report: NightlyReport, root: Path) -> str:
-    """The page: what went wrong, the boards, the models, and each test with what became of it where.
-
-    Args:
-        root: the folder of all nightly reports, in which the page will be.
-    """
+    """The page: what went wrong, the boards, the models, and each test with what became of it where."""
     tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
@@ -340,11 +323,7 @@ def last_line(report: NightlyReport) -> str:
 
 
 def previous_verdict(root: Path) -> str:
-    """The verdict of the newest night that has a report; passed where there is none.
-
-    Args:
-        root: the folder of all nightly reports.
-    """
+    """The verdict of the newest night that has a report; passed where there is none."""
     for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(path.read_text(encoding="utf-8"))["verdict"])

@@ -42,9 +42,7 @@ class JobLease:
     """The lease of one job, for the length of a ``with`` block.
 
     Args:
-        folder: where its logs are left.
         used: boards that other jobs of the same entry had; this job takes another one, and adds it.
-        say: receives the position in the queue.
     """
 
     def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
@@ -116,10 +114,7 @@ class RunningJob:
     """One board's turn while it runs; to be asked again and again by :meth:`poll`.
 
     Args:
-        folder: where its processes leave what they say and their reports.
-        stack: ends its processes when it closes.
         used: boards of a farm that other turns of the same entry had; it adds its own.
-        say: is told what there is to say meanwhile.
     """
 
     def __init__(
@@ -187,11 +182,7 @@ class RunningJob:
             self._process.ask_to_end()
 
     def interrupted_result(self, deadline: float) -> BoardResult:
-        """Result of the interrupted job, after :meth:`interrupt`.
-
-        Args:
-            deadline: until when to wait for the process, by the monotonic clock.
-        """
+        """Result of the interrupted job, after :meth:`interrupt`."""
         if self._process is None:
             return self._result(BoardVerdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
         while self._process.running and time.monotonic() < deadline:
@@ -326,12 +317,8 @@ def run(
     """Run all jobs, print their results, and write the report.
 
     Args:
-        queue: the boards; no two of them may be the same.
-        jobs: how many at once.
-        report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
             empty for none.
-        advisories: what the report has of those that apply to locked packages; None where nobody looked.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
