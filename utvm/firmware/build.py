@@ -21,7 +21,7 @@ from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
-from utvm.firmware.sources import by_address, by_region, contents, generate
+from utvm.firmware.sources import contents, generate, linker_script
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
@@ -282,7 +282,7 @@ def _image_of_chip(
 ) -> ImageSources:
     return ImageSources(
         "firmware.elf",
-        generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
+        generated | {_LINKER_SCRIPT: linker_script(board, {} if in_ram else None)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
         runtime.include(architecture, executor, pipe),
         (

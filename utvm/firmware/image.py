@@ -108,6 +108,10 @@ class Firmware:
                 result.append(Section(section.name, address, section["sh_size"], load, writable))
         return tuple(sorted(result, key=lambda section: section.address))
 
+    @property
+    def section_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(section.name for section in self.sections))
+
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
         with self.elf.open("rb") as file:

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from utvm.boards import Board
 from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import is_thread_local
-from utvm.firmware.sources import by_address
+from utvm.firmware.sources import linker_script
 from utvm.toolchain.compiler import Objects
 
 # No C object may be at address 0.
@@ -171,7 +171,7 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
         heap = _heap(board, addresses, needed) if served else (0, 0)
-        script.write_text(by_address(board, addresses, constants, heap), encoding="utf-8")
+        script.write_text(linker_script(board, addresses, constants, heap), encoding="utf-8")
         # Sections that have grown may overlap until they are moved.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
         return _sections(image)

@@ -98,14 +98,8 @@ def task_of(library: Library) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class _ElementType:
-    code: int
-    bits: int
-
-
-def _element_type(tensor: Tensor) -> _ElementType:
-    return _ElementType(dlpack_code(tensor.dtype), 8 * item_bytes(tensor.dtype))
+def _element_type(tensor: Tensor) -> dict[str, int]:
+    return {"code": dlpack_code(tensor.dtype), "bits": 8 * item_bytes(tensor.dtype)}
 
 
 _TEMPLATES = templates_of("utvm.firmware")
@@ -189,32 +183,27 @@ def _only(libraries: Sequence[Library]) -> Library:
 _GUARD_BYTES = 256
 
 
-def by_region(board: Board) -> str:
-    """Linker script of an image that starts by itself: sections are in the regions of the layout."""
-    regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
-    return _script(board, regions=regions, addresses={}, constants=(), heap=())
-
-
-def by_address(
+def linker_script(
     board: Board,
-    addresses: Mapping[str, int],
+    addresses: Mapping[str, int] | None = None,
     constants: Collection[str] = (),
     heap: tuple[int, int] = (0, 0),
 ) -> str:
-    """Linker script of an image that a debugger loads.
+    """Linker script: of an image that starts by itself, or that a debugger loads, with addresses of sections.
 
     Args:
+        constants: read-only sections to be kept apart from ``.rodata``.
         heap: start and end of clients' memory.
     """
-    return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)
-
-
-def _script(board: Board, **values: object) -> str:
+    names = dict.fromkeys(board.layout.regions) if addresses is None else ()
     return _render(
         "linker.ld.j2",
         board=board,
         fault_stack_size=board.cpu_row.handler_stack,
         guard_size=_GUARD_BYTES if board.guards_stack else 0,
         linker_name=linker_name,
-        **values,
+        regions=[board.region(name) for name in names],
+        addresses=addresses or {},
+        constants=constants,
+        heap=heap,
     )

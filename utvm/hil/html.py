@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from urllib.parse import quote
 
 import jinja2
 
 from utvm.base.log import FILE
-from utvm.firmware import Firmware, Section
+from utvm.firmware import Firmware
 from utvm.hil.figures import present_figures
-from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 from utvm.pages import format_duration, pages_of, readable_time
 from utvm.provenance.location import Checkout
 
@@ -122,7 +122,7 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
         places.append((section.name, section.address, section.size))
         if section.load_address is not None and section.load_address != section.address:
             places.append((f"{section.name} (initial values)", section.load_address, section.size))
-    colours = {name: number for number, name in enumerate(section_names(firmware.sections))}
+    colours = {name: number for number, name in enumerate(firmware.section_names)}
     bars = []
     for region in sorted(firmware.board.memory, key=lambda region: region.address):
         if region.alias_of:
@@ -143,32 +143,6 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
         used = sum(mark.size for mark in marks)
         bars.append(Bar(region.name, region.kind, region.address, region.size, used, marks))
     return tuple(bars)
-
-
-def section_names(sections: tuple[Section, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(section.name for section in sections))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a confusion matrix: how many samples with this label were predicted so."""
-
-    label: int
-    prediction: int
-    samples: int
-
-    @property
-    def right(self) -> bool:
-        """True if the prediction is the label."""
-        return self.label == self.prediction
-
-
-def confusion_cells(confusion: tuple[tuple[int, ...], ...]) -> tuple[Cell, ...]:
-    return tuple(
-        Cell(label, prediction, samples)
-        for label, row in enumerate(confusion)
-        for prediction, samples in enumerate(row)
-    )
 
 
 HEADLINES = {
@@ -197,7 +171,7 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         suites.setdefault(case.suite, []).append(case)
     # Of several models in one image, one map is enough.
     images = {model.firmware.digest: model for model in report.models}
-    found = _log_tails(logs, seen_from)
+    found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
     linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
     template = page_templates().get_template("index.html.j2")
     return template.render(
@@ -215,16 +189,10 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         link_to_test=lambda case: link_to_test(case.node, found) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
-        confused=_confused(report.models),
+        confused=[model for model in report.models if model.confusion][:_PICTURES],
         memory_map=memory_map,
-        confusion_cells=confusion_cells,
-        section_names=section_names,
         figures=present_figures(model.figures for model in report.models),
     )
-
-
-def _log_tails(logs: Path | None, seen_from: Path | None) -> tuple[LogTail, ...]:
-    return log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -257,19 +225,10 @@ def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
     return [case for number, case in enumerate(cases) if number in chosen]
 
 
-class _Test(Protocol):
-    @property
-    def outcome(self) -> Outcome: ...
-
-
-def unfolded(suites: Mapping[str, Sequence[_Test]]) -> set[str]:
+def unfolded(suites: Mapping[str, Sequence[Any]]) -> set[str]:
     """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
-
-
-def _confused(models: Sequence[ModelResult]) -> list[ModelResult]:
-    return [model for model in models if model.confusion][:_PICTURES]
 
 
 @functools.cache

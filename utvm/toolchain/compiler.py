@@ -130,25 +130,6 @@ class Toolchain:
     def version(self) -> str:
         return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
 
-    def link(
-        self,
-        output: Path,
-        sources: Sequence[Path],
-        *,
-        cpu: str,
-        linker_script: Path | None = None,
-        include: Sequence[Path],
-        defines: Sequence[str] = (),
-        path_map: Sequence[tuple[Path, str]] = (),
-        map_file: Path | None = None,
-        small: Collection[Path] = (),
-    ) -> None:
-        """Compile C and assembler sources and link them into an ELF file."""
-        with self.compiled(
-            output.parent, sources, cpu=cpu, include=include, defines=defines, path_map=path_map, small=small
-        ) as objects:
-            objects.link(output, linker_script=linker_script, map_file=map_file)
-
     @contextlib.contextmanager
     def compiled(
         self,

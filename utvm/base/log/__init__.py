@@ -128,21 +128,13 @@ def log_into(folder: Path) -> Iterator[None]:
 def capture(branch: str) -> Iterator[list[str]]:
     """Collect the messages of a branch, of all levels, in a ``with`` block."""
     lines: list[str] = []
-    handler = _Collector(lines)
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     _attach(handler, _Levels(logging.CRITICAL, {branch: logging.DEBUG}))
     try:
         yield lines
     finally:
         _detach(handler)
-
-
-class _Collector(logging.Handler):
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(record.getMessage())
 
 
 class _File(logging.FileHandler):
@@ -230,7 +222,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def log_folder(folder: Path) -> Path:
     """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``."""
-    keep = _keep_count()
+    text = os.environ.get(KEEP_VARIABLE, "")
+    if text and not text.isdecimal():
+        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
     try:
         create_own_folder(folder)
         # Left open: the kernel takes the lock back when this process has ended, however it ends.
@@ -243,16 +237,9 @@ def log_folder(folder: Path) -> Path:
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
     ]
-    for path in sorted(others, key=_age, reverse=True)[max(0, keep - 1) :]:
+    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _KEPT) - 1) :]:
         _remove_unused(path)
     return folder
-
-
-def _keep_count() -> int:
-    text = os.environ.get(KEEP_VARIABLE, "")
-    if text and not text.isdecimal():
-        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
-    return int(text) if text else _KEPT
 
 
 def _age(folder: Path) -> float:

@@ -25,16 +25,6 @@ def last_lines(log: Path, lines: int = 12) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-class _CommandLine:
-    """A command line as one would type it, worked out when it is written."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-
-    def __str__(self) -> str:
-        return shlex.join(self._words)
-
-
 def run_tool(
     command: Sequence[str | Path],
     *,
@@ -54,7 +44,7 @@ def run_tool(
         exit_meanings: what happened where it ends with one of these exit codes.
     """
     words = [str(word) for word in command]
-    _LOG.debug("running %s", _CommandLine(words))
+    _LOG.debug("running %s", shlex.join(words))
     try:
         done = subprocess.run(
             words,
@@ -85,11 +75,11 @@ def version_of(
     command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
 ) -> str:
     """Version of a tool: the group of a pattern, or the first line of its output."""
-    said = run_tool(command, error=error, timeout=timeout).strip()
-    if not said:
+    output = run_tool(command, error=error, timeout=timeout).strip()
+    if not output:
         raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
-    found = re.search(pattern, said) if pattern else None
-    return found[1] if found else said.splitlines()[0]
+    match = re.search(pattern, output) if pattern else None
+    return match[1] if match else output.splitlines()[0]
 
 
 def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:

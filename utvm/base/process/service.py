@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from utvm.base.process.run import _CommandLine, last_lines
+from utvm.base.process.run import last_lines
 from utvm.base.process.signals import die_with_parent
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
@@ -113,6 +114,7 @@ def _processor_time(pid: int) -> int | None:
 
 
 _LOG = logging.getLogger("utvm.process")
+_STDIN = (subprocess.PIPE, subprocess.DEVNULL)
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
@@ -128,12 +130,6 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def _descriptor_of(stdin: str | socket.socket | None) -> int:
-    if isinstance(stdin, socket.socket):
-        return stdin.fileno()
-    return subprocess.DEVNULL if stdin is None else subprocess.PIPE
 
 
 class _OwnedProcess:
@@ -193,7 +189,7 @@ class _OwnedProcess:
                 self._process = subprocess.Popen(
                     self._command,
                     cwd=self._cwd,
-                    stdin=_descriptor_of(stdin),
+                    stdin=stdin.fileno() if isinstance(stdin, socket.socket) else _STDIN[stdin is None],
                     stdout=stdout.fileno() if stdout else log,
                     stderr=log,
                     pass_fds=[end.fileno() for end in inherited],
@@ -209,7 +205,7 @@ class _OwnedProcess:
             raise self._error(f"{self.log}: {cause.strerror}", cause.hint) from cause
         except OSError as cause:
             raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
-        _LOG.info("%s is process %d: %s", self.name, self.pid, _CommandLine(self._command))
+        _LOG.info("%s is process %d: %s", self.name, self.pid, shlex.join(self._command))
 
 
 class Subprocess(_OwnedProcess):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads arrays from untrusted files, within limits, and writes results under any names."""
 
+import io
 import math
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,10 +47,10 @@ def read_arrays(path: str) -> dict[str, _Array]:
                     f"{path}: is a picture, and arrays are asked for",
                     "numpy.save its numbers as the model was trained on them: size, order of colours, range",
                 )
+            file.seek(0)
             if first == _NPY:
-                size = Path(path).stat().st_size
-                return {"": _read(_rewound(file), size, path, MAX_BYTES)}
-            with zipfile.ZipFile(_rewound(file)) as archive:
+                return {"": _read(file, Path(path).stat().st_size, path, MAX_BYTES)}
+            with zipfile.ZipFile(file) as archive:
                 return _members(archive, path)
     except ConfigError:
         raise
@@ -78,26 +78,19 @@ def _read_csv(path: str) -> _Array:
 
 def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:
     """Write arrays as .npz; :func:`utvm.base.text.quoting.archive_member` encodes their names."""
-    with tempfile.TemporaryFile() as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{archive_member(name)}.npy")
-                with archive.open(entry, "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
-        file.seek(0)
-        write_whole(path, file.read())
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{archive_member(name)}.npy")
+            with archive.open(entry, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+    write_whole(path, file.getvalue())
 
 
 def write_array(path: Path, array: _Array) -> None:
-    with tempfile.TemporaryFile() as file:
-        np.save(file, array, allow_pickle=False)
-        file.seek(0)
-        write_whole(path, file.read())
-
-
-def _rewound(file: IO[bytes]) -> IO[bytes]:
-    file.seek(0)
-    return file
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    write_whole(path, file.getvalue())
 
 
 def _members(archive: zipfile.ZipFile, path: str) -> dict[str, _Array]:

@@ -50,10 +50,10 @@ def hold(
     handle = _open(path)
     try:
         deadline = time.monotonic() + patience
-        free = _taken(handle)
+        free = _try_lock(handle)
         if not free and patience:
             waiting(f"held by {_holder(handle)}")
-        while not (free or _taken(handle)):
+        while not (free or _try_lock(handle)):
             if time.monotonic() >= deadline:
                 raise BoardError(
                     f"{name} is busy, held by {_holder(handle)}",
@@ -61,7 +61,7 @@ def hold(
                 )
             time.sleep(0.2)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, encodable(_ourselves()).encode(), 0)
+        os.pwrite(handle, encodable(_own_description()).encode(), 0)
         try:
             yield
         finally:
@@ -70,7 +70,7 @@ def hold(
         os.close(handle)
 
 
-def _ourselves() -> str:
+def _own_description() -> str:
     now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -81,7 +81,7 @@ def _ourselves() -> str:
     return f"{user}: {command[:_LONGEST]} (pid {os.getpid()}, since {now})\n"
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
