@@ -48,7 +48,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
     before = compile_for(board, model, explain=False)
     with log_into(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
         # TVM takes seconds to import.
-        from utvm.tuning.layers import layers_of
+        from utvm.tuning.tuner import layers_of
 
         tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, asked.seed)
         if not tuner.layers:

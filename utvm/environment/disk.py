@@ -55,9 +55,13 @@ def make_disk(
         _as_root(["tar", "--extract", *options, f"--directory={root}", "--file", layer])
     programs = _Programs(root, epoch)
     identity = uuid.uuid5(uuid.NAMESPACE_OID, name)
-    version = _kernel_version(root)
+    (version,) = (path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
     shutil.copyfile(root / "boot" / f"vmlinuz-{version}", kernel)
-    _add_menu(root, version, identity)
+    menu = root / "boot" / "grub" / "grub.cfg"
+    # Permissions independent of the umask.
+    _as_root(["install", "-d", "-m", "0755", menu.parent])
+    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
+    _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
     # Later layers have changed the times of folders.
     _as_root(["find", root, "-newermt", f"@{epoch}", "-exec", "touch", "-h", f"--date=@{epoch}", "{}", "+"])
     partition = work / "partition"
@@ -91,11 +95,8 @@ class _Programs:
         libraries = ":".join(str(self._root / folder) for folder in _LIBRARIES)
         return _as_root(
             [
-                self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-                "--library-path",
-                libraries,
-                self._root / program,
-                *arguments,
+                *(self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "--library-path", libraries),
+                *(self._root / program, *arguments),
             ],
             stdin,
             self._variables,
@@ -115,19 +116,6 @@ def _as_root(
         timeout=_PATIENCE,
         error=ProvisionError,
     )
-
-
-def _kernel_version(root: Path) -> str:
-    (version,) = (path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
-    return version
-
-
-def _add_menu(root: Path, version: str, identity: uuid.UUID) -> None:
-    menu = root / "boot" / "grub" / "grub.cfg"
-    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
-    # Permissions independent of the umask.
-    _as_root(["install", "-d", "-m", "0755", menu.parent])
-    _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
 
 
 def _make_file_system(programs: _Programs, root: Path, partition: Path, identity: uuid.UUID, mib: int) -> None:
@@ -158,10 +146,10 @@ def used_inodes(described: str) -> Iterator[int]:
 
 
 def _match(described: str, pattern: str) -> str:
-    found = re.search(pattern, described, re.M)
-    if not found:
+    match = re.search(pattern, described, re.M)
+    if not match:
         raise ProvisionError(f"the output of dumpe2fs lacks {pattern!r}", "check that its version is the lock's")
-    return found[1]
+    return match[1]
 
 
 def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, identity: uuid.UUID) -> None:

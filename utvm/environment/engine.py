@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import docker
@@ -135,8 +135,7 @@ class Owner:
 
     @property
     def label(self) -> str:
-        words = (self.host, self.user, self.boot, self.namespace, self.process, self.started)
-        return " ".join(map(str, words))
+        return " ".join(map(str, astuple(self)))
 
     def is_gone(self, running: bool) -> bool:
         """True if the process has certainly ended.

@@ -51,12 +51,18 @@ def make_python_layer(
     (tree / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8")
     # Makes the container's checkout importable from everywhere.
     (packages / "utvm.pth").write_text(f"{CHECKOUT}\n", encoding="utf-8")
+    schemes = {kind: str(packages) for kind in ("purelib", "platlib")}
+    schemes |= {"scripts": str(tree / "bin"), "data": str(tree)}
     for wheel in wheels:
         # The installer needs the wheel's name; in the store it has its hash.
         named = folder / wheel.file
         named.symlink_to(store.verified(wheel))
         with WheelFile.open(named) as source:
-            install(source, _destination(tree, packages, source.distribution), additional_metadata={})
+            schemes["headers"] = str(tree / "include" / source.distribution)
+            destination = SchemeDictionaryDestination(
+                schemes, interpreter=f"{VENV}/bin/python", script_kind="posix", bytecode_optimization_levels=()
+            )
+            install(source, destination, additional_metadata={})
         named.unlink()
     for path in sorted(packages.rglob("*")):
         below = path.relative_to(packages).as_posix()
@@ -67,22 +73,6 @@ def make_python_layer(
     layer = compose(members_of_tree(tree, VENV.lstrip("/")), folder / "python.tar", epoch)
     shutil.rmtree(tree)
     return layer
-
-
-def _destination(tree: Path, packages: Path, distribution: str) -> SchemeDictionaryDestination:
-    places = {
-        "purelib": packages,
-        "platlib": packages,
-        "headers": tree / "include" / distribution,
-        "scripts": tree / "bin",
-        "data": tree,
-    }
-    return SchemeDictionaryDestination(
-        {kind: str(place) for kind, place in places.items()},
-        interpreter=f"{VENV}/bin/python",
-        script_kind="posix",
-        bytecode_optimization_levels=(),
-    )
 
 
 _log = logging.getLogger("utvm.environment")

@@ -19,7 +19,7 @@ from packaging.markers import Environment, Marker
 from packaging.pylock import PackageWheel, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
@@ -178,25 +178,23 @@ def _format_lock(packages: list[dict[str, Any]], pythons: SpecifierSet, supporte
 def _rows(wheels: list[dict[str, Any]], exact: list[str]) -> Iterator[str]:
     for wheel in wheels:
         file = (wheel.get("url") or wheel["path"]).rpartition("/")[2]
-        if any(_suits(tag, exact) for tag in parse_wheel_filename(file)[3]):
+        if any(
+            (tag.platform == "any" or "linux" in tag.platform)
+            and (tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact)))
+            for tag in parse_wheel_filename(file)[3]
+        ):
             path, digest = json.dumps(f"{FOLDER}/{file}"), json.dumps(wheel["hashes"]["sha256"])
             yield f"  {{ path = {path}, size = {wheel['size']}, hashes = {{ sha256 = {digest} }} }},"
-
-
-def _suits(tag: Tag, exact: list[str]) -> bool:
-    return (tag.platform == "any" or "linux" in tag.platform) and (
-        tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact))
-    )
 
 
 def _platforms(python: PythonPart) -> list[str]:
     older = {17: "2014", 12: "2010", 5: "1"}
     newest = int(python.glibc.partition(".")[2])
-    found = []
+    platforms = []
     for minor in range(newest, _OLDEST_GLIBC - 1, -1):
-        found.append(f"manylinux_2_{minor}_x86_64")
-        found += [f"manylinux{older[minor]}_x86_64"] if minor in older else []
-    return found
+        platforms.append(f"manylinux_2_{minor}_x86_64")
+        platforms += [f"manylinux{older[minor]}_x86_64"] if minor in older else []
+    return platforms
 
 
 def _system(version: str) -> dict[str, str]:

@@ -140,14 +140,11 @@ class LabgridClient:
         say()
 
     async def mark(self, place: str, health: str, comment: str) -> None:
-        await self._check_place(place)
+        if place not in await self._places():
+            raise Unavailable(f"the farm has no place {place!r}", "usage")
         await self._call("SetPlaceTags", placename=place, tags={_HEALTH: health, _TROUBLE: ""})
         await self._call("SetPlaceComment", placename=place, comment=comment)
         say()
-
-    async def _check_place(self, place: str) -> None:
-        if place not in await self._places():
-            raise Unavailable(f"the farm has no place {place!r}", "usage")
 
     async def reap(self, now: float | None = None) -> None:
         """Free the places whose lease has expired."""
@@ -167,7 +164,12 @@ class LabgridClient:
             deadline = math.inf if wait is None else begun + wait
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
-                wanted = filters | await self._pick(matching) if excluded else filters
+                wanted = filters
+                if excluded:
+                    places = await self._places()
+                    wanted = filters | {
+                        "name": min(matching, key=lambda name: (bool(places[name].acquired), name))
+                    }
                 await self._reserve(wanted, matching, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
@@ -190,10 +192,6 @@ class LabgridClient:
             service=resources.get("NetworkService", {}),
             others=len(matching - {self._place}),
         )
-
-    async def _pick(self, matching: set[str]) -> dict[str, str]:
-        places = await self._places()
-        return {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
 
     async def _wait_for_hosts(self, filters: dict[str, str], excluded: Sequence[str], deadline: float) -> set[str]:
         """Matching places; if all their hosts are away, wait for one."""
@@ -259,14 +257,11 @@ class LabgridClient:
                 say(position=position, busy=busy)
             # Hundreds of clients that poll too often would keep the coordinator busy.
             polled, least, most = time.monotonic(), *_RESERVATION_POLL
-            while (
-                time.monotonic() < polled + min(most, max(least, _POLL_PER_WAITER * len(tokens)))
-                and not self._is_reserved()
+            pause = min(most, max(least, _POLL_PER_WAITER * len(tokens)))
+            while time.monotonic() < polled + pause and not any(
+                place.reservation == self._token for place in self._session.places.values()
             ):
                 await asyncio.sleep(_POLL)
-
-    def _is_reserved(self) -> bool:
-        return any(place.reservation == self._token for place in self._session.places.values())
 
     async def _cancel(self) -> None:
         token, self._token = self._token, ""

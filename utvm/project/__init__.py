@@ -5,7 +5,6 @@
 :class:`Project` builds it, flashes a board with it and reads its output, as microTVM's Project API did.
 """
 
-from utvm.project.create import Platform, create, load_platform, platforms
-from utvm.project.project import Project, open_transport, run_on_host
+from utvm.project.project import Platform, Project, create, load_platform, open_transport, platforms, run_on_host
 
 __all__ = ["Platform", "Project", "create", "load_platform", "open_transport", "platforms", "run_on_host"]

@@ -79,22 +79,21 @@ class InMachine:
     @contextlib.contextmanager
     def _plugged_in(self, command: RemoteCommand) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            serials = []
+            serial = None
             if command.usb:
                 stack.enter_context(self._virtual(command))
-                serials = [command.selection.serial]
+                serial = command.selection.serial
             elif command.probe:
                 # A probe that is not here may be in the machine: one that a program connected to its plugs.
                 wait = command.selection.wait
                 probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
-                serials = [probe.serial]
-            for serial in serials:
-                if self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
-                    raise ProbeError(
-                        f"the machine does not see the probe {serial} that was plugged into it",
-                        f"list its devices: ./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')}",
-                    )
+                serial = probe.serial
+            if serial is not None and self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
+                raise ProbeError(
+                    f"the machine does not see the probe {serial} that was plugged into it",
+                    f"list its devices: ./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')}",
+                )
             yield
 
     @contextlib.contextmanager
