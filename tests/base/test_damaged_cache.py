@@ -17,7 +17,7 @@ from hil_tests.programs import handwritten
 from utvm import boards
 from utvm.base.storage.cache import Cache
 from utvm.compiler import compile_model
-from utvm.environment.layers import _cached_layer
+from utvm.environment.image import _cached_layer
 from utvm.environment.rootfs import Layer
 from utvm.errors import ConfigError
 from utvm.firmware import build

@@ -36,9 +36,8 @@ _PROBE = {
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
-    from utvm.environment.builds import make_image
+    from utvm.environment.builds import check_key, make_image, sign
     from utvm.environment.locked import load_locked
-    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)

@@ -39,9 +39,8 @@ def lock(
 ) -> None:
     """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
-    from utvm.environment.locked import describe, load_locked
+    from utvm.environment.locked import describe, load_locked, temporary_root
     from utvm.environment.recipe import load_recipe
-    from utvm.environment.store import temporary_root
     from utvm.paths import PROVISION
 
     if verify:
@@ -83,8 +82,7 @@ def lock(
 
 def _verify(source: MirrorChoice, json: JsonChoice) -> None:
     """Check the locks against the package lists, and every package file against the locks."""
-    from utvm.environment.locked import fetch, load_locked
-    from utvm.environment.store import Store
+    from utvm.environment.locked import Store, fetch, load_locked
 
     check_json(json)
     locked = load_locked()
@@ -183,9 +181,8 @@ def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
 )
 def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "build/archive") -> None:
     """Save every package file by its hash, to rebuild the environment without a network."""
-    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.locked import Store, fetch, load_locked
     from utvm.environment.python_lock import FOLDER
-    from utvm.environment.store import Store
 
     check_folder(output)
     check_json(json)

@@ -32,9 +32,9 @@ from utvm.base.storage.lock import shared_directory
 from utvm.environment import engine
 from utvm.environment.builds import ensure_image
 from utvm.environment.engine import current_owner, guard_container, remove_orphans
-from utvm.environment.layers import CHECKOUT
+from utvm.environment.image import CHECKOUT
+from utvm.environment.locked import Progress
 from utvm.environment.remote import RemoteCommand
-from utvm.environment.store import Progress
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.usb import Probe, serial_ports

@@ -24,8 +24,8 @@ from utvm.base.process.run import clean_environment, run_tool
 from utvm.base.storage.cache import file_digest
 from utvm.base.storage.files import create_own_folder
 from utvm.environment.debian import DebianPackage
+from utvm.environment.locked import Store, disk_full, temporary_root
 from utvm.environment.recipe import DebianPart, dpkg_filters
-from utvm.environment.store import Store, disk_full, temporary_root
 from utvm.errors import ProvisionError
 
 # Other extended headers depend on the original tar.

@@ -23,7 +23,7 @@ from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION
-from utvm.provenance.lease import Lease
+from utvm.provenance.location import Lease
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408

@@ -30,8 +30,7 @@ from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Wherea
 from utvm.hil.schemas import REPORT, check_schema
 from utvm.paths import DATA, PACKAGE, PROVISION
 from utvm.probe.pyocd.server import version as pyocd_version
-from utvm.provenance.lease import inherited_lease
-from utvm.provenance.location import environment_digest, inspect_location, read_checkout
+from utvm.provenance.location import environment_digest, inherited_lease, inspect_location, read_checkout
 
 _ELEMENTS = {
     Outcome.FAILED: "failure",

@@ -120,7 +120,7 @@ class Whereabouts:
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
         hostname: of the computer at which the command was given.
-        lease: of a board of a farm, as :attr:`utvm.provenance.lease.Lease.record`; None elsewhere.
+        lease: of a board of a farm, as :attr:`utvm.provenance.location.Lease.record`; None elsewhere.
     """
 
     kind: str

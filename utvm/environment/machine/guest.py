@@ -13,7 +13,7 @@ from pathlib import Path
 from utvm.base.process import service
 from utvm.base.process.signals import die_with_parent
 from utvm.base.text.quoting import ssh_config
-from utvm.environment.layers import CHECKOUT
+from utvm.environment.image import CHECKOUT
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.settings import Records
 from utvm.environment.remote import LOST, owned, rsync, run_owned

@@ -22,9 +22,8 @@ import vagrant
 from utvm.base.process import service
 from utvm.base.storage.files import create_own_folder
 from utvm.environment.builds import CATALOGUE, KERNEL, box_name, box_version
-from utvm.environment.locked import Locked
+from utvm.environment.locked import Locked, temporary_root
 from utvm.environment.machine.settings import Records
-from utvm.environment.store import temporary_root
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT, user_folder
 

@@ -33,8 +33,7 @@ from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport, pr
 from utvm.hil.report import new_run_id
 from utvm.hil.schemas import first_trouble, read_report
 from utvm.options import words
-from utvm.provenance.lease import Lease
-from utvm.provenance.location import read_checkout
+from utvm.provenance.location import Lease, read_checkout
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
