@@ -5,6 +5,7 @@ Advisories come from local files: OSV's export for Python, the tracker's for Deb
 A missing, unreadable or outdated file is an error: without it, "nothing found" would be a guess.
 """
 
+import contextlib
 import datetime
 import json
 import sys
@@ -167,22 +168,19 @@ def _applying(
         for version in sorted(locked.get(name, ())):
             if _affects(entry, version):
                 names = " ".join([advisory.id, *sorted(advisory.aliases)])
-                yield Finding("Python", name, version, names, _first_fix(entry, Version(version)))
+                fixes = (event.fixed for span in entry.ranges if span.type != "GIT" for event in span.events)
+                later = [fix for fix in fixes if fix and Version(fix) > Version(version)]
+                yield Finding("Python", name, version, names, min(later, key=Version, default=""))
 
 
 def _affects(affected: _Affected, locked: str) -> bool:
     """True if a version is affected (OSV schema, "Evaluation")."""
     version = Version(locked)
-    return any(_same(text, version) for text in affected.versions) or any(
-        _is_within(span.events, version) for span in affected.ranges if span.type != "GIT"
-    )
-
-
-def _same(text: str, version: Version) -> bool:
-    try:
-        return Version(text) == version
-    except InvalidVersion:
-        return False  # Not a PEP 440 version; locked versions are.
+    for text in affected.versions:
+        with contextlib.suppress(InvalidVersion):  # Not a PEP 440 version; locked versions are.
+            if Version(text) == version:
+                return True
+    return any(_is_within(span.events, version) for span in affected.ranges if span.type != "GIT")
 
 
 def _is_within(events: Sequence[_Event], version: Version) -> bool:
@@ -190,7 +188,7 @@ def _is_within(events: Sequence[_Event], version: Version) -> bool:
     if limits and not any(version < Version(str(limit)) for limit in limits):
         return False
     within = False
-    for event in sorted(events, key=_place):
+    for event in sorted(events, key=_event_order):
         if event.introduced is not None and (event.introduced == "0" or version >= Version(event.introduced)):
             within = True
         elif (event.fixed is not None and version >= Version(event.fixed)) or (
@@ -200,17 +198,11 @@ def _is_within(events: Sequence[_Event], version: Version) -> bool:
     return within
 
 
-def _place(event: _Event) -> tuple[bool, Any, bool]:
+def _event_order(event: _Event) -> tuple[bool, Any, bool]:
     text = event.introduced or event.fixed or event.last_affected
     # "0" comes before every version, also pre-releases. A range that begins where another ends comes after it.
     begins = event.introduced is not None
     return text not in (None, "0"), Version(text) if text not in (None, "0") else Version("0"), begins
-
-
-def _first_fix(affected: _Affected, version: Version) -> str:
-    fixes = (event.fixed for span in affected.ranges if span.type != "GIT" for event in span.events)
-    later = [fix for fix in fixes if fix and Version(fix) > version]
-    return min(later, key=Version, default="")
 
 
 def _merge_aliases(findings: Sequence[Finding]) -> list[Finding]:

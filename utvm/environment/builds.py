@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is built of the locks: image and box of a checkout if missing, the Vagrant box, and a signed release.
 
-The box is the machine's disk with its metadata, and a catalogue with the box's checksum. A release is a folder
-that any web server serves: ``utvm.json`` is the catalogue of the box for Vagrant, with ``utvm.box`` beside it;
-``oci`` is the container image, an OCI layout; ``sbom.cdx.json`` is the bill of materials. utvm's wheel and source
-archive are beside them, and ``NOTES.md`` has the digests of all. ``SHA256SUMS`` has the checksum of every file.
+A release is a folder that any web server serves: ``utvm.json`` is the catalogue of the box for Vagrant, with
+``utvm.box`` beside it; ``oci`` is the container image; ``sbom.cdx.json`` is the bill of materials.
 """
 
 import contextlib

@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -77,7 +78,7 @@ def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> 
             if clean.islnk():
                 clean.linkname = _clean(info.linkname)
             if clean.name and keep(clean.name):
-                members.append(Member(clean, _reader(tar, info) if info.isreg() else None))
+                members.append(Member(clean, partial(_extract, tar, info) if info.isreg() else None))
         yield members
 
 
@@ -97,20 +98,17 @@ def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
             info.size = status.st_size
             # Independent of the umask, except for the executable bit.
             info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
-            yield Member(info, _opener(path))
+            yield Member(info, partial(_open, path))
 
 
-def _reader(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
-    def read() -> IO[bytes]:
-        content = tar.extractfile(info)
-        assert content is not None
-        return content
-
-    return read
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
-def _opener(path: Path) -> Callable[[], IO[bytes]]:
-    return lambda: path.open("rb")
+def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(info)
+    assert content is not None
+    return content
 
 
 def _clean(name: str) -> str:

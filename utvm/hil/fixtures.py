@@ -1,20 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of :mod:`utvm.hil.plugin` that needs a board: the run, and the fixtures of suites.
 
-Fixtures:
-
-- ``board``: the open board (:class:`utvm.drivers.Connection`), reset and halted.
-- ``compile_for_board``: a function that compiles a model for what the board's CPU has.
-- ``firmware``: a function that links libraries into an image for the board; its ``elf`` reads one of your own.
-- ``session``: a function that flashes an image and returns the session that runs its models: host-driven on a
-  board with a debug port, else over RPC.
-- ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
-- ``flash``: a function that flashes your own image, from ``firmware.elf(PATH)``, and returns it under the
-  debugger: :class:`utvm.session.application.Application`.
-- ``project_model``: each model of the project's ``utvm.yaml``, in turn.
-- ``record_model``: a function that takes the runs of a model into the report.
-- ``record_statistics``: a function that takes what the board has counted into the report.
-
 A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
 """
 

@@ -183,15 +183,18 @@ def describe_environment(board: Board) -> Environment:
     tools = {
         "python": platform.python_version(),
         "tvm": importlib.metadata.version("apache-tvm"),
-        **_drivers(board),
+        "openocd": "not installed",
+        **({"pyocd": pyocd_version()} if board.by_pyocd else {}),
         "gcc": board.compiler.version,
         "unicorn": importlib.metadata.version("unicorn"),
         "utvm": utvm.__version__,
     }
+    if shutil.which("openocd") or not board.by_pyocd:
+        tools["openocd"] = _version("openocd", r"Open On-Chip Debugger (\S+)")
     emulator = board.virtual.emulator
     # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
     if emulator and (shutil.which(emulator.program) or not board.physical):
-        tools["qemu"] = _qemu_version(emulator.program)
+        tools["qemu"] = _version(emulator.program, r"QEMU emulator version (\S+)")
     location = inspect_location()
     lease = inherited_lease() if location.kind == "farm" else None
     place = Whereabouts(
@@ -205,26 +208,10 @@ def describe_environment(board: Board) -> Environment:
     return Environment(checkout_digest(), environment_digest(), place)
 
 
-def _drivers(board: Board) -> dict[str, str]:
-    if not board.by_pyocd:
-        return {"openocd": _openocd_version()}
-    openocd = _openocd_version() if shutil.which("openocd") else "not installed"
-    return {"openocd": openocd, "pyocd": pyocd_version()}
-
-
-def _openocd_version() -> str:
-    # OpenOCD prints its version on standard error.
-    command = ["sh", "-c", f"{shlex.quote(_installed('openocd'))} --version 2>&1"]
-    return version_of(command, timeout=10, error=ProvisionError, pattern=r"Open On-Chip Debugger (\S+)")
-
-
-def _qemu_version(program: str) -> str:
-    command = [_installed(program), "--version"]
-    return version_of(command, timeout=10, error=ProvisionError, pattern=r"QEMU emulator version (\S+)")
-
-
-def _installed(program: str) -> str:
+def _version(program: str, pattern: str) -> str:
     path = shutil.which(program)
     if path is None:
         raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
-    return path
+    # OpenOCD prints its version on standard error.
+    command = ["sh", "-c", f"{shlex.quote(path)} --version 2>&1"]
+    return version_of(command, timeout=10, error=ProvisionError, pattern=pattern)

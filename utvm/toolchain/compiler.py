@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross compilers as data: one YAML file a toolchain, one row a CPU.
-
-The files are in ``toolchains/`` at the root of the checkout. :class:`Toolchain` turns one of them into compiler
-calls.
-"""
+"""Cross compilers as data: one YAML file a toolchain, one row a CPU."""
 
 import contextlib
 import functools

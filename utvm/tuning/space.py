@@ -68,7 +68,10 @@ class ScheduleSearch:
     def ask(self) -> list[Trial]:
         """The next batch of schedules; empty at the end of the search."""
         candidates = self._context.generate_measure_candidates() or ()
-        return [Trial(_to_json(candidate.sch.trace), candidate) for candidate in candidates]
+        traces = (
+            json.dumps(_plain(candidate.sch.trace.as_json()), separators=(",", ":")) for candidate in candidates
+        )
+        return list(map(Trial, traces, candidates))
 
     def tell(self, trials: Sequence[Trial], counts: Sequence[int | None]) -> None:
         """Report the counts of a batch; None for rejected schedules."""
@@ -119,10 +122,6 @@ def _space() -> Any:
         postprocs=[step() for step in steps],
         mutator_probs={mutation(): chance for mutation, chance in chances.items()},
     )
-
-
-def _to_json(trace: Any) -> str:
-    return json.dumps(_plain(trace.as_json()), separators=(",", ":"))
 
 
 def _plain(value: Any) -> Any:

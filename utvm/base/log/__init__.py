@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log: the standard ``logging``, one tree of loggers below ``utvm``, a branch per topic.
 
-Modules log to a branch of :data:`BRANCHES` with ``logging.getLogger``. :func:`configure` sets the outputs of a
-process from its options; :func:`log_into` writes everything, at debug level, into the folder of a run. A branch
-without readers is off, and its messages are not formatted. A record is one line: boards and programs choose much
-of its text, so unprintable characters are written as escapes. :func:`log_folder` keeps the last folders.
+A branch without readers is off, and its messages are not formatted. A record is one line: boards and programs
+choose much of its text, so unprintable characters are written as escapes.
 """
 
 import contextlib

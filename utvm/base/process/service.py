@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long-running processes: started, supervised and ended here.
 
-:func:`utvm.base.process.run.run_tool` runs tools that end by themselves. A :class:`Service` stays until its
-``with`` block ends: OpenOCD, a virtual board. A :class:`Subprocess` ends by itself while others run beside it.
-Each process writes a log, and a service is ready once its health line has appeared. Leaving the ``with`` block
-sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the kernel ends the process
-(``PR_SET_PDEATHSIG``).
+Leaving a ``with`` block sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the
+kernel ends the process (``PR_SET_PDEATHSIG``).
 """
 
 import contextlib

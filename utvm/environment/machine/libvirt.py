@@ -148,18 +148,13 @@ def address(name: str) -> str | None:
 def wait_for_jobs(name: str) -> None:
     """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk."""
     deadline = time.monotonic() + _PATIENCE
-    while _look(name).state in (State.RUNNING, State.PAUSED) and not _idle(name):
+    while _look(name).state in (State.RUNNING, State.PAUSED):
+        with contextlib.suppress(LibvirtError):  # It may end between the two questions.
+            if re.search(r"Job type:\s+None", virsh("domjobinfo", name)):
+                return
         if time.monotonic() > deadline:
             raise LibvirtError(f"libvirt is still busy with {name}", f"virsh -c {_URI} domjobabort {name}")
         time.sleep(0.2)
-
-
-def _idle(name: str) -> bool:
-    try:
-        return bool(re.search(r"Job type:\s+None", virsh("domjobinfo", name)))
-    except LibvirtError:
-        # It has ended between the two questions: ask anew.
-        return False
 
 
 def restore(name: str, snapshot: str) -> None:
@@ -215,17 +210,13 @@ def volumes() -> list[str]:
 
 
 def unused_boxes() -> list[str]:
+    def backing_of(volume: str) -> str:
+        described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
+        return (described.findtext("backingStore/path") or "").rpartition("/")[2]
+
     ours = volumes()
-    backing = set()
-    for name in ours:
-        if not _BOX_VOLUME.fullmatch(name):
-            backing.add(_unless_gone(_backing, name, volumes))
+    backing = {_unless_gone(backing_of, name, volumes) for name in ours if not _BOX_VOLUME.fullmatch(name)}
     return [name for name in ours if _BOX_VOLUME.fullmatch(name) and name not in backing]
-
-
-def _backing(volume: str) -> str:
-    described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
-    return (described.findtext("backingStore/path") or "").rpartition("/")[2]
 
 
 def orphan_disks() -> list[str]:

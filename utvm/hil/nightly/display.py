@@ -32,11 +32,7 @@ class NightlyDisplay:
     def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
         """Print the boards that will run."""
         self._total = len(queue)
-        self._print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
-
-    def print_note(self, text: str) -> None:
-        """Print a message about a running board."""
-        self._print_line(text)
+        self.print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
 
     def finish(self, result: BoardResult) -> None:
         self._ended += 1
@@ -58,7 +54,7 @@ class NightlyDisplay:
         left = ""
         if self._ended:
             left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
-        self._print_line(
+        self.print_line(
             f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; "
             f"at work: {', '.join(running)}"
         )
@@ -67,14 +63,14 @@ class NightlyDisplay:
         """Print the tables, a warning if there is one, where the report is, and the verdict."""
         self._console.print(_boards(report))
         if warning:
-            self._print_line(f"warning: {warning}")
+            self.print_line(f"warning: {warning}")
         if report.advisories is not None:
             count = f"{len(report.advisories['findings'])} apply to locked packages"
-            self._print_line(f"advisories: {report.advisories['problem'] or count}")
-        self._print_line(f"report: {directory / 'index.html'}")
-        self._print_line(last_line(report), VERDICTS[report.verdict][1])
+            self.print_line(f"advisories: {report.advisories['problem'] or count}")
+        self.print_line(f"report: {directory / 'index.html'}")
+        self.print_line(last_line(report), VERDICTS[report.verdict][1])
 
-    def _print_line(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         self._console.print(escape(text), style=style, soft_wrap=True)
 
 

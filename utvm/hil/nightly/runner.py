@@ -233,7 +233,10 @@ class RunningJob:
         elif self._late:
             reason = f"took longer than {self.job.entry.minutes:g} minutes and was ended"
         elif content is None:
-            reason = self._failure_reason(code)
+            output = self._process.log_tail()
+            _, error, reason = f"\n{output}".rpartition("\nerror: ")
+            if not error:
+                reason = f"ended with exit code {code} and without a report; its output ends with:\n{output}"
         elif content["exit_code"] != code:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
@@ -244,33 +247,20 @@ class RunningJob:
             verdict, reason = BoardVerdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
-    def _failure_reason(self, code: int) -> str:
-        assert self._process
-        output = self._process.log_tail()
-        _, error, message = f"\n{output}".rpartition("\nerror: ")
-        return (
-            message
-            if error
-            else f"ended with exit code {code} and without a report; its output ends with:\n{output}"
-        )
-
     def _result(
         self, verdict: BoardVerdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
     ) -> BoardResult:
         entry = self.job.entry
         known = content or self._healthy
         now = time.monotonic()
-        return BoardResult(
-            label=self.job.label,
+        return dataclasses.replace(
+            not_run_result(self.job, reason),
             board=BoardIdentity(
                 self.job.board.full_name,
                 known["board"]["kind"] if known else self.job.kind,
                 serial=known["board"]["serial"] if known else entry.serial,
             ),
-            place=entry.place,
-            suites=entry.suites or (),
             verdict=verdict,
-            reason=reason,
             duration_s=now - self._started,
             suites_s=0.0 if self._healthy is None else now - self._step_started,
             content=content,
@@ -371,7 +361,7 @@ def _run_all(
                 while waiting and len(running) < jobs:
                     job = waiting.pop(0)
                     used_boards = used[id(job.entry)]
-                    running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_note))
+                    running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_line))
                 for running_job in list(running):
                     result = running_job.poll()
                     if result is not None:
