@@ -29,7 +29,6 @@ from utvm.hil.results import (
     ModelResult,
     Outcome,
     RunReport,
-    Statistics,
     Verdict,
     Whereabouts,
 )
@@ -61,7 +60,7 @@ def summary(small_firmware: Firmware) -> RunReport:
         models=(ModelResult("9a" * 32, "twice", "host-driven", "cd" * 32, _FIGURES, small_firmware, confusion),),
         verdict=Verdict.INFRASTRUCTURE,
         trouble="OpenOCD died",
-        statistics=(Statistics("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
+        statistics=(("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
     )
 
 

@@ -26,8 +26,9 @@ from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log, tuned_target_for
-from utvm.tuning.measure import Candidate, CandidateResult, LocalMeasurer, Measurer
+from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
+from utvm.tuning.worker import CandidateResult
 
 
 def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> None:

@@ -25,7 +25,7 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.plugin import BOARD, report_root
 from utvm.hil.report import logs_beside, new_run_id
-from utvm.hil.results import ModelResult, Statistics
+from utvm.hil.results import ModelResult
 from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
@@ -211,6 +211,6 @@ def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[
     """Takes what the board has counted into the report, under a name that says what it had done."""
 
     def record(name: str, values: Mapping[str, int | str]) -> None:
-        request.config.stash[_RUN].record_statistics(Statistics(name, values))
+        request.config.stash[_RUN].record_statistics(name, values)
 
     return record

@@ -38,11 +38,15 @@ class Outcome(str, enum.Enum):
 
 
 class Verdict(str, enum.Enum):
+    """Verdict on a run, or on the job of a nightly run; ``BAD``: its board failed the health check."""
+
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
+    BAD = "bad"
     INTERRUPTED = "interrupted"
+    NOT_RUN = "not run"
 
     @property
     def exit_code(self) -> ExitCode:
@@ -104,14 +108,6 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Counters of a board at the end of a test; ``docs/rpc.md`` lists the fields."""
-
-    name: str
-    values: Mapping[str, int | str]
-
-
-@dataclass(frozen=True)
 class Whereabouts:
     """Location of the run and its installed packages, which differ from computer to computer.
 
@@ -160,9 +156,9 @@ class Environment:
 class RunReport:
     """Everything that is reported about one run.
 
-    ``started`` is in UTC, ISO 8601. ``trouble`` says why the verdict is not simply the tests': what went wrong
-    with the board, that no test ran, that somebody interrupted it. ``duration_s`` is by this computer's clock, for
-    readers only; 0 where nobody measured it.
+    ``statistics`` are the counters of a board by name (docs/rpc.md). ``started`` is in UTC, ISO 8601. ``trouble``
+    says why the verdict is not simply the tests': what went wrong with the board, that no test ran, that somebody
+    interrupted it. ``duration_s`` is by this computer's clock, for readers only; 0 where nobody measured it.
     """
 
     run_id: str
@@ -174,7 +170,7 @@ class RunReport:
     models: tuple[ModelResult, ...]
     verdict: Verdict
     trouble: str
-    statistics: tuple[Statistics, ...] = ()
+    statistics: tuple[tuple[str, Mapping[str, int | str]], ...] = ()
     duration_s: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
@@ -228,9 +224,7 @@ class RunReport:
                 }
                 for model in self.models
             ],
-            "statistics": [
-                {"name": counters.name, "values": dict(counters.values)} for counters in self.statistics
-            ],
+            "statistics": [{"name": name, "values": dict(values)} for name, values in self.statistics],
             "verdict": self.verdict.value,
             "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),

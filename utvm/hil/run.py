@@ -6,7 +6,7 @@ import datetime
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,6 @@ from utvm.hil.results import (
     ModelResult,
     Outcome,
     RunReport,
-    Statistics,
     Verdict,
     decide,
     first_line,
@@ -62,7 +61,7 @@ class HilRun:
     ) -> None:
         self.holder = holder
         self.models: list[ModelResult] = []
-        self._statistics: list[Statistics] = []
+        self._statistics: list[tuple[str, Mapping[str, int | str]]] = []
         self._display = display
         self._report_root = report_root
         self._run_id = run_id
@@ -83,8 +82,8 @@ class HilRun:
         self.models.append(model)
         self._display.line(f"{model.name}: {figures_line(model.figures)}")
 
-    def record_statistics(self, statistics: Statistics) -> None:
-        self._statistics.append(statistics)
+    def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
+        self._statistics.append((name, values))
 
     # From when a run has said its name it owes a report, and pytest lets it finish only once all have started.
     @pytest.hookimpl(trylast=True)

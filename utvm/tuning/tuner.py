@@ -21,7 +21,8 @@ from utvm.compiler.schedule.tuned import layer_of, replayed
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import UtvmError
 from utvm.tuning.log import Kind, LogEntry, Origin, append
-from utvm.tuning.measure import Candidate, CandidateResult, Measurer
+from utvm.tuning.measure import Candidate, Measurer
+from utvm.tuning.worker import CandidateResult
 
 _ONLY = "layer"
 _FULL_RANGE = frozenset({"int8", "uint8", "int16", "uint16"})

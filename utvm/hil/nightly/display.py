@@ -11,11 +11,11 @@ from rich.table import Table
 from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport, last_line
-from utvm.hil.results import Outcome, first_line
+from utvm.hil.nightly.report import BoardResult, NightlyReport, last_line
+from utvm.hil.results import Outcome, Verdict, first_line
 from utvm.pages import format_duration
 
-_STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
+_STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
 _PROGRESS_INTERVAL = 60.0  # Seconds without a word.
 

@@ -6,7 +6,6 @@ one rename, as that of a single run does, and sorts by when the run began.
 """
 
 import contextlib
-import enum
 import json
 import shutil
 import xml.etree.ElementTree as ET
@@ -29,24 +28,6 @@ from utvm.provenance.location import Checkout
 SCHEMA_VERSION = 4
 
 
-class BoardVerdict(str, enum.Enum):
-    """Verdict on one job. ``BAD``: the board failed its health check."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    ERROR = "error"
-    INFRASTRUCTURE = "infrastructure"
-    BAD = "bad"
-    INTERRUPTED = "interrupted"
-    NOT_RUN = "not run"
-
-    @property
-    def exit_code(self) -> ExitCode:
-        if self in (BoardVerdict.PASSED, BoardVerdict.FAILED, BoardVerdict.ERROR):
-            return Verdict(self.value).exit_code
-        return ExitCode.INFRASTRUCTURE
-
-
 @dataclass(frozen=True)
 class BoardResult:
     """Result of one job.
@@ -63,7 +44,7 @@ class BoardResult:
     board: BoardIdentity
     place: str
     suites: tuple[str, ...]
-    verdict: BoardVerdict
+    verdict: Verdict
     reason: str
     duration_s: float = 0.0
     suites_s: float = 0.0
@@ -132,7 +113,7 @@ class NightlyReport:
             return Verdict.ERROR
         return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
 
-    def count(self, verdict: BoardVerdict) -> int:
+    def count(self, verdict: Verdict) -> int:
         return sum(result.verdict is verdict for result in self.boards)
 
     def as_json(self) -> dict[str, object]:
@@ -258,7 +239,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            troubled=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
+            troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
             output=lambda result: _output(report, result, root),
             suites=suites,
             unfolded=unfolded(suites),
@@ -273,8 +254,8 @@ def render_html(report: NightlyReport, root: Path) -> str:
 
 
 def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
-    for verdict in BoardVerdict:
-        if report.count(verdict) or verdict is BoardVerdict.PASSED:
+    for verdict in Verdict:
+        if report.count(verdict) or verdict is Verdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
@@ -302,7 +283,7 @@ def _suite(result: BoardResult) -> ET.Element:
     counters = ("tests", "failures", "errors", "skipped")
     suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
     shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
-    if result.verdict is not BoardVerdict.PASSED and not shown:
+    if result.verdict is not Verdict.PASSED and not shown:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
         case = ET.SubElement(suite, "testcase", classname="nightly", name=result.verdict.value, time="0.000")
         ET.SubElement(case, kind, message=result.reason)
@@ -313,7 +294,7 @@ def _suite(result: BoardResult) -> ET.Element:
 
 def last_line(report: NightlyReport) -> str:
     """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
-    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in BoardVerdict if report.count(verdict)]
+    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
     unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
     return (
         f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"

@@ -29,8 +29,9 @@ from utvm.hil.limits import iter_board_runs, remember
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.report import BoardResult, BoardVerdict, NightlyReport, previous_verdict, write_message
+from utvm.hil.nightly.report import BoardResult, NightlyReport, previous_verdict, write_message
 from utvm.hil.report import new_run_id
+from utvm.hil.results import Verdict
 from utvm.hil.schemas import first_trouble, read_report
 from utvm.options import words
 from utvm.provenance.location import Lease, read_checkout
@@ -93,7 +94,7 @@ class JobLease:
         lease, self.lease, self._last = self.lease, None, self.lease
         assert lease
         trouble = result.verdict.exit_code is ExitCode.INFRASTRUCTURE
-        if result.verdict is not BoardVerdict.INTERRUPTED:
+        if result.verdict is not Verdict.INTERRUPTED:
             lease.outcome = "infrastructure" if trouble else "verdict"
         if trouble and self._holder.retry(result.reason, self._used):
             self._excluded = set(self._used)
@@ -153,7 +154,7 @@ class RunningJob:
                 self._process.stop()
             return None
         result = self._read_result()
-        if self._healthy is None and result.verdict is BoardVerdict.PASSED:
+        if self._healthy is None and result.verdict is Verdict.PASSED:
             self._healthy = result.content
             self._start_suites(result)
             return None
@@ -169,7 +170,7 @@ class RunningJob:
         try:
             lease = self._leased.poll()
         except UtvmError as error:
-            return self._result(BoardVerdict.INFRASTRUCTURE, error.message, None, None)
+            return self._result(Verdict.INFRASTRUCTURE, error.message, None, None)
         if lease:
             self._step_started = time.monotonic()
             self._process = self._start(HEALTH, self.job.choice, [HEALTH])
@@ -183,7 +184,7 @@ class RunningJob:
     def interrupted_result(self, deadline: float) -> BoardResult:
         """Result of the interrupted job, after :meth:`interrupt`."""
         if self._process is None:
-            return self._result(BoardVerdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
+            return self._result(Verdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
         while self._process.running and time.monotonic() < deadline:
             time.sleep(0.05)
         self._process.stop()
@@ -192,7 +193,7 @@ class RunningJob:
         if self._healthy is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
             return result
         phase = "its suites" if self._healthy is not None else "its health check"
-        return self._result(BoardVerdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
+        return self._result(Verdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
 
     def _start_suites(self, health: BoardResult) -> None:
         """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
@@ -226,7 +227,7 @@ class RunningJob:
         content = None
         with contextlib.suppress(ConfigError):
             content = read_report(source / "report.json")
-        verdict, reason = BoardVerdict.INFRASTRUCTURE, ""
+        verdict, reason = Verdict.INFRASTRUCTURE, ""
         lease = self._leased.lease if self._leased else None
         if lease and lease.lost:
             reason = f"the lease of {lease.place} was lost: {lease.lost}"
@@ -240,15 +241,15 @@ class RunningJob:
         elif content["exit_code"] != code:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
-            verdict = BoardVerdict(content["verdict"])
+            verdict = Verdict(content["verdict"])
             reason = content["trouble"] or first_trouble(content)
         lost = lease is not None and lease.lost
-        if self._healthy is None and verdict is not BoardVerdict.PASSED and not lost:
-            verdict, reason = BoardVerdict.BAD, f"health check: {reason}"
+        if self._healthy is None and verdict is not Verdict.PASSED and not lost:
+            verdict, reason = Verdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
     def _result(
-        self, verdict: BoardVerdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
+        self, verdict: Verdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
     ) -> BoardResult:
         entry = self.job.entry
         known = content or self._healthy
@@ -275,7 +276,7 @@ def not_run_result(job: Job, reason: str) -> BoardResult:
         board=BoardIdentity(job.board.full_name, job.kind, serial=job.entry.serial),
         place=job.entry.place,
         suites=job.entry.suites or (),
-        verdict=BoardVerdict.NOT_RUN,
+        verdict=Verdict.NOT_RUN,
         reason=reason,
     )
 
