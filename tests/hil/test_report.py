@@ -32,6 +32,7 @@ from utvm.hil.results import (
     Verdict,
     Whereabouts,
 )
+from utvm.pages import pages_of
 from utvm.provenance.location import Checkout
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
@@ -348,7 +349,7 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
 
 
 def test_each_cell_of_the_confusion_matrix_is_at_its_label_and_prediction() -> None:
-    pictures: Any = html.page_templates().get_template("pictures.html.j2").module
+    pictures: Any = pages_of("utvm.hil").get_template("pictures.html.j2").module
     text = " ".join(str(pictures.confusion(SimpleNamespace(name="m", confusion=((3, 1), (0, 0))))).split())
     cells = re.findall(r'<g class="(\w+)"><title>label (\d), predicted (\d): (\d) samples</title>', text)
     assert cells == [("right", "0", "0", "3"), ("wrong", "0", "1", "1")]

@@ -143,7 +143,11 @@ def image_sources(
     else:
         image = _image_of_process(board, chosen_pipe, executor, generated)
     return replace(
-        image.with_driver(driver),
+        image,
+        generated={**image.generated, **driver.generated},
+        files=(*image.files, *driver.files),
+        include=(*image.include, *driver.include),
+        defines=(*image.defines, *driver.defines),
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
@@ -252,15 +256,6 @@ class ImageSources:
     served: bool = False
     pipe: Pipe | None = None
     accelerator: str = ""
-
-    def with_driver(self, driver: Sources) -> "ImageSources":
-        return replace(
-            self,
-            generated={**self.generated, **driver.generated},
-            files=(*self.files, *driver.files),
-            include=(*self.include, *driver.include),
-            defines=(*self.defines, *driver.defines),
-        )
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():

@@ -5,15 +5,12 @@ The page stays small whatever the run was like: long lists and texts are cut, an
 """
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-import jinja2
 
 from utvm.base.log import FILE
 from utvm.firmware import Firmware
@@ -173,7 +170,7 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
     images = {model.firmware.digest: model for model in report.models}
     found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
     linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
-    template = page_templates().get_template("index.html.j2")
+    template = pages_of("utvm.hil").get_template("index.html.j2")
     return template.render(
         report=report,
         headline=HEADLINES[report.verdict],
@@ -229,20 +226,3 @@ def unfolded(suites: Mapping[str, Sequence[Any]]) -> set[str]:
     """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
-
-
-@functools.cache
-def page_templates() -> jinja2.Environment:
-    environment = pages_of("utvm.hil")
-    environment.filters["shortened"] = shortened
-    return environment
-
-
-def shortened(text: str, most: int) -> str:
-    """A text with its middle left out where it is too long; the end of a trace says most."""
-    if len(text) <= most:
-        return text
-    head = most // 3
-    return (
-        f"{text[:head]}\n[… {len(text) - most:,} characters left out; junit.xml has them …]\n{text[head - most :]}"
-    )

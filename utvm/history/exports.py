@@ -20,7 +20,6 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-import jinja2
 from markupsafe import Markup
 
 from utvm.base.storage.files import write_whole
@@ -198,17 +197,6 @@ class ModelPage:
 
 
 @dataclass(frozen=True)
-class FigureTrend:
-    """A figure on a board in 30 days: an SVG path, the newest value, and the number of changes."""
-
-    name: str
-    figure: str
-    path: str
-    now: float
-    steps: int
-
-
-@dataclass(frozen=True)
 class BoardRow:
     """A board: the verdict of each day, and the fraction of its runs with a verdict on their tests."""
 
@@ -265,13 +253,8 @@ def _write(folder: Path, name: str, content: bytes) -> None:
     write_whole(folder / name, content)
 
 
-@functools.cache
-def _templates() -> jinja2.Environment:
-    return pages_of("utvm.history")
-
-
 def _render(template: str, **values: object) -> str:
-    return _templates().get_template(template).render(**values)
+    return pages_of("utvm.history").get_template(template).render(**values)
 
 
 def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
@@ -356,7 +339,8 @@ def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: 
     )
 
 
-def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[FigureTrend]:
+def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dict[str, object]]:
+    """Figures on a board in 30 days: an SVG path, the newest value, and the number of changes."""
     rows = history.execute(
         "select series, model, executor, figure, min(value) low, max(value) high"
         " from series join figure using (series) where board = ? and started >= ?"
@@ -364,13 +348,12 @@ def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[Fig
         (board, month, _TRENDS),
     )
     for row in rows.fetchall():
+        path, now, steps = f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}", row["low"], 0
+        if row["low"] != row["high"]:
+            points = _points(history, row["series"], month)
+            path, now, steps = _step_path(points), points[-1][1], _count_steps([value for _, value in points])
         name = f"{row['model']} ({row['executor']})"
-        if row["low"] == row["high"]:
-            yield FigureTrend(name, row["figure"], f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}", row["low"], 0)
-            continue
-        points = _points(history, row["series"], month)
-        steps = _count_steps([value for _, value in points])
-        yield FigureTrend(name, row["figure"], _step_path(points), points[-1][1], steps)
+        yield {"name": name, "figure": row["figure"], "path": path, "now": now, "steps": steps}
 
 
 def _step_path(points: Points) -> str:

@@ -19,10 +19,11 @@ from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import VERDICTS
 from utvm.hil.figures import present_figures
-from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, page_templates, unfolded
+from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, unfolded
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.hil.schemas import NIGHTLY, check_schema
+from utvm.pages import pages_of
 from utvm.provenance.location import Checkout
 
 SCHEMA_VERSION = 4
@@ -234,7 +235,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         for model in result.models:
             models.setdefault(model["name"], []).append((result, model))
     return (
-        page_templates()
+        pages_of("utvm.hil")
         .get_template("nightly.html.j2")
         .render(
             report=report,

@@ -38,7 +38,7 @@ from utvm.provenance.location import Lease, read_checkout
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
-class JobLease:
+class JobLease(LeaseHolder):
     """The lease of one job, for the length of a ``with`` block.
 
     Args:
@@ -50,57 +50,43 @@ class JobLease:
         tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
         # An unattended run must not wait for ever.
         wait = entry.wait or 60 * entry.minutes
-        self._holder = LeaseHolder(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
-        self._used, self._say = used, say
-        self._stack = contextlib.ExitStack()
-        self._excluded: set[str] = set()
+        super().__init__(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
+        self._used = used
         self._last: Lease | None = None
-        self.lease: Lease | None = None
-
-    def __enter__(self) -> "JobLease":
-        self._stack.enter_context(self._holder)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     @property
     def folder(self) -> str:
         """Subfolder for the runs of the current board."""
-        return f"again-{len(self._holder.earlier)}" if self._holder.earlier else ""
+        return f"again-{len(self.earlier)}" if self.earlier else ""
 
     @property
     def record(self) -> dict[str, Any] | None:
         """``lease`` of the report; None if there was no lease."""
         last = self.lease or self._last
-        return {**last.record, "earlier": [dict(board) for board in self._holder.earlier]} if last else None
+        return {**last.record, "earlier": [dict(board) for board in self.earlier]} if last else None
 
     def poll(self) -> Lease | None:
-        """Lease, or None while still in the queue."""
-        lease = self._holder.poll()
-        if lease and lease.place in self._used - self._excluded:
+        lease = super().poll()
+        if lease and lease.place in self._used.difference(self._excluded):
             # Another job took it while this one was in the queue.
-            self._excluded = set(self._used)
-            self._holder.exchange(self._excluded)
+            self.exchange(self._used)
             return None
         if lease:
-            self.lease = lease
             self._used.add(lease.place)
             self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
         return lease
 
     def finish(self, result: BoardResult) -> bool:
         """Give the board back; True if another board was requested for a retry."""
-        lease, self.lease, self._last = self.lease, None, self.lease
+        lease = self._last = self.lease
         assert lease
         trouble = result.verdict.exit_code is ExitCode.INFRASTRUCTURE
         if result.verdict is not Verdict.INTERRUPTED:
             lease.outcome = "infrastructure" if trouble else "verdict"
-        if trouble and self._holder.retry(result.reason, self._used):
-            self._excluded = set(self._used)
+        if trouble and self.retry(result.reason, self._used):
             self._say(f"{lease.place}: {result.reason}; once more, on another board")
             return True
-        self._stack.close()
+        self.release()
         return False
 
 
@@ -137,7 +123,8 @@ class RunningJob:
         self._leased: JobLease | None = None
         self._process: Subprocess | None = None
         if job.entry.place == "farm":
-            self._leased = stack.enter_context(JobLease(job, folder, used, self._say))
+            self._leased = JobLease(job, folder, used, self._say)
+            stack.enter_context(self._leased)
         else:
             self._process = self._start(HEALTH, job.choice, [HEALTH])
 
