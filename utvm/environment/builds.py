@@ -174,7 +174,6 @@ def hold_alone(what: str, hint: str, patience: float, waiting: Callable[[str], N
 def make_image(
     locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
 ) -> Image:
-    """Build the container image in its folder in the checkout."""
     store = Store()
     fetch(locked, store, archive, mirror, say)
     return build(locked, Layers(locked, store, anew=anew, say=say), IMAGE_FOLDER, say)
@@ -183,7 +182,6 @@ def make_image(
 def make_box(
     locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
 ) -> BuiltBox:
-    """Build the machine's box in its folder in the checkout, see :func:`make_image`."""
     store = Store()
     fetch(locked, store, archive, mirror, say, machine=True)
     return build_box(locked, Layers(locked, store, anew=anew, say=say), BOX_FOLDER, say)

@@ -102,7 +102,6 @@ def _stop_and_get_verdict(container: Container) -> int | None:
 
 
 def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None = None) -> int:
-    """Run an interactive shell in the checkout and return its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
     with _create(client, image, ["bash"], extra or ContainerAccess(), tty=True) as container:

@@ -47,7 +47,6 @@ class DebianPackage(Record):
 
     @property
     def made_from(self) -> tuple[str, str]:
-        """Name and version of the source package."""
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version

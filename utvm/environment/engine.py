@@ -43,7 +43,6 @@ def connect() -> Iterator[docker.DockerClient]:
 
 
 def has_image(client: docker.DockerClient, image: Image) -> bool:
-    """True if the engine has exactly this image under its tag."""
     try:
         loaded = client.images.get(image.tags[0])
     except docker.errors.ImageNotFound:
@@ -127,7 +126,6 @@ class Owner:
 
     @classmethod
     def of(cls, label: str) -> "Owner | None":
-        """Parse a label; None if it is not ours."""
         words = label.split()
         if len(words) != len(cls.__dataclass_fields__) or not (words[1] + words[4]).isdecimal():
             return None
@@ -201,7 +199,6 @@ def guard_container(name: str) -> Iterator[Callable[[], None]]:
 
 
 def remove_orphans(client: docker.DockerClient, label: str) -> None:
-    """Remove containers whose owner has ended."""
     for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
         owner = Owner.of(container.labels[label])
         if owner is not None and owner.is_gone(running=container.status not in _NOT_RUNNING):

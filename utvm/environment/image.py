@@ -123,7 +123,6 @@ class Layers:
         return self._debian(rootfs.CONTAINER, self._locked.debian.packages)
 
     def machine(self, shape: Shape) -> Layer:
-        """Layer of the virtual machine's Debian packages, configured as a bootable system."""
         packages = sorted(
             (*self._locked.debian.packages, *self._locked.debian.machine), key=lambda package: package.name
         )

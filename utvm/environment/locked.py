@@ -120,7 +120,6 @@ class Store:
         return path
 
     def add(self, file: Path, package: LockedPackage) -> None:
-        """Move a file into the store, after checking its hash."""
         digest = file_digest(file)
         if digest != package.sha256:
             raise ProvisionError(
@@ -171,7 +170,6 @@ class Store:
                     self.add(folder / wheel.file, wheel)
 
     def copy(self, packages: Sequence[LockedPackage], target: "Store") -> int:
-        """Copy files into another store; return the number of new ones."""
         new = [package for package in packages if not target.has(package)]
         with temporary_root(target.directory) as folder:
             for package in new:
@@ -235,7 +233,6 @@ class Locked:
 
 
 def load_locked(folder: Path = PROVISION) -> Locked:
-    """Read the recipe and its locks; check that they match."""
     recipe = load_recipe(folder)
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)

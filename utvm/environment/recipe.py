@@ -101,7 +101,6 @@ class Recipe:
 
 
 def read_package_list(path: Path) -> dict[str, str]:
-    """Names and purposes of the packages of a list such as ``debian.txt``."""
     packages = {}
     for line in read_text(path, _HINT).splitlines():
         name, _, purpose = line.partition("#")[0].strip().partition(" ")

@@ -190,7 +190,6 @@ CONTAINER = Shape("debian", ("dev/", "etc/hostname", "etc/resolv.conf", "etc/hos
 def make_debian_layer(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, store: Store, shape: Shape, folder: Path
 ) -> Layer:
-    """Install locked packages and write the layer, ``NAME.tar``, into a folder."""
     if shutil.which("mmdebstrap") is None:
         raise ProvisionError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap uidmap")
     with _work_folder(folder) as work:

@@ -69,7 +69,6 @@ class PackageLicences:
 
 
 def debian_licences(layer: Path, names: Iterable[str]) -> dict[str, PackageLicences]:
-    """Licences of packages that are installed in a layer, by package name."""
     texts, links = {}, {}
     with tarfile.open(layer) as tar:
         for member in tar:

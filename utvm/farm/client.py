@@ -139,7 +139,6 @@ class FarmClient:
             self._helper.stdin.flush()
 
     def read_reply(self, timeout: float | None) -> dict[str, Any]:
-        """Next reply; an error among the replies is raised."""
         try:
             reply = self._replies.get(timeout=timeout)
         except queue.Empty:
@@ -151,7 +150,6 @@ class FarmClient:
 
     @property
     def has_unread_reply(self) -> bool:
-        """True if a reply was received and not yet read."""
         return not self._replies.empty()
 
     def _read(self) -> None:

@@ -147,7 +147,6 @@ class LabgridClient:
         say()
 
     async def reap(self, now: float | None = None) -> None:
-        """Free the places whose lease has expired."""
         now = time.time() if now is None else now
         freed = []
         for name, place in (await self._places()).items():

@@ -180,7 +180,6 @@ class Firmware:
 
     @property
     def flash_bytes(self) -> int:
-        """Bytes in flash: code, constants and initial values of data."""
         return 0 if self.in_ram else self._stored_bytes
 
     @property

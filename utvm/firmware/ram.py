@@ -71,7 +71,6 @@ class Stretch:
 
     @property
     def start(self) -> int:
-        """First usable address."""
         return max(self.address, _FIRST_ADDRESS)
 
     @property

@@ -34,7 +34,6 @@ def arena_base(library: Library, region: str) -> int:
 
 
 def arena_address(library: Library, place: Placement) -> int:
-    """Offset of an input or output in the arena."""
     return arena_base(library, place.region) + place.offset
 
 
@@ -57,7 +56,6 @@ class Task:
     distance: bool = False
 
     def window_bytes(self, library: Library) -> int:
-        """Bytes of the input that is sent for a run."""
         (tensor,) = library.inputs
         return 4 * math.prod(tensor.shape) if self.distance else tensor.size_bytes
 

@@ -208,7 +208,6 @@ def _cfi_rules(elf: ELFFile) -> dict[int, _Rules]:
 
 
 def _frame(lines: Sequence[str], addresses: Sequence[int], rules: _Rules) -> int | None:
-    """Maximum decrease of the stack pointer in a function."""
     deepest = unruled = rule = 0
     for line, after in itertools.zip_longest(lines, addresses[1:]):
         before = rule
@@ -294,7 +293,6 @@ class LoopRate:
 
 
 def check_pipeline(cpu: Cpu) -> None:
-    """Refuse a core without a pipeline model in LLVM."""
     if not cpu.pipeline:
         raise ConfigError(
             f"cycles of {cpu.core} cannot be estimated: LLVM has no model of that core's own pipeline",
@@ -347,7 +345,6 @@ def _llvm_functions(listing: str) -> dict[str, list[tuple[int, str, str]]]:
 
 
 def _reachable(code: Mapping[str, Sequence[tuple[int, str, str]]], function: str) -> list[str]:
-    """A function and its direct and indirect callees."""
     reachable = [function] if function in code else []
     for name in reachable:
         for _, _, operands in code[name]:

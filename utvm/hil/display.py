@@ -106,7 +106,6 @@ class Display:
             self.line(_indented(case.details))
 
     def end(self) -> None:
-        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -130,7 +129,6 @@ class Display:
 
 
 def last_line(report: RunReport) -> str:
-    """Verdict in one line: board, counts and exit code."""
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
     summary = ", ".join(counts) or "no tests"
     if report.trouble:
@@ -158,7 +156,6 @@ class _Lasting(io.FileIO):
     """A file that ignores write errors: the run goes on when its terminal is closed."""
 
     def write(self, data: Any, /) -> int:
-        """Write, and ignore errors."""
         try:
             return super().write(data)
         except OSError:

@@ -148,7 +148,6 @@ def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
 
 
 def figures_line(figures: Mapping[str, Any]) -> str:
-    """Format the figures of a model in one line, without missing ones."""
     return ", ".join(
         f"{figure.format(figures[figure.name])} {figure.title}"
         for figure in FIGURES

@@ -40,12 +40,10 @@ def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
 
 
 def href_from(logs: Path, seen_from: Path) -> str:
-    """The beginning of links to the files in a folder of logs."""
     return quote(os.path.relpath(logs, seen_from)) + "/"
 
 
 def test_marker(node: str) -> str:
-    """Message in the full log at the start of a test."""
     return f"test {node}"
 
 
@@ -104,7 +102,6 @@ class Bar:
 
     @property
     def share(self) -> float:
-        """Used part, 0 to 1."""
         return self.used / self.size
 
 

@@ -44,7 +44,6 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
 
 
 def judge_loading(error: BaseException, suite: Path) -> Outcome:
-    """The outcome of a suite that cannot be loaded: no board has been asked yet."""
     # pytest raises an error of its own from one in an import.
     behind = error.__cause__ or error
     outcome = judge(behind, suite)
@@ -131,7 +130,6 @@ class Recorder:
         phases.details += [f"--- {title} ---\n{text}" for title, text in report.sections]
 
     def take(self, test: str) -> CaseResult:
-        """The result of the test that has ended, and be ready for the next."""
         phases, self._phases = self._phases, _Phases()
         return CaseResult(
             test,

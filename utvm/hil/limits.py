@@ -42,7 +42,6 @@ class Baseline(Record):
 
 
 def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
-    """Check the relative limits of the models that have run on a board: one test per limit."""
     try:
         content, folder = load_project(), project()
         if content is None or folder is None:

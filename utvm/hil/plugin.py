@@ -50,7 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def board_of(config: pytest.Config) -> "Board":
-    """The board that the run is for; suites make their parameters from it."""
     if BOARD not in config.stash:
         raise pytest.UsageError("--board is missing\n  hint: board.list shows the boards there are")
     return config.stash[BOARD]

@@ -174,7 +174,6 @@ class ProjectModel:
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
-        """Read the samples, and their labels if the file has them."""
         path = self.folder / self.limits.samples
         arrays = read_arrays(str(path))
         if "x" not in arrays or not arrays["x"].ndim:
@@ -184,7 +183,6 @@ class ProjectModel:
         return [row[np.newaxis] for row in arrays["x"]], labels
 
     def broken(self, result: ModelResult) -> list[str]:
-        """Messages about the limits that a result exceeds."""
         messages = []
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:

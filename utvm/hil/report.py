@@ -124,7 +124,6 @@ def logs_beside(root: Path) -> Path:
 
 
 def write_report(report: RunReport, root: Path) -> Path:
-    """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
     check_schema(content, REPORT)
     texts = {

@@ -128,7 +128,6 @@ class Whereabouts:
 
     @property
     def frozen(self) -> bool:
-        """True if exactly the locked packages are installed."""
         return bool(self.environment)
 
     @property

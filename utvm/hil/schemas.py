@@ -41,7 +41,6 @@ _IDENTITY: Mapping[str, object] = {
 
 
 def load_schema(path: Path) -> dict[str, Any]:
-    """A schema with the present figures in it."""
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if path in (REPORT, NIGHTLY):
         schema["$defs"] |= _definitions()

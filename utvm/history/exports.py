@@ -177,12 +177,10 @@ class Chart:
 
     @property
     def data(self) -> list[dict[str, object]]:
-        """The lines, as the page's script reads them."""
         return [asdict(line) for line in self.lines]
 
     @property
     def summary(self) -> str:
-        """Text for screen readers."""
         values = [value for line in self.lines for value in line.values]
         return f"{self.figure} on {len(self.lines)} boards, between {min(values):,} and {max(values):,}"
 

@@ -119,7 +119,6 @@ class Project:
 
 @contextlib.contextmanager
 def open_transport(connection: Connection, image: Firmware) -> Iterator[Transport]:
-    """Flash and start an image on a board; yield the transport to it."""
     connection.program(image)
     if image.pipe is not None:
         with open_pipe(connection, image) as wire:
@@ -191,7 +190,6 @@ def platforms() -> tuple[str, ...]:
 
 
 def load_platform(name: str) -> tuple[Path, Platform]:
-    """Folder and record of a platform: a built-in name, or a path with a slash in it."""
     folder = Path(name).resolve() if "/" in name else PLATFORMS / name
     known = f"platforms: {', '.join(platforms())}; or the path of a folder with a {FILE}"
     if not name or not (folder / FILE).is_file():

@@ -94,7 +94,6 @@ class LockedVersions:
 
 
 def read_lock_files(folder: Path = PROVISION) -> dict[str, str]:
-    """Read all files that the environment is built from, by name."""
     try:
         machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
         names = (*_FILES, *(path.relative_to(folder).as_posix() for path in machine))
@@ -106,7 +105,6 @@ def read_lock_files(folder: Path = PROVISION) -> dict[str, str]:
 
 
 def files_digest(files: Mapping[str, str]) -> str:
-    """SHA-256 over the names and contents of files."""
     return content_key(*(part for item in files.items() for part in item))
 
 
@@ -261,7 +259,6 @@ class Lease:
 
     @property
     def record(self) -> dict[str, Any]:
-        """``lease`` in docs/report.schema.json."""
         return {
             "place": self.place,
             "host": self.host,
@@ -271,7 +268,6 @@ class Lease:
         }
 
     def variables(self) -> dict[str, str]:
-        """Environment variable that passes the lease to another process of the run."""
         names = {item.name for item in dataclasses.fields(self)} - {"lost", "outcome", "_when_lost"}
         return {_LEASE_VARIABLE: json.dumps({name: getattr(self, name) for name in sorted(names)})}
 

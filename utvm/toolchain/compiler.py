@@ -113,7 +113,6 @@ class Toolchain:
             raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
-        """The path of one of its programs: ``gcc``, ``addr2line``..."""
         found = shutil.which(self.data.prefix + name)
         if found is None:
             raise ToolchainError(

@@ -127,7 +127,6 @@ def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
 
 
 def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
-    """The target with the fastest candidate chosen for each layer."""
     choices = [(layer, entry.choice) for layer, entry in best_entries(entries).items() if entry.kind != "default"]
     return replace(target, tuned=tuple(choices))
 

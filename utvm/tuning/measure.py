@@ -199,7 +199,6 @@ class _Worker:
         self.busy = False
 
     def wait_for_board(self, timeout: float) -> WorkerReady | None:
-        """The worker's board, if it gets one within ``timeout`` seconds."""
         if self._board is None:
             if self._process is None or self._process.poll() is not None:
                 self._start()
@@ -267,7 +266,6 @@ def count_boards_at(address: tuple[str, int], key: str) -> int:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse ``HOST:PORT``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"--tracker {text!r} is not HOST:PORT", "for instance 127.0.0.1:9190")

@@ -49,7 +49,6 @@ class OwnerOnlySocket(socket.socket):
 
     @classmethod
     def listen_on(cls, host: str, port: int, backlog: int = 64) -> "OwnerOnlySocket":
-        """Bind to an address of this computer and listen."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = cls(family, socket.SOCK_STREAM)
         try:
@@ -114,7 +113,6 @@ def refuse(connection: socket.socket) -> None:
 
 
 def access_note(*, anyone: bool) -> str:
-    """Message about the users who may connect to a server."""
     if anyone:
         return "ANYONE who reaches it may connect"
     try:

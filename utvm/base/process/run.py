@@ -95,7 +95,6 @@ def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
 
 
 def free_port() -> int:
-    """A TCP port on the loopback interface that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -288,7 +288,6 @@ class Service(_OwnedProcess):
         return self
 
     def stop(self) -> None:
-        """End the process and everything it started. Safe to call again."""
         if self._watch is not None:
             self._watch.close()
         super().stop()

@@ -65,7 +65,6 @@ def read_arrays(path: str) -> dict[str, _Array]:
 
 
 def _read_csv(path: str) -> _Array:
-    """Read numbers with commas between them, a row in each line, as float64."""
     try:
         if Path(path).stat().st_size > MAX_CSV_BYTES:
             raise _too_large(f"{path}: has more than {MAX_CSV_BYTES} bytes")

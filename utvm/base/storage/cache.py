@@ -152,7 +152,6 @@ def tree_digest(directory: Path) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

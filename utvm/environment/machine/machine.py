@@ -103,7 +103,6 @@ class Machine:
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
 
     def halt(self) -> None:
-        """Shut the machine down; keep its disk."""
         with self._alone():
             found = self._require_own()
             if found.state is State.SUSPENDED:
@@ -142,7 +141,6 @@ class Machine:
             Vagrant(self.records).snapshot_save(name)
 
     def restore(self, name: str) -> None:
-        """Restore a snapshot; the current state is lost."""
         with self._alone():
             found = self._require_snapshot(name)
             self._restore(found, name)

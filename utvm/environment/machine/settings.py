@@ -88,7 +88,6 @@ class Settings:
 
 
 def memory_for(total_bytes: int) -> int:
-    """Memory of a machine in MiB: at most half of the computer's."""
     return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
 
 
@@ -220,7 +219,6 @@ class Records:
 
 
 def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
-    """Records of a checkout's machine, whether it exists or not."""
     parent = (state or user_folder("state")) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
     return Records(name, checkout, parent / name)

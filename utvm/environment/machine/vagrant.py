@@ -137,7 +137,6 @@ class Box:
 
     @property
     def checksum(self) -> Path:
-        """File with the checksum in the catalogue that it was added from."""
         return self.folder / "utvm.sha256"
 
     @property
@@ -179,7 +178,6 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
 
 
 def _is_built(box: Box) -> bool:
-    """True if ``./inv vm.box`` built this box."""
     try:
         _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
     except UtvmError:

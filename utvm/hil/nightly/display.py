@@ -30,7 +30,6 @@ class NightlyDisplay:
         self._last_printed = 0.0
 
     def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
-        """Print the boards that will run."""
         self._total = len(queue)
         self.print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
 
@@ -47,7 +46,6 @@ class NightlyDisplay:
         )
 
     def show_progress(self, spent: float, running: Sequence[str]) -> None:
-        """Print the progress once a minute."""
         if spent - self._last_printed < _PROGRESS_INTERVAL:
             return
         self._last_printed = spent
@@ -60,7 +58,6 @@ class NightlyDisplay:
         )
 
     def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:
-        """Print the tables, a warning if there is one, where the report is, and the verdict."""
         self._console.print(_boards(report))
         if warning:
             self.print_line(f"warning: {warning}")

@@ -98,7 +98,6 @@ def _may_be_same(first: Job, second: Job) -> bool:
 
 
 def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs of the boards of these names; all where none is named."""
     known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:

@@ -118,7 +118,6 @@ class NightlyReport:
         return sum(result.verdict is verdict for result in self.boards)
 
     def as_json(self) -> dict[str, object]:
-        """Contents of ``nightly.json``: see docs/nightly.schema.json."""
         return {
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
@@ -180,7 +179,6 @@ class TestOfNight:
 
 
 def tests_of(results: Sequence[BoardResult]) -> list[TestOfNight]:
-    """Collect the tests of all boards' reports, in order of their first appearance."""
     outcomes: dict[str, dict[Outcome, list[str]]] = {}
     for result in results:
         for test in result.content["tests"] if result.content else ():

@@ -56,7 +56,6 @@ class JobLease(LeaseHolder):
 
     @property
     def folder(self) -> str:
-        """Subfolder for the runs of the current board."""
         return f"again-{len(self.earlier)}" if self.earlier else ""
 
     @property
@@ -169,7 +168,6 @@ class RunningJob:
             self._process.ask_to_end()
 
     def interrupted_result(self, deadline: float) -> BoardResult:
-        """Result of the interrupted job, after :meth:`interrupt`."""
         if self._process is None:
             return self._result(Verdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
         while self._process.running and time.monotonic() < deadline:
