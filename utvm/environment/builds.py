@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built of the locks: image and box of a checkout if missing, the Vagrant box, and a signed release.
+"""Builds of the locks: image and box of a checkout if missing, the Vagrant box, and a signed release.
 
 A release is a folder that any web server serves: ``utvm.json`` is the catalogue of the box for Vagrant, with
 ``utvm.box`` beside it; ``oci`` is the container image; ``sbom.cdx.json`` is the bill of materials.

@@ -258,7 +258,8 @@ def _install(
     except ProvisionError as error:
         if "No space left on device" in error.message:
             raise disk_full(work.parent) from error
-        raise _shorten_error(error) from error
+        lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
+        raise ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint) from error
 
 
 def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
@@ -272,11 +273,6 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
         work / "files.tar",
         epoch,
     ).path
-
-
-def _shorten_error(error: ProvisionError) -> ProvisionError:
-    lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
-    return ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint)
 
 
 def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Path) -> None:

@@ -218,14 +218,11 @@ def _driver_of(board: Board) -> Sources:
     )
 
 
-def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
-    if executor in runtime.CLIENT_EXECUTORS:
-        return _pipe_of(board, able, pipe)
-    silent = executor == "standing_alone" and board.memory and "console" not in able
-    return _pipe_of(board, able, "rtt") if silent else None
-
-
-def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
+def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: str) -> Pipe | None:
+    if executor not in runtime.CLIENT_EXECUTORS:
+        if executor != "standing_alone" or not board.memory or "console" in able:
+            return None
+        name = "rtt"
     needs = runtime.PIPE_NEEDS
     known = [pipe for pipe in runtime.pipes(board.architecture) if pipe not in needs or needs[pipe] in able]
     for pipe in known:

@@ -169,7 +169,14 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     """
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
-        heap = _heap(board, addresses, needed) if served else (0, 0)
+        heap = (0, 0)
+        if served:  # The free space after all sections in the stretch of data is clients' memory.
+            stretch = _data_stretch(board)
+            ends = [address + needed[name].size for name, address in addresses.items() if name in needed]
+            heap = (
+                max((end for end in ends if stretch.start < end <= stretch.end), default=stretch.end),
+                stretch.end,
+            )
         script.write_text(linker_script(board, addresses, constants, heap), encoding="utf-8")
         # Sections that have grown may overlap until they are moved.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
@@ -193,13 +200,6 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
 
 def _data_stretch(board: Board) -> Stretch:
     return next(stretch for stretch in stretches_of(board) if board.layout.data in stretch.name.split("+"))
-
-
-def _heap(board: Board, addresses: dict[str, int], sections: dict[str, SectionSize]) -> tuple[int, int]:
-    stretch = _data_stretch(board)
-    ends = [address + sections[name].size for name, address in addresses.items() if name in sections]
-    inside = [end for end in ends if stretch.start < end <= stretch.end]
-    return max(inside, default=stretch.end), stretch.end
 
 
 def _place(board: Board, sections: dict[str, SectionSize], served: bool) -> dict[str, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the linked code: the maximum stack use of a function, and estimates of cycles.
+"""Analyses of the linked code: the maximum stack use of a function, and estimates of cycles.
 
 Stack: the frame of a function is in the compiler's call frame information (DWARF 4, section 6.4); for assembly
 without it, it follows from push and pop instructions. A call through a pointer may reach any function of the same

@@ -59,10 +59,6 @@ def _bytes(value: int) -> str:
     return f"{value:,} B"
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f} %"
-
-
 def _accuracy(measured: Measured) -> float | None:
     if measured.labels is None:
         return None
@@ -92,7 +88,7 @@ FIGURES: tuple[Figure, ...] = (
         "Share of samples classified as labelled; null without labels.",
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
         _accuracy,
-        _percent,
+        lambda value: f"{100 * value:.2f} %",
     ),
     Figure(
         "instructions",
@@ -182,7 +178,9 @@ def summarise(
     kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit)
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
-        confusion = _confusion(labels, _predictions(runs), classes=runs[0].outputs[0].size)
+        table = np.zeros((runs[0].outputs[0].size,) * 2, dtype=int)
+        np.add.at(table, (np.array(labels), np.array(_predictions(runs))), 1)
+        confusion = tuple(tuple(row) for row in table.tolist())
     return ModelResult(
         id=next((library.model for library in firmware.libraries if library.name == name), "") or None,
         name=name,
@@ -196,9 +194,3 @@ def summarise(
 
 def _predictions(runs: Sequence[RunResult]) -> list[int]:
     return [int(np.argmax(run.outputs[0])) for run in runs]
-
-
-def _confusion(labels: Sequence[int], predictions: Sequence[int], classes: int) -> tuple[tuple[int, ...], ...]:
-    table = np.zeros((classes, classes), dtype=int)
-    np.add.at(table, (np.array(labels), np.array(predictions)), 1)
-    return tuple(tuple(int(samples) for samples in row) for row in table)

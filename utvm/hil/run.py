@@ -205,7 +205,10 @@ class HilRun:
             # From here on it is decided: the report, the last line and the exit code are to say one thing.
             ignore_signals()
             self._interrupted = self._interrupted or was_interrupted()
-            self._release()
+            try:
+                self.holder.release()
+            except UtvmError as error:
+                self._trouble = self._trouble or str(error)
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
                 session.exitstatus = int(self.exit_code)
@@ -232,12 +235,6 @@ class HilRun:
         assert self._session is not None
         self._session.shouldstop = "the board is gone"
         return outcome
-
-    def _release(self) -> None:
-        try:
-            self.holder.release()
-        except UtvmError as error:
-            self._trouble = self._trouble or str(error)
 
     @property
     def _known_environment(self) -> Environment:

@@ -25,6 +25,7 @@ DIRECTORY = DATA / "toolchains"
 OWN_ROWS = "toolchain.yaml"
 """The file of a board's folder that has rows of its own."""
 
+_PREFIX_MAPS = ("-ffile-prefix-map", "-Wa,--debug-prefix-map")
 _KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
 
 
@@ -153,8 +154,11 @@ class Toolchain:
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
         # Of several that fit, the last one counts: one directory may lie in another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
+        # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+        prefixes = [(str(path), name) for path, name in path_map if path == directory]
+        prefixes += [(f"{path}/.", name) for path, name in path_map]
         options = [
-            *_mapped(directory, path_map),
+            *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
             *(f"-D{define}" for define in defines),
             *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
@@ -229,14 +233,6 @@ class Objects:
             for compiled, name in self.made:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
-
-
-def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[str]:
-    # The compiler's own folder as it calls it by itself, and the others as we call them to it.
-    prefixes = [(str(path), name) for path, name in path_map if path == directory]
-    prefixes += [(f"{path}/.", name) for path, name in path_map]
-    yield from (f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes)
-    yield from (f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes)
 
 
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:

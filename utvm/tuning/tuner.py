@@ -82,7 +82,9 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
             if other not in (kernel, "") and _kernel_of(variant, number) == other
         }
         if name and (kernels or LAYER not in (function.attrs or {})):
-            makes = ", ".join(_tensor_name(graph, location) for location in step.writes)
+            tensors = {"buffer": graph.buffers, "output": graph.outputs}
+            written = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
+            makes = ", ".join(tensor.name for tensor in written)
             layers[name] = ModelLayer(name, makes, 1, _extract(graph, step), kernels, kernel, target)
     return list(layers.values())
 
@@ -127,11 +129,6 @@ def _extract(graph: Graph, step: Step) -> Graph:
     writes = tuple(Location("output", number) for number in range(len(outputs)))
     steps = (Step(_ONLY, tuple(reads), writes),)
     return Graph(tuple(inputs), (), tuple(constants), steps, outputs, {_ONLY: function})
-
-
-def _tensor_name(graph: Graph, location: Location) -> str:
-    tensors = {"buffer": graph.buffers, "output": graph.outputs}.get(location.kind, graph.states)
-    return tensors[location.number].name
 
 
 def _random(generator: np.random.Generator, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:

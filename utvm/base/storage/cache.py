@@ -81,7 +81,8 @@ def entries() -> Iterator[CacheEntry]:
         for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
             if not path.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
-                    yield CacheEntry(folder.name, path, _size(path), path.stat().st_mtime)
+                    size = sum(file.lstat().st_blocks * 512 for file in (path, *path.rglob("*")))
+                    yield CacheEntry(folder.name, path, size, path.stat().st_mtime)
 
 
 def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
@@ -124,11 +125,6 @@ def _lock_unused(root: Path, entry: Path) -> Iterator[bool]:
         yield True
     finally:
         fcntl.lockf(_locks(root), fcntl.LOCK_UN, 1, _byte(root, entry))
-
-
-def _size(path: Path) -> int:
-    found = (path, *path.rglob("*")) if path.is_dir() else (path,)
-    return sum(one.lstat().st_blocks * 512 for one in found)
 
 
 _log = logging.getLogger("utvm.cache")

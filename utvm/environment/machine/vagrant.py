@@ -151,17 +151,19 @@ def locked_box(locked: Locked) -> Box:
 
 
 def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
-    """Add the box to Vagrant if it is missing, or if the catalogue has another checksum; return whether it was
-    added.
+    """Add the box to Vagrant if it is missing, or if its checksum has changed; return whether it was added.
 
     Args:
         where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
-    if not where and not _is_built(box):
-        if has_it:
-            return False
-        make()
+    if not where:
+        try:
+            _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
+        except UtvmError:  # ./inv vm.box did not build this box.
+            if has_it:
+                return False
+            make()
     url = _as_url(where)
     provider = _provider(_read(url), box, where or str(LOCAL_CATALOGUE))
     if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
@@ -174,14 +176,6 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
         catalogue.write_text(json.dumps(only), encoding="utf-8")
         vagrant.add_box(catalogue)
     box.checksum.write_text(provider["checksum"], encoding="utf-8")
-    return True
-
-
-def _is_built(box: Box) -> bool:
-    try:
-        _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
-    except UtvmError:
-        return False
     return True
 
 

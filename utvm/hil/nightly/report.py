@@ -224,6 +224,11 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 
 def render_html(report: NightlyReport, root: Path) -> str:
     """The page: what went wrong, the boards, the models, and each test with what became of it where."""
+
+    def output_of(result: BoardResult) -> list[LogTail]:
+        tails = log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
+        return [tail for tail in tails if tail.name.endswith("output.txt")]
+
     tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
@@ -239,7 +244,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
             report=report,
             facts=tuple(_facts(report)),
             troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
-            output=lambda result: _output(report, result, root),
+            output=output_of,
             suites=suites,
             unfolded=unfolded(suites),
             counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
@@ -257,11 +262,6 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
         if report.count(verdict) or verdict is Verdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
-
-
-def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[LogTail]:
-    logs = root / "logs" / report.run_id / result.label
-    return [end for end in log_tails(logs, root / report.run_id) if end.name.endswith("output.txt")]
 
 
 def render_junit(report: NightlyReport) -> str:
