@@ -39,7 +39,6 @@ class Finding:
         package: name in the lock; for Debian all packages built from the same source, separated by commas.
         version: locked version; for Debian that of the source.
         advisory: its number, followed by its aliases.
-        fixed: first version that fixes it; empty if there is none.
     """
 
     kind: str
@@ -233,13 +232,7 @@ _ISSUES = TypeAdapter(dict[str, _Issue])
 
 @dataclass(frozen=True)
 class Known:
-    """Findings of Debian's security tracker.
-
-    Attributes:
-        unimportant: number of further ones that Debian calls unimportant.
-        undetermined: number of issues that are not yet investigated.
-        tracked: number of the lock's source packages that it tracks.
-    """
+    """Findings of Debian's security tracker."""
 
     findings: list[Finding]
     unimportant: int
@@ -309,7 +302,6 @@ class Acceptance(Record):
     Attributes:
         advisory: its number or an alias.
         package: as ``env.audit`` lists it; for Debian, any package built from the source.
-        until: the last day.
     """
 
     advisory: _Text

@@ -43,12 +43,9 @@ def connect() -> Iterator[docker.DockerClient]:
 
 
 def has_image(client: docker.DockerClient, image: Image) -> bool:
-    try:
-        loaded = client.images.get(image.tags[0])
-    except docker.errors.ImageNotFound:
-        return False
     # An image's id is its manifest's in containerd's store, and its configuration's elsewhere.
-    return loaded.id in (image.digest, image.config)
+    name = image.tags[0]
+    return has_tag(client, name) and client.images.get(name).id in (image.digest, image.config)
 
 
 def has_tag(client: docker.DockerClient, name: str) -> bool:

@@ -96,11 +96,7 @@ _FACTS = "layer.json"
 
 
 class Layers:
-    """Builds the layers of a locked environment from files in the store, or takes them from the cache.
-
-    Args:
-        anew: build cached layers again, and compare.
-    """
+    """Builds the layers of a locked environment from files in the store, or takes them from the cache."""
 
     def __init__(
         self,

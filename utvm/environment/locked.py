@@ -250,12 +250,7 @@ def fetch(
     *,
     machine: bool = False,
 ) -> None:
-    """Fetch missing package files into the store.
-
-    Args:
-        archive: folder of an archive with all files, in place of the network.
-        machine: fetch the virtual machine's packages, too.
-    """
+    """Fetch missing package files into the store."""
     if archive is not None:
         packages = locked.machine_packages if machine else locked.packages
         missing = [package for package in packages if not store.has(package)]

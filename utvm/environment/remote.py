@@ -27,10 +27,8 @@ class RemoteCommand:
 
     Attributes:
         words: the command and its options, each in parts; a path among them is translated for the location.
-        board: the board that it drives; ``selection`` says which one.
         probe: the selected probe on this computer's USB, if any.
         usb: kind of the virtual probe to plug into the location's USB; its virtual board runs on this computer.
-        output_files: files among ``words`` that it writes; it may read existing ones.
     """
 
     words: tuple[tuple[str | Path, ...], ...]

@@ -60,7 +60,6 @@ class PackageLicences:
 
     Attributes:
         expression: in SPDX; empty if it is not certain.
-        names: the package's own names of its licences, otherwise.
     """
 
     expression: str = ""
@@ -192,6 +191,12 @@ def _component(package: DebianPackage | Wheel, terms: PackageLicences) -> dict[s
     url = f"pkg:pypi/{name}@{version}"
     if isinstance(package, DebianPackage):
         url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
+    licences: dict[str, object] = {"licenses": [{"expression": terms.expression}]}
+    if not terms.expression:
+        licences = {
+            "licenses": [{"license": {"name": name}} for name in terms.names or ["NOASSERTION"]],
+            "properties": [{"name": "utvm:no-spdx-expression", "value": terms.reason}],
+        }
     return {
         "type": "library",
         "bom-ref": url,
@@ -199,14 +204,5 @@ def _component(package: DebianPackage | Wheel, terms: PackageLicences) -> dict[s
         "version": package.version,
         "purl": url,
         "hashes": [{"alg": "SHA-256", "content": package.sha256}],
-        **_licences(terms),
-    }
-
-
-def _licences(terms: PackageLicences) -> dict[str, object]:
-    if terms.expression:
-        return {"licenses": [{"expression": terms.expression}]}
-    return {
-        "licenses": [{"license": {"name": name}} for name in terms.names or ["NOASSERTION"]],
-        "properties": [{"name": "utvm:no-spdx-expression", "value": terms.reason}],
+        **licences,
     }

@@ -146,14 +146,7 @@ class OfferedBoard:
 
 @dataclass(frozen=True)
 class Host:
-    """A host as the farm knows it.
-
-    Attributes:
-        name: of its exporter; unique in the farm.
-        address, port: for ssh, as the exporting user.
-        bad_after: runs in a row without a verdict that quarantine a board.
-        well_after: passed health checks in a row that end the quarantine.
-    """
+    """A host as the farm knows it."""
 
     name: str
     address: str

@@ -56,14 +56,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Shares:
-    """Bytes in flash by origin.
-
-    Attributes:
-        model: code and constants of the libraries.
-        stored: stored inputs.
-        board: port and vector table.
-        runtime: everything else: start-up code, executor, C library, padding.
-    """
+    """Bytes in flash by origin."""
 
     model: int
     stored: int

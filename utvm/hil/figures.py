@@ -33,7 +33,6 @@ class Figure:
     """A figure of a model.
 
     Attributes:
-        name: its key in ``report.json``.
         title: the heading of its column; behind its value, what a line says.
         find: computes the value; None if a model has none.
         only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
@@ -51,12 +50,7 @@ class Figure:
         return "-" if value is None else self.render(value)
 
 
-def _thousands(value: int) -> str:
-    return f"{value:,}"
-
-
-def _bytes(value: int) -> str:
-    return f"{value:,} B"
+_thousands, _bytes = "{:,}".format, "{:,} B".format
 
 
 def _accuracy(measured: Measured) -> float | None:

@@ -115,7 +115,6 @@ class Whereabouts:
         kind: ``host``, or how else :data:`utvm.provenance.location.LocationKind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
-        hostname: of the computer at which the command was given.
         lease: of a board of a farm, as :attr:`utvm.provenance.location.Lease.record`; None elsewhere.
     """
 

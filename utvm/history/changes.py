@@ -25,7 +25,6 @@ class Change:
     """A changed figure of a model, or a test with another outcome.
 
     Attributes:
-        what: name of the figure; ``test`` for a test.
         name: the model with its executor, or the test.
         last: last commit with the old value, and ``first`` the first with the new one; None if unknown.
         sure: confidence of a measured change; 1 for a counted one.

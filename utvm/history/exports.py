@@ -229,7 +229,11 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
     texts = {"index.html": _index(history, boards, tests, models)}
     for board in boards:
         texts[f"board-{board.number}.html"] = _board_page(history, board, month, link)
-    script = _chart_script()
+    templates = resources.files("utvm.history") / "templates"
+    charts = ((templates / name).read_text(encoding="utf-8") for name in ("uplot/uPlot.min.js", "charts.js"))
+    text = Markup("\n".join(charts))
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    script = {"page_script": text, "page_script_hash": f"sha256-{digest}"}
     for model in models:
         texts[f"model-{model.number}.html"] = _render("model.html.j2", model=model, **script)
     for test in tests:
@@ -406,11 +410,3 @@ def _points(history: sqlite3.Connection, series: int, since: int) -> Points:
 
 def _count_steps(values: Sequence[float]) -> int:
     return sum(before != after for before, after in itertools.pairwise(values))
-
-
-def _chart_script() -> dict[str, str]:
-    folder = resources.files("utvm.history") / "templates"
-    parts = ("uplot/uPlot.min.js", "charts.js")
-    script = Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in parts))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return {"page_script": script, "page_script_hash": f"sha256-{digest}"}

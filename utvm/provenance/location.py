@@ -28,16 +28,12 @@ from utvm.base.storage.cache import content_key
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import PROVISION, ROOT, project
 
-_VARIABLE = "UTVM_CHECKOUT"
+_CHECKOUT = "UTVM_CHECKOUT"
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """The sources that run.
-
-    Attributes:
-        hostname: the computer on which the command was given.
-    """
+    """The sources that run."""
 
     commit: str | None
     dirty: bool | None
@@ -47,7 +43,7 @@ class Checkout:
 def read_checkout(root: Path | None = None) -> Checkout:
     """Ask git for the state of the current project, or of utvm itself."""
     root = root or project() or ROOT
-    inherited = os.environ.get(_VARIABLE)
+    inherited = os.environ.get(_CHECKOUT)
     if inherited:
         return Checkout(**json.loads(inherited))
     # --git-dir: a copy inside another repository is no checkout of ours. safe.directory: utvm's own checkout may
@@ -65,10 +61,6 @@ def read_checkout(root: Path | None = None) -> Checkout:
     except UtvmError:
         return Checkout(None, None, platform.node())
     return Checkout(commit, bool(changed.strip()), platform.node())
-
-
-def checkout_variables() -> dict[str, str]:
-    return {_VARIABLE: json.dumps(asdict(read_checkout()))}
 
 
 if sys.version_info >= (3, 11):
@@ -148,7 +140,6 @@ class CurrentLocation:
 
     Attributes:
         environment: digest of the locked environment if exactly its packages are installed, otherwise empty.
-        installed: SHA-256 over the names and versions of all installed Debian and Python packages.
     """
 
     kind: LocationKind
@@ -188,7 +179,7 @@ def location_variables(kind: LocationKind, folders: Mapping[str, str]) -> dict[s
         folders: the name in that location of each of the host's folders.
     """
     inside_out = {inside: host for host, inside in folders.items()}
-    return {_KIND: kind, _FOLDERS: json.dumps(inside_out), **checkout_variables()}
+    return {_KIND: kind, _FOLDERS: json.dumps(inside_out), _CHECKOUT: json.dumps(asdict(read_checkout()))}
 
 
 def host_path(path: Path) -> Path:

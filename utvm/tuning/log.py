@@ -29,7 +29,6 @@ class Origin(Record):
 
     Attributes:
         cpu: the toolchain's file and the CPU's row there.
-        core: name of the core, as its maker spells it.
     """
 
     board: str
@@ -44,7 +43,6 @@ class LogEntry(Origin):
     """A measured candidate.
 
     Attributes:
-        version: format of the entry.
         kind: ``kernel``: ``choice`` is the name of a kernel; ``trace``: a TVM schedule as JSON; ``default``: the
             untuned implementation, ``choice`` is the name of its kernel, if any.
     """

@@ -114,11 +114,7 @@ def _short(error: UtvmError) -> str:
 
 
 class TrackerMeasurer:
-    """Measures on all boards that a tracker has under a key.
-
-    Args:
-        limit: seconds for a candidate; a worker that takes longer is killed.
-    """
+    """Measures on all boards that a tracker has under a key."""
 
     def __init__(
         self, address: tuple[str, int], key: str, board: Board, model: Model, limit: float = _CANDIDATE_SECONDS

@@ -39,11 +39,7 @@ class Trial:
 
 
 class ScheduleSearch:
-    """Evolutionary search of a function's schedule: random ones first, then mutations of the best.
-
-    Args:
-        seed: equal seeds and counts give equal schedules.
-    """
+    """Evolutionary search of a function's schedule: random ones first, then mutations of the best."""
 
     def __init__(self, function: Any, seed: int, batch: int) -> None:
         self._function = function

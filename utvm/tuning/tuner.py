@@ -177,12 +177,7 @@ class Progress:
 
 @dataclass
 class Tuner:
-    """A search for the fastest candidate of each layer.
-
-    Attributes:
-        log: file to which each candidate is appended as soon as it was measured.
-        known: entries of the log, which are not measured again.
-    """
+    """A search for the fastest candidate of each layer."""
 
     layers: Sequence[ModelLayer]
     measurer: Measurer

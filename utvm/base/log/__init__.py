@@ -72,17 +72,13 @@ for _name in BRANCHES:
 
 class _Levels:
     def __init__(self, level: int, branches: Mapping[str, int]) -> None:
-        self._levels = {_ROOT: level, **branches}
-
-    @property
-    def branches(self) -> frozenset[str]:
-        return frozenset(self._levels)
+        self.by_branch = {_ROOT: level, **branches}
 
     def level(self, name: str) -> int:
         """The level of the branch that a logger is in: of the longest name that its own begins with."""
-        while name not in self._levels:
+        while name not in self.by_branch:
             name = name.rpartition(".")[0]
-        return self._levels[name]
+        return self.by_branch[name]
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno >= self.level(record.name)
@@ -207,7 +203,7 @@ def _detach(handler: logging.Handler) -> None:
 
 def _set_levels() -> None:
     """Enable only the levels that some handler writes, so that other messages cost nothing."""
-    named = {_ROOT} | {name for wish in _handlers.values() for name in wish.branches}
+    named = {_ROOT} | {name for wish in _handlers.values() for name in wish.by_branch}
     for name in named | set(BRANCHES):
         wanted = [wish.level(name) for wish in _handlers.values()]
         logging.getLogger(name).setLevel(min(wanted, default=logging.WARNING))

@@ -96,22 +96,18 @@ def check_own_folder(path: Path) -> None:
         if status.st_uid not in (0, os.geteuid()):
             raise UnsafeFileError(path, f"it belongs to {_user(status.st_uid)}")
     if not stat.S_ISDIR(status.st_mode):
-        raise UnsafeFileError(path, f"it is {_kind(status)}, not a folder")
+        raise UnsafeFileError(path, f"it is {_KINDS[stat.S_IFMT(status.st_mode)]}, not a folder")
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and _has_others(status.st_gid)):
         raise UnsafeFileError(path, "other users may write into it")
 
 
 def _check_file(path: str | Path, status: os.stat_result, shared: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFileError(path, f"it is {_kind(status)}, not a regular file")
+        raise UnsafeFileError(path, f"it is {_KINDS[stat.S_IFMT(status.st_mode)]}, not a regular file")
     if status.st_nlink > 1:
         raise UnsafeFileError(path, "it is a hard link: the file has another name, too")
     if not shared and status.st_uid != os.geteuid():
         raise UnsafeFileError(path, f"it belongs to {_user(status.st_uid)}")
-
-
-def _kind(status: os.stat_result) -> str:
-    return _KINDS[stat.S_IFMT(status.st_mode)]
 
 
 def _user(uid: int) -> str:

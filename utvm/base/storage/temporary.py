@@ -8,6 +8,7 @@ limits.
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
@@ -22,8 +23,7 @@ _LONGEST_PARENT = _LONGEST_SOCKET_PATH - len("/") - 32 - len(f"/{_PREFIX}") - 8
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+remove_tree = functools.partial(shutil.rmtree, ignore_errors=True)
 
 
 @contextlib.contextmanager

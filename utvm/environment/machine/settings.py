@@ -33,8 +33,6 @@ class UsbFilter:
     """Identifies a probe on USB.
 
     Attributes:
-        vendor, product: in Vagrant's form, ``0x0483``.
-        serial: empty for any.
         bus: number of its current bus; None if it is not plugged in.
         device: its number on that bus, which changes with each plugging in.
     """
@@ -160,12 +158,7 @@ class Records:
 
     Attributes:
         description: the machine's in libvirt, which identifies it as ours.
-        settings: for Vagrant, as JSON.
-        vagrant: Vagrant's own records.
-        key: private key of the machine, created by Vagrant.
         known_hosts: the guest's host key, created at its first start.
-        ssh_config: configuration for ``ssh -F``.
-        log: of Vagrant's last command.
     """
 
     def __init__(self, name: str, checkout: Path, folder: Path) -> None:

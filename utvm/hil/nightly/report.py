@@ -35,8 +35,6 @@ class BoardResult:
 
     Attributes:
         board: its kind is ``auto`` where the run ended before that was known.
-        reason: why it has not simply passed; an empty string where the tests say it.
-        duration_s: of the whole turn, health check included, by this computer's clock.
         content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
         lease: of a board of a farm, with those that were tried before; None elsewhere, and where it had none.
     """
