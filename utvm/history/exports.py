@@ -4,7 +4,6 @@
 uPlot draws the charts; its script lies beside the templates and is copied into each page.
 """
 
-import base64
 import contextlib
 import datetime
 import functools
@@ -20,14 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 from utvm.errors import ConfigError
 from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
 from utvm.history.store import DECISIVE, format_time
-from utvm.pages import pages_of
+from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
@@ -231,9 +228,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
         texts[f"board-{board.number}.html"] = _board_page(history, board, month, link)
     templates = resources.files("utvm.history") / "templates"
     charts = ((templates / name).read_text(encoding="utf-8") for name in ("uplot/uPlot.min.js", "charts.js"))
-    text = Markup("\n".join(charts))
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    script = {"page_script": text, "page_script_hash": f"sha256-{digest}"}
+    script = script_values("\n".join(charts))
     for model in models:
         texts[f"model-{model.number}.html"] = _render("model.html.j2", model=model, **script)
     for test in tests:

@@ -39,9 +39,14 @@ def pages_of(package: str) -> jinja2.Environment:
     }
     environment.filters.update(filters)
     script = (resources.files(_PACKAGE) / "templates" / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals |= {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
+    environment.globals |= script_values(script)
     return environment
+
+
+def script_values(script: str) -> dict[str, str]:
+    """A page's script, and its hash for the content security policy, as values of ``page.html.j2``."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
 
 
 def _shorten(text: str, most: int) -> str:
