@@ -53,7 +53,7 @@ def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("UTVM_PLACE", "docker")
     place = describe_environment(boards.load("stm32f746")).place
     assert (place.kind, place.frozen, place.environment) == ("docker", False, "")
-    assert place.spoken == "in docker, with other tools than the lock's"
+    assert place.title == "in docker, with other tools than the lock's"
 
 
 def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,17 +106,17 @@ exit $code
 """
 
 
-def owned(folder: str, words: Sequence[str], first: str = "") -> list[str]:
+def bound_command(folder: str, words: Sequence[str], first: str = "") -> list[str]:
     """Shell command that runs another one in a folder until it ends, or until the standard input does."""
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
-def run_owned(
+def run_bound(
     command: Sequence[str],
     on_start: Callable[[Callable[[], None]], None] = lambda stop: None,
     log: IO[bytes] | None = None,
 ) -> int:
-    """Run a command of :func:`owned`, here or over ssh; pass its output on, and return its exit code.
+    """Run a command of :func:`bound_command`, here or over ssh; pass its output on, and return its exit code.
 
     The command is stopped when this process ends. On an interrupt, wait for it; a verdict that it still reaches is
     returned as its exit code.

@@ -61,7 +61,7 @@ def _own_coordinator() -> str:
     return f"127.0.0.1:{DEFAULT_PORT}"
 
 
-def proxyless() -> dict[str, str]:
+def no_proxy_variables() -> dict[str, str]:
     """Environment variable that makes gRPC reach this computer without a proxy."""
     variable = "no_grpc_proxy"
     current = os.environ.get(variable) or os.environ.get("no_proxy", "")
@@ -111,7 +111,7 @@ class FarmClient:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **proxyless(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
+                env={**os.environ, **no_proxy_variables(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
             )
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()

@@ -29,7 +29,7 @@ from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import private_folder
 from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, labgrid_python, proxyless
+from utvm.farm.client import FarmClient, labgrid_python, no_proxy_variables
 from utvm.paths import ROOT
 
 _CHUNK = 1 << 16
@@ -206,7 +206,7 @@ def export(
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
-    command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
+    command = ["env", *(f"{name}={value}" for name, value in no_proxy_variables().items())]
     options = ("--coordinator", address, "--name", host.name, str(config))
     command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid_python(say)),))
     started = False

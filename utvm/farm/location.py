@@ -22,7 +22,7 @@ from utvm.base.log import log_folder
 from utvm.base.process.run import free_port, last_lines, run_tool
 from utvm.base.storage.files import open_regular
 from utvm.boards import Board
-from utvm.environment.remote import LOST, RemoteCommand, owned, remote_paths, rsync, run_owned
+from utvm.environment.remote import LOST, RemoteCommand, bound_command, remote_paths, rsync, run_bound
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.farm.client import LeaseHolder, coordinator_address
 from utvm.farm.hosted import SshTunnel
@@ -120,7 +120,7 @@ class InFarm:
             argv = command.argv({path: str(path) for path in command.paths}, str(ROOT))
             words = _lock_board(lease, "/dev/null", variables, [*argv, *options])
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
-            return run_owned(owned(str(ROOT), words, first), on_start=lease.when_lost, log=log)
+            return run_bound(bound_command(str(ROOT), words, first), on_start=lease.when_lost, log=log)
         # Each checkout has a folder of its own, which keeps its builds from run to run.
         digest = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / digest
@@ -144,14 +144,14 @@ class InFarm:
         first = f"mkdir -p {shlex.join([checkout, *needed])}\n{_PACKAGES}mkdir -p {shlex.quote(str(own))}\n"
         words = [lease.board["checkout"], *words]
         try:
-            remote = [*ssh, *ssh_options, target, shlex.join(owned(checkout, words, first))]
+            remote = [*ssh, *ssh_options, target, shlex.join(bound_command(checkout, words, first))]
             return _run_over_ssh(remote, [*login, shlex.join(["cat", exit_code])], lease, log)
         finally:
             for folder in command.output_folders:
                 _fetch(ssh, f"{target}:{paths[folder]}/", folder)
             for file in command.output_files:
                 rsync(ssh, "--ignore-missing-args", f"{target}:{paths[file]}", str(file))
-            run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
+            run_bound([*login, shlex.join(["rm", "-rf", str(own)])])
 
 
 def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None:
@@ -189,7 +189,7 @@ def _run_over_ssh(
 ) -> int:
     """Exit code of a command at a board's host; if the connection broke, a second command reads it."""
     try:
-        code = run_owned(command, on_start=lease.when_lost, log=log)
+        code = run_bound(command, on_start=lease.when_lost, log=log)
         return code if 0 <= code < LOST else _read_exit_code(read_exit_code)
     except KeyboardInterrupt:
         # Interrupted again while it was ending: it may have reached its verdict before.
@@ -331,7 +331,7 @@ class ServedBoards:
                 with SshTunnel(login, port) as tunnel:
                     command = self._command_for(port, f"unix:{remote_socket}", tunnel.port)
                     code = self._location.run_at_host(command, lease, options, log)
-                run_owned([*login, f"rm -f {remote_socket}"])
+                run_bound([*login, f"rm -f {remote_socket}"])
         if code == ExitCode.USAGE:
             raise ConfigError(
                 f"{lease.place} cannot be served: {last_lines(path)}",

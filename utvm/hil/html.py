@@ -21,6 +21,8 @@ from utvm.provenance.location import Checkout
 
 _FILES = 12
 _TAIL_BYTES = 3_000
+TEST_MARKER = "test {}"
+"""Message in the full log at the start of a test."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,6 @@ def href_from(logs: Path, seen_from: Path) -> str:
     return quote(os.path.relpath(logs, seen_from)) + "/"
 
 
-def test_marker(node: str) -> str:
-    return f"test {node}"
-
-
 def link_to_test(node: str, found: Sequence[LogTail]) -> str:
     """Link to the start of a test in the full log; empty if there is none.
 
@@ -54,7 +52,7 @@ def link_to_test(node: str, found: Sequence[LogTail]) -> str:
     """
     href = next((end.href for end in found if end.name == FILE), "")
     # Hyphens and commas are syntax in text fragments.
-    return f"{href}#:~:text={quote(test_marker(node), safe='').replace('-', '%2D')}" if href else ""
+    return f"{href}#:~:text={quote(TEST_MARKER.format(node), safe='').replace('-', '%2D')}" if href else ""
 
 
 def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
@@ -174,7 +172,7 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         facts=tuple(_facts(report)),
         counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
         suites=suites,
-        unfolded=unfolded(suites),
+        open_suites=open_suites(suites),
         left_out=len(report.cases) - len(kept),
         troubled=troubled,
         most_articles=_ARTICLES,
@@ -219,7 +217,7 @@ def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
     return [case for number, case in enumerate(cases) if number in chosen]
 
 
-def unfolded(suites: Mapping[str, Sequence[Any]]) -> set[str]:
+def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:
     """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}

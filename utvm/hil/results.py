@@ -130,7 +130,7 @@ class Whereabouts:
         return bool(self.environment)
 
     @property
-    def spoken(self) -> str:
+    def title(self) -> str:
         """Location for a line of output; empty on an unfrozen host."""
         if self.frozen:
             return f"in {self.kind}, environment {self.environment[:12]}"

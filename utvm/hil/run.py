@@ -150,7 +150,7 @@ class HilRun:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show which test is running; the log has a line with it, which the report leads to."""
-        _LOG.info("%s", html.test_marker(nodeid))
+        _LOG.info("%s", html.TEST_MARKER.format(nodeid))
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -219,7 +219,7 @@ class HilRun:
         if self.holder.auto:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
-        place = self._environment.place.spoken if self._environment else ""
+        place = self._environment.place.title if self._environment else ""
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", place, f"run {self._run_id}"))))
 
     def _reattach(self) -> str:

@@ -16,7 +16,7 @@ from utvm.base.text.quoting import ssh_config
 from utvm.environment.image import CHECKOUT
 from utvm.environment.machine import libvirt
 from utvm.environment.machine.settings import Records
-from utvm.environment.remote import LOST, owned, rsync, run_owned
+from utvm.environment.remote import LOST, bound_command, rsync, run_bound
 from utvm.errors import ProvisionError
 
 _USER = "vagrant"
@@ -77,7 +77,7 @@ class Guest:
 
     def run(self, words: Sequence[str]) -> int:
         """Run a command in the guest's checkout, pass its output on, and return its exit code."""
-        return self._check_connection(run_owned(self._ssh("-T", shlex.join(owned(CHECKOUT, words)))))
+        return self._check_connection(run_bound(self._ssh("-T", shlex.join(bound_command(CHECKOUT, words)))))
 
     def shell(self) -> int:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):

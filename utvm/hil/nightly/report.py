@@ -19,7 +19,7 @@ from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.hil.display import VERDICTS
 from utvm.hil.figures import present_figures
-from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, unfolded
+from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, open_suites
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.hil.schemas import NIGHTLY, check_schema
@@ -164,7 +164,7 @@ class TestOfNight:
         return next(outcome for outcome in _WORST_FIRST if outcome in self.boards)
 
     @property
-    def spoken(self) -> str:
+    def summary(self) -> str:
         """Outcomes with numbers of boards; boards without a pass are named."""
         parts = []
         for outcome in _WORST_FIRST:
@@ -244,7 +244,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
             troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
             output=output_of,
             suites=suites,
-            unfolded=unfolded(suites),
+            open_suites=open_suites(suites),
             counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
             left_out=max(0, len(tests) - _TESTS),
             headline=HEADLINES[report.verdict],
