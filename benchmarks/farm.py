@@ -23,9 +23,8 @@ from benchmarks import seen
 from utvm.base.process.run import free_port
 from utvm.base.process.service import Service
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, labgrid_python
+from utvm.farm.client import FarmClient, LeaseHolder, labgrid_python
 from utvm.farm.hosted import coordinator
-from utvm.farm.lease import LeaseHolder
 
 _JOBS, _SECONDS = 6, 10
 _SIZES = ((200, 400, 60, 20, 0), (200, 400, 60, 20, 200), (1000, 2000, 60, 100, 0))

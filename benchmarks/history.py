@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm.history.changes import changes, flaky, last_good, newest_night, trend
-from utvm.history.pages import write_pages
+from utvm.history.exports import write_pages
 from utvm.history.store import add, format_time, open_history
 
 _TESTS, _MODELS = 300, 6

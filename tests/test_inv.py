@@ -467,7 +467,7 @@ def test_a_library_that_calls_exit_is_no_failed_test(when: str, exit_code: int) 
     """As OpenBLAS does where memory lacks, in a process that inv has not started."""
     call = "ctypes.CDLL(None).exit(1)"
     program = (
-        "import ctypes\nfrom utvm.base.process.startup import guard_exit_code\n"
+        "import ctypes\nfrom utvm.base.process.signals import guard_exit_code\n"
         f"with guard_exit_code():\n    {call if when == 'within' else 'pass'}\n{call}"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

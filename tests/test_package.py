@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import utvm
-from utvm.hil import provenance
+from utvm.hil.report import checkout_digest
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -123,7 +123,7 @@ def test_a_suite_runs_from_an_empty_folder_and_writes_only_into_the_user_s_own(
     report = tmp_path / "state" / "utvm" / "reports" / "latest" / "report.json"
     content = json.loads(report.read_text())
     # The same sources, so the same digest as in the checkout.
-    assert content["environment"]["digest"] == provenance.digest()
+    assert content["environment"]["digest"] == checkout_digest()
 
 
 def test_the_installed_command_links_the_checkout_s_image_byte_for_byte(installed: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import ast
 import re
 from collections import Counter
 
-from utvm.base.log.setup import BRANCHES
+from utvm.base.log import BRANCHES
 from utvm.paths import ROOT
 
 

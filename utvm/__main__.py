@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
-from utvm.base.process.signals import ignore_signals, raise_on_signals
-from utvm.base.process.startup import guard_exit_code, prepare_environment
+from utvm.base.process.signals import guard_exit_code, ignore_signals, prepare_environment, raise_on_signals
 from utvm.cli import end_of
 from utvm.cli.program import Inv
 from utvm.errors import ExitCode

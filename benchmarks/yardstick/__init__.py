@@ -76,15 +76,15 @@ def _build(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]], work
     for name, text in library.sources.items():
         (work / name).write_text(text)
     elf = work / "yardstick.elf"
-    Toolchain("arm-none-eabi").link(
-        elf,
+    with Toolchain("arm-none-eabi").compiled(
+        work,
         [_HERE / "main.c", *sorted(work.glob("*.c"))],
         cpu=_CPU,
-        linker_script=_HERE / "mps2_an500.ld",
         include=[work],
         defines=[f"CASE_COUNT={len(samples)}"],
         path_map=[],
-    )
+    ) as objects:
+        objects.link(elf, linker_script=_HERE / "mps2_an500.ld")
     return elf
 
 

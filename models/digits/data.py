@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The handwritten digits: 1,797 real images of 8 by 8 pixels, and which of them the model never saw.
 
-The data set comes with scikit-learn (the test part of the UCI set "Optical Recognition of Handwritten Digits",
-Alpaydin and Kaynak, 1998).
+``digits.npz`` is the test part of the UCI set "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
+1998), under CC BY 4.0.
 """
+
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.datasets import load_digits
 
 HELD_OUT = 400
 """Number of images kept out of training."""
@@ -19,12 +20,12 @@ Labels = npt.NDArray[np.int64]
 
 
 def training() -> tuple[Images, Labels]:
-    """Return the 1,397 images to learn from, as :func:`held_out` does."""
+    """The 1,397 images to learn from, as :func:`held_out` does."""
     return _part(slice(HELD_OUT, None))
 
 
 def held_out() -> tuple[Images, Labels]:
-    """Return the 400 images the model is judged by, in an order that is always the same.
+    """The 400 images the model is judged by, in an order that is always the same.
 
     Returns:
         Images as float32 of shape (400, 1, 8, 8), values 0 to 16; labels as int64 of shape (400,), 0 to 9.
@@ -33,7 +34,7 @@ def held_out() -> tuple[Images, Labels]:
 
 
 def _part(which: slice) -> tuple[Images, Labels]:
-    digits = load_digits()
-    order = np.random.default_rng(_SPLIT_SEED).permutation(len(digits.target))[which]
-    images = digits.images[order].astype(np.float32).reshape(-1, 1, 8, 8)
-    return images, digits.target[order].astype(np.int64)
+    digits = np.load(Path(__file__).with_name("digits.npz"))
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(digits["labels"]))[which]
+    images = digits["images"][order].astype(np.float32).reshape(-1, 1, 8, 8)
+    return images, digits["labels"][order].astype(np.int64)

@@ -108,7 +108,7 @@ def test_loopback_is_never_reached_through_a_proxy(no_proxy: str) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         program = (
-            "import urllib.request\nfrom utvm.base.process.startup import prepare_environment\n"
+            "import urllib.request\nfrom utvm.base.process.signals import prepare_environment\n"
             "prepare_environment()\n"
             f"urllib.request.urlopen('http://127.0.0.1:{server.server_port}/')"
         )

@@ -17,8 +17,8 @@ from hil_tests.programs import handwritten
 from utvm import boards
 from utvm.base.storage.cache import Cache
 from utvm.compiler import compile_model
-from utvm.environment.layer import Layer
-from utvm.environment.layers import _cached_layer
+from utvm.environment.image import _cached_layer
+from utvm.environment.rootfs import Layer
 from utvm.errors import ConfigError
 from utvm.firmware import build
 from utvm.virtual.cortex_m.counter import load_counter

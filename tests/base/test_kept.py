@@ -13,7 +13,7 @@ import pytest
 from tests.cli.running import inv
 from tests.environment.lock_maker import deb
 from utvm.base.storage.cache import Cache, cache_root, entries, prune
-from utvm.environment.store import Store
+from utvm.environment.locked import Store
 
 _DAY = 86_400
 

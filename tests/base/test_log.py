@@ -13,7 +13,7 @@ import pytest
 
 import utvm
 from tests.probe.fake_gdb_server import FakeGdbServer
-from utvm.base.log import setup
+from utvm.base import log
 from utvm.base.process.service import Service
 from utvm.base.storage.cache import Cache
 from utvm.errors import ConfigError, ProbeError
@@ -23,18 +23,18 @@ _PACKAGE = Path(utvm.__file__).parent
 
 
 def _kept(folder: Path) -> str:
-    return (folder / setup.FILE).read_text(encoding="utf-8")
+    return (folder / log.FILE).read_text(encoding="utf-8")
 
 
 def test_every_branch_is_used_and_every_logger_is_one() -> None:
     named = re.compile(r'(?:getLogger\(|log_branch=)"(utvm\.[\w.]+)"')
     # A virtual board is a process of its own, with a log of its own.
     used = {name for path in _PACKAGE.rglob("*.py") for name in named.findall(path.read_text(encoding="utf-8"))}
-    assert used == set(setup.BRANCHES)
+    assert used == set(log.BRANCHES)
 
 
 def test_packets_to_and_from_a_gdb_server(tmp_path: Path) -> None:
-    with FakeGdbServer() as server, setup.log_into(tmp_path):
+    with FakeGdbServer() as server, log.log_into(tmp_path):
         link = GdbLink(server.connect(), "")
         link.send(b"qSupported", 5.0)
         assert link.receive(5.0)
@@ -49,7 +49,7 @@ def test_packets_to_and_from_a_gdb_server(tmp_path: Path) -> None:
 
 def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> None:
     code = "print('Info : hello', flush=True); print('ready', flush=True); import time; time.sleep(60)"
-    with setup.log_into(tmp_path):
+    with log.log_into(tmp_path):
         service = Service(
             "OpenOCD",
             [sys.executable, "-c", code],
@@ -71,7 +71,7 @@ def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> N
     "words", ["\x1b[2J\x07", "one\ntwo: a line of its own?", "\r\x00\x7f", "\u202e\u2028", "\x9b31m"]
 )
 def test_a_stranger_cannot_write_on_our_terminal_nor_lines_of_its_own(tmp_path: Path, words: str) -> None:
-    with setup.log_into(tmp_path):
+    with log.log_into(tmp_path):
         logging.getLogger("utvm.session.board").info("%s", f"<{words}>")
     (line,) = [line for line in _kept(tmp_path).split("\n") if "session.board" in line]
     assert line.isprintable()
@@ -85,7 +85,7 @@ def test_a_stranger_cannot_do_it_in_another_program_s_log_either(caplog: pytest.
 
 def test_a_program_that_logs_does_not_get_every_packet_of_a_run(tmp_path: Path) -> None:
     code = (
-        "import logging, pathlib, sys; from utvm.base.log import setup as log\n"
+        "import logging, pathlib, sys; from utvm.base import log\n"
         "logging.basicConfig(level=logging.INFO)\n"
         "with log.log_into(pathlib.Path(sys.argv[1])): logging.getLogger('utvm.probe.gdb').debug('-> m0,4')\n"
     )
@@ -96,7 +96,7 @@ def test_a_program_that_logs_does_not_get_every_packet_of_a_run(tmp_path: Path) 
 
 def test_what_was_made_before_and_what_was_not(tmp_path: Path) -> None:
     cache = Cache("things", tmp_path)
-    with setup.log_into(tmp_path):
+    with log.log_into(tmp_path):
         for _ in range(2):
             cache.fetch("0123456789abcdef", lambda folder: (folder / "a").touch())
         (tmp_path / "things" / "0123456789abcdef" / "a").write_text("spoilt")
@@ -121,8 +121,8 @@ def test_where_nobody_listens_no_packet_is_worked_out(tmp_path: Path) -> None:
     with FakeGdbServer() as server:
         link = GdbLink(server.connect(), "")
         link.send(_Untouchable(b"c"), 5.0)
-        with setup.log_into(tmp_path), pytest.raises(AssertionError, match="worked out"):
-            str(setup.Excerpt(_Untouchable(b"c")))
+        with log.log_into(tmp_path), pytest.raises(AssertionError, match="worked out"):
+            str(log.Excerpt(_Untouchable(b"c")))
         assert not logging.getLogger("utvm.probe.gdb").isEnabledFor(logging.INFO)
         link.send(_Untouchable(b"c"), 5.0)
         link.close()
@@ -132,7 +132,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with setup.log_into(tmp_path):
+    with log.log_into(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
         try:
             for _ in range(3):
@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert capsys.readouterr().err.splitlines() == [
-        f"the log {tmp_path / setup.FILE} ends here: [Errno 27] File too large"
+        f"the log {tmp_path / log.FILE} ends here: [Errno 27] File too large"
     ]
 
 
@@ -155,11 +155,11 @@ def test_a_log_that_cannot_be_written_any_more_ends_no_run(
 )
 def test_a_wish_that_cannot_be_understood_is_refused(levels: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        setup.configure(levels, "")
+        log.configure(levels, "")
 
 
 _SPEAKING = (
-    "import logging, sys; from utvm.base.log import setup as log\n"
+    "import logging, sys; from utvm.base import log\n"
     "log.configure(*sys.argv[1:])\n"
     "for branch in log.BRANCHES:\n"
     "    for level in (logging.DEBUG, logging.INFO, logging.WARNING):\n"
@@ -171,7 +171,7 @@ def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
     """Return BRANCH.LEVEL of what is said on standard error, the introduction left out."""
     done = subprocess.run(
         [sys.executable, "-c", _SPEAKING, levels, file],
-        env=os.environ | {setup.VARIABLE: variable},
+        env=os.environ | {log.VARIABLE: variable},
         capture_output=True,
         text=True,
         check=True,
@@ -183,14 +183,14 @@ def _spoken(levels: str, variable: str = "", file: str = "") -> tuple[str, ...]:
     ("levels", "variable", "debug", "info"),
     [
         ("", "", set(), set()),
-        ("info", "", set(), set(setup.BRANCHES)),
-        ("", "debug", set(setup.BRANCHES), set(setup.BRANCHES)),
+        ("info", "", set(), set(log.BRANCHES)),
+        ("", "debug", set(log.BRANCHES), set(log.BRANCHES)),
         ("probe.gdb=debug", "debug", {"utvm.probe.gdb"}, {"utvm.probe.gdb"}),
         (
             "utvm.probe=debug,info,cache=error",
             "",
             {"utvm.probe.gdb", "utvm.probe.openocd", "utvm.probe.pyocd", "utvm.probe.relay"},
-            set(setup.BRANCHES) - {"utvm.cache"},
+            set(log.BRANCHES) - {"utvm.cache"},
         ),
     ],
 )
@@ -202,7 +202,7 @@ def test_who_speaks_is_chosen_by_branch(levels: str, variable: str, debug: set[s
 
 def test_a_file_takes_everything_and_warnings_go_to_the_terminal_too(tmp_path: Path) -> None:
     spoken = _spoken("", file=str(tmp_path / "deep" / "file"))
-    assert spoken == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in setup.BRANCHES)
+    assert spoken == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in log.BRANCHES)
     lines = (tmp_path / "deep" / "file").read_text().splitlines()
-    assert len(lines) == 1 + 3 * len(setup.BRANCHES)
+    assert len(lines) == 1 + 3 * len(log.BRANCHES)
     assert re.fullmatch(r"[\d-]{10} [\d:]{8}\.\d{3} INFO    utvm\.process: this is process \d+: .*", lines[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.log.setup import log_folder
+from utvm.base.log import log_folder
 from utvm.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def test_as_many_are_kept_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 _USER = (
-    "import sys, pathlib, utvm.base.log.setup; utvm.base.log.setup.log_folder(pathlib.Path(sys.argv[1]))\n"
+    "import sys, pathlib, utvm.base.log; utvm.base.log.log_folder(pathlib.Path(sys.argv[1]))\n"
     "print(flush=True); sys.stdin.read()"
 )
 

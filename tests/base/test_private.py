@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from utvm.base.log.setup import log_folder, log_into
+from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Service
 from utvm.base.storage import cache, lock
 from utvm.base.storage.cache import Cache

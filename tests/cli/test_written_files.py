@@ -15,7 +15,7 @@ from utvm import compiler
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli import docker, env, firmware, model, root, vm
 from utvm.compiler.package.read import write_archive
-from utvm.environment import locked, temporary_roots
+from utvm.environment import locked
 from utvm.errors import ConfigError
 from utvm.hil import suites
 from utvm.paths import ROOT
@@ -49,7 +49,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module, name in (
         (compiler, "load"),
-        (temporary_roots, "temporary_root"),
+        (locked, "temporary_root"),
         (locked, "load_locked"),
         (suites, "run"),
     ):

@@ -15,8 +15,7 @@ from tests.cli.running import inv
 from tests.environment.lock_maker import deb
 from tests.pages.samples import a_night, run_that_passed
 from utvm.environment import audit as accepted
-from utvm.environment.advisories import debian_findings, python_findings
-from utvm.environment.audit import report_on
+from utvm.environment.audit import debian_findings, python_findings, report_on
 from utvm.environment.debian import load_lock
 from utvm.errors import ConfigError
 from utvm.hil.nightly import report
@@ -227,7 +226,7 @@ def test_nothing_is_accepted_without_a_reason_and_an_end(entry: str, said: str, 
     file = tmp_path / "accepted.yaml"
     file.write_text(f"accepted:\n  - {entry}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=said):
-        accepted.load(file)
+        accepted.load_acceptances(file)
 
 
 def _spoil(folder: Path, file: str, content: bytes | None) -> None:

@@ -21,9 +21,8 @@ import pytest
 from tests.environment.lock_maker import files_in
 from tests.processes import gone, may_make_mounts
 from utvm.environment import debian
-from utvm.environment.locked import fetch, load_locked
+from utvm.environment.locked import Store, fetch, load_locked
 from utvm.environment.recipe import load_recipe
-from utvm.environment.store import Store
 from utvm.paths import PROVISION, ROOT
 
 pytestmark = [
@@ -35,17 +34,17 @@ pytestmark = [
 _BUILD = """
 import json, sys
 from pathlib import Path
-from utvm.environment.box import build_box
+from utvm.environment.builds import build_box
 from utvm.environment.image import build
-from utvm.environment.layers import Layers
+from utvm.environment.image import Layers
 from utvm.environment.locked import fetch, load_locked
-from utvm.environment.store import Store
+from utvm.environment.locked import Store
 locked, store = load_locked(Path(sys.argv[1])), Store(Path("packages"))
 fetch(locked, store, Path(sys.argv[2]), "", machine=True)
 layers = Layers(locked, store, folder=Path("layers"))
 made = build(locked, layers, Path("out"))
 box = build_box(locked, layers, Path("box"))
-print(json.dumps([made.image.digest, made.image.unpacked, box.digest]))
+print(json.dumps([made.digest, made.unpacked, box.digest]))
 """
 _WITHOUT_PYTHON_S = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 _ANOTHER = 2_900_000  # The number of a user that no system gives away by itself.

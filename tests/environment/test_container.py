@@ -25,7 +25,7 @@ from tests.cli.running import inv
 from tests.environment.own_engine import own_engine
 from tests.processes import below
 from utvm.environment.container import LABEL
-from utvm.environment.guard import current_owner
+from utvm.environment.engine import current_owner
 from utvm.environment.locked import load_locked
 from utvm.paths import ROOT
 

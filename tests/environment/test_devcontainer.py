@@ -8,8 +8,7 @@ from typing import Any
 import docker
 import pytest
 
-from utvm.environment.image import NAME
-from utvm.environment.layers import CHECKOUT, VENV
+from utvm.environment.image import CHECKOUT, NAME, VENV
 from utvm.paths import ROOT
 
 _FILE = ROOT / ".devcontainer" / "devcontainer.json"

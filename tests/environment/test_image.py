@@ -12,7 +12,7 @@ import pytest
 
 from tests.environment.lock_maker import deb, debian_lock, wheel
 from utvm.environment.image import Image, write_archive, write_image
-from utvm.environment.layer import Layer
+from utvm.environment.rootfs import Layer
 from utvm.environment.sbom import PackageLicences, bill_of_materials
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
+from utvm.environment.rootfs import Layer, compose, members_of_tar, members_of_tree
 
 _EPOCH = 1_700_000_000
 _NAMES = st.text("abcXY.-_ é", min_size=1, max_size=6).filter(lambda name: name.strip(". ") == name)

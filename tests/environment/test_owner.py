@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from utvm.environment.guard import Owner, current_owner
+from utvm.environment.engine import Owner, current_owner
 
-_WHO = "from utvm.environment.guard import current_owner; print(current_owner().label, flush=True); input()"
+_WHO = "from utvm.environment.engine import current_owner; print(current_owner().label, flush=True); input()"
 
 
 def test_another_process_is_gone_when_it_has_ended() -> None:

@@ -22,9 +22,9 @@ from tests.environment.own_engine import missing, own_engine
 from utvm.base.process.run import free_port
 from utvm.base.process.service import Service
 from utvm.environment import engine
+from utvm.environment.builds import build_package, changes, sign, write_notes, write_release
 from utvm.environment.image import Image, write_image
-from utvm.environment.layer import Layer
-from utvm.environment.release import build_package, changes, sign, write_notes, write_release
+from utvm.environment.rootfs import Layer
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import ROOT
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
+from utvm.environment.builds import check_key, sign
 from utvm.environment.image import write_sums
-from utvm.environment.release import check_key, sign
 from utvm.errors import ConfigError
 from utvm.paths import ROOT
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.environment.lock_maker import deb, files_in, wheel
 from tests.processes import may_make_mounts
-from utvm.environment.store import Store
+from utvm.environment.locked import Store
 from utvm.errors import ProvisionError
 from utvm.paths import ROOT
 
@@ -133,7 +133,7 @@ _ONTO_A_SMALL_DISK = """
 import sys
 from pathlib import Path
 from tests.environment.lock_maker import deb
-from utvm.environment.store import Store
+from utvm.environment.locked import Store
 from utvm.errors import ProvisionError
 try:
     Store(Path(sys.argv[1])).fetch_debian([deb("one", content=b"x" * 1_000_000)], {"debian": sys.argv[2]})

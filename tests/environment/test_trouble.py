@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.environment.lock_maker import files_in
-from utvm.environment.temporary_roots import temporary_root
+from utvm.environment.locked import temporary_root
 from utvm.errors import ProvisionError
 from utvm.paths import PROVISION
 
@@ -82,7 +82,7 @@ def test_another_failure_is_passed_on(tmp_path: Path) -> None:
 _HALF = """
 import sys, time
 from pathlib import Path
-from utvm.environment.temporary_roots import temporary_root
+from utvm.environment.locked import temporary_root
 with temporary_root(Path(sys.argv[1])) as folder:
     (folder / "half").write_bytes(b"x")
     print("made", flush=True)

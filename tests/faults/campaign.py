@@ -22,7 +22,7 @@ from tests.faults.prepared import Prepared
 from tests.faults.starts import started
 from tests.faults.surroundings import Surroundings
 from tests.faults.table import Row, board_weights, rows
-from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import read_checkout
 
 _WHOLE = 0.05  # How many runs begin as ./inv begins.
 _PREPARED = ("host", "farm")  # In these places: in others, what comes then takes longer.

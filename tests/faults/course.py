@@ -50,7 +50,7 @@ _Test = Callable[[Sequence[str], str], bool]
 _ROLES: Mapping[str, _Test] = {
     "tool": lambda words, name: "--version" in " ".join(words) or name in ("git", "dpkg-query", "sh"),
     "keeper": lambda words, _: any(word.endswith("/farm/helper.py") for word in words),
-    "guard": lambda words, _: "utvm.environment.guard" in words,
+    "guard": lambda words, _: "utvm.environment.engine" in words,
     "virtual board": lambda words, _: "utvm.virtual" in words,
     "openocd": lambda _, name: name.startswith("openocd"),
     "qemu": lambda _, name: name.startswith("qemu-system-arm"),

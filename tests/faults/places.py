@@ -16,7 +16,7 @@ from tests.environment.own_engine import own_engine
 from tests.faults.in_farm import in_farm
 from tests.faults.place import Place, at_last, environment_of
 from utvm.environment.container import LABEL
-from utvm.environment.machine.records import Records, records_of
+from utvm.environment.machine.settings import Records, records_of
 
 # With one hierarchy of groups, and with one for each kind of thing that is counted.
 _GROUPS = ("docker/*/cgroup.procs", "pids/docker/*/cgroup.procs")

@@ -19,7 +19,7 @@ import psutil
 
 from tests.signals import with_usual_signals
 from utvm.base.process.service import end_process
-from utvm.hil.html import page_templates
+from utvm.pages import pages_of
 from utvm.paths import ROOT
 
 _MOST = 1 << 17
@@ -141,7 +141,7 @@ def _become(request: str, output: int) -> str:
 if __name__ == "__main__":
     for _name in _MODULES:
         importlib.import_module(_name)
-    _pages = page_templates()
+    _pages = pages_of("utvm.hil")
     for _name in _pages.list_templates():
         _pages.get_template(_name)
     # What copies share is not searched for garbage in each.

@@ -13,7 +13,7 @@ from typing import IO
 
 from tests.farm.farms import Farm
 from utvm.errors import UtvmError
-from utvm.farm.lease import LeaseHolder
+from utvm.farm.client import LeaseHolder
 
 BOARDS = "UTVM_FAULTS_BOARDS"
 """The folder of the marks, as runs are told it."""

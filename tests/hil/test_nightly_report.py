@@ -20,11 +20,11 @@ from utvm.drivers import BoardIdentity
 from utvm.hil import report as single
 from utvm.hil import schemas
 from utvm.hil.nightly import load, report
-from utvm.hil.nightly.display import NightlyDisplay, last_line
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.display import NightlyDisplay
+from utvm.hil.nightly.report import BoardResult, NightlyReport, last_line
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts, decide
 from utvm.paths import ROOT
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 _SCHEMA = json.loads(schemas.NIGHTLY.read_text())
 _HOSTILE = '<script>alert("x")</script> & \x00\x1b[31m \ud800 ]]> {{ 7*7 }}'
@@ -58,7 +58,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
         "board": BoardIdentity(label, "virtual"),
         "place": "host",
         "suites": (),
-        "verdict": BoardVerdict(verdict.value),
+        "verdict": Verdict(verdict.value),
         "reason": why or ("" if verdict is Verdict.PASSED else "test_x.py::test_0: wrong"),
         "duration_s": 67.0,
         "suites_s": 60.0,
@@ -69,9 +69,7 @@ def _result(folder: Path, label: str, *outcomes: Outcome, **changes: Any) -> Boa
 
 
 def _not_run(label: str) -> BoardResult:
-    return BoardResult(
-        label, BoardIdentity(label, "auto"), "host", (), BoardVerdict.NOT_RUN, "not run: interrupted"
-    )
+    return BoardResult(label, BoardIdentity(label, "auto"), "host", (), Verdict.NOT_RUN, "not run: interrupted")
 
 
 def _whole(*results: BoardResult, interrupted: bool = False) -> NightlyReport:
@@ -92,7 +90,7 @@ def _bad(folder: Path) -> BoardResult:
         "silent",
         Outcome.SKIPPED,
         trouble="no such probe",
-        verdict=BoardVerdict.BAD,
+        verdict=Verdict.BAD,
         reason="no such probe",
     )
 

@@ -16,9 +16,9 @@ from utvm.hil import figures, html, report, schemas
 from utvm.hil.display import Display
 from utvm.hil.figures import Figure, summarise
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, NightlyReport
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Verdict, Whereabouts
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 from utvm.session import RunResult
 
 _CODE = Figure(
@@ -94,7 +94,7 @@ def test_it_is_in_the_report_on_a_night(run: RunReport, tmp_path: Path) -> None:
         board=BoardIdentity("stm32f746", "virtual"),
         place="host",
         suites=(),
-        verdict=BoardVerdict.PASSED,
+        verdict=Verdict.PASSED,
         reason="",
         content=run.as_json(),
         source=report.write_report(run, tmp_path / "one"),

@@ -10,14 +10,14 @@ import pytest
 
 from utvm import boards
 from utvm.errors import ConfigError, ProvisionError
-from utvm.hil import provenance
+from utvm.hil.report import checkout_digest, describe_environment
 from utvm.paths import PROVISION
 
 
 def test_two_looks_at_one_machine_agree() -> None:
     board = boards.load("stm32f746")
-    first = provenance.describe(board)
-    assert provenance.describe(board) == first
+    first = describe_environment(board)
+    assert describe_environment(board) == first
     assert re.fullmatch("[0-9a-f]{64}", first.digest)
     tools = first.place.tools
     assert set(tools) == {"python", "tvm", "openocd", "gcc", "unicorn", "utvm"}
@@ -29,42 +29,42 @@ def test_two_looks_at_one_machine_agree() -> None:
 def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
     other = tmp_path / "provision"
     shutil.copytree(PROVISION, other)
-    assert provenance.digest(other) == provenance.digest()
+    assert checkout_digest(other) == checkout_digest()
     with (other / name).open("a") as file:
         file.write("\n")
-    assert provenance.digest(other) != provenance.digest()
+    assert checkout_digest(other) != checkout_digest()
 
 
 def test_what_is_installed_here_is_told_apart_from_what_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = provenance.describe(boards.load("stm32f746"))
+    here = describe_environment(boards.load("stm32f746"))
     tool = tmp_path / "dpkg-query"
     # One package in another version.
     tool.write_text(f"#!/bin/sh\n'{shutil.which('dpkg-query')}' \"$@\" | sed '1s/$/+mine/'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    other = provenance.describe(boards.load("stm32f746"))
+    other = describe_environment(boards.load("stm32f746"))
     assert (other.digest, other.place.tools) == (here.digest, here.place.tools)
     assert other.place.installed != here.place.installed
 
 
 def test_a_variable_makes_no_place_a_frozen_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "docker")
-    place = provenance.describe(boards.load("stm32f746")).place
+    place = describe_environment(boards.load("stm32f746")).place
     assert (place.kind, place.frozen, place.environment) == ("docker", False, "")
-    assert place.spoken == "in docker, with other tools than the lock's"
+    assert place.title == "in docker, with other tools than the lock's"
 
 
 def test_a_variable_that_names_no_place_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTVM_PLACE", "moon")
     with pytest.raises(ConfigError, match="unknown location 'moon'"):
-        provenance.describe(boards.load("stm32f746"))
+        describe_environment(boards.load("stm32f746"))
 
 
 def test_a_machine_without_openocd_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "openocd" else which(name))
     with pytest.raises(ProvisionError) as caught:
-        provenance.describe(boards.load("stm32f746"))
+        describe_environment(boards.load("stm32f746"))
     assert "apt-get install openocd" in caught.value.hint

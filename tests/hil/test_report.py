@@ -10,6 +10,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -28,11 +29,11 @@ from utvm.hil.results import (
     ModelResult,
     Outcome,
     RunReport,
-    Statistics,
     Verdict,
     Whereabouts,
 )
-from utvm.provenance.checkout import Checkout
+from utvm.pages import pages_of
+from utvm.provenance.location import Checkout
 
 _SCHEMA = json.loads(schemas.REPORT.read_text())
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
@@ -60,7 +61,7 @@ def summary(small_firmware: Firmware) -> RunReport:
         models=(ModelResult("9a" * 32, "twice", "host-driven", "cd" * 32, _FIGURES, small_firmware, confusion),),
         verdict=Verdict.INFRASTRUCTURE,
         trouble="OpenOCD died",
-        statistics=(Statistics("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
+        statistics=(("twice over RPC", {"runs": 2, "reset_cause": "power"}),),
     )
 
 
@@ -348,10 +349,8 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
 
 
 def test_each_cell_of_the_confusion_matrix_is_at_its_label_and_prediction() -> None:
-    cells = html.confusion_cells(((3, 1), (0, 0)))
-    assert [(cell.label, cell.prediction, cell.samples) for cell in cells] == [
-        (0, 0, 3),
-        (0, 1, 1),
-        (1, 0, 0),
-        (1, 1, 0),
-    ]
+    pictures: Any = pages_of("utvm.hil").get_template("pictures.html.j2").module
+    text = " ".join(str(pictures.confusion(SimpleNamespace(name="m", confusion=((3, 1), (0, 0))))).split())
+    cells = re.findall(r'<g class="(\w+)"><title>label (\d), predicted (\d): (\d) samples</title>', text)
+    assert cells == [("right", "0", "0", "3"), ("wrong", "0", "1", "1")]
+    assert "3 right of 4 samples" in text

@@ -121,4 +121,4 @@ def test_a_board_is_taken_apart_into_its_name_and_settings() -> None:
 )
 def test_a_place_is_spoken_of_where_it_is_no_usual_one(kind: str, environment: str, spoken: str) -> None:
     place = Whereabouts(kind, environment, "", "here", {})
-    assert (place.spoken, place.frozen) == (spoken, bool(environment))
+    assert (place.title, place.frozen) == (spoken, bool(environment))

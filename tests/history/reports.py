@@ -14,7 +14,7 @@ from tests.cli.running import inv
 from tests.pages.samples import run_that_passed
 from utvm.drivers import BoardIdentity
 from utvm.hil.results import CaseResult, Outcome, decide
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 GOOD, BAD, WORSE = "aa" * 20, "bb" * 20, "cc" * 20
 Figures = Mapping[str, int | float]

@@ -17,8 +17,7 @@ from utvm.errors import ConfigError, ProvisionError
 from utvm.history import bisect_step, record
 from utvm.history.bisect_step import judge
 from utvm.history.changes import Change, changes, last_good, limit_crossing, trend
-from utvm.history.exports import EXPORTS
-from utvm.history.pages import chart_pages, write_pages
+from utvm.history.exports import EXPORTS, chart_pages, write_pages
 from utvm.history.store import add, format_time, open_history, parse_time
 
 _NEWEST = parse_time("2026-11-25T12:00:00Z")

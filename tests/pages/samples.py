@@ -11,18 +11,17 @@ from utvm.drivers import BoardIdentity
 from utvm.firmware import Firmware
 from utvm.hil import report
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
+from utvm.hil.nightly.report import BoardResult, NightlyReport
 from utvm.hil.results import (
     CaseResult,
     Environment,
     ModelResult,
     Outcome,
     RunReport,
-    Statistics,
     Verdict,
     Whereabouts,
 )
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 from utvm.session.profile import profile_of
 
 _TOOLS = ("python", "tvm", "openocd", "gcc", "unicorn", "utvm")
@@ -69,7 +68,7 @@ def run_that_failed(firmware: Firmware, cases: int = 97) -> RunReport:
         ),
         verdict=Verdict.INFRASTRUCTURE,
         trouble="infrastructure trouble in hil_tests/test_memory.py::test_d: OpenOCD died",
-        statistics=(Statistics("digits over RPC", {"runs": 2, "reset_cause": "power"}),),
+        statistics=(("digits over RPC", {"runs": 2, "reset_cause": "power"}),),
         duration_s=132.0,
     )
 
@@ -122,7 +121,7 @@ def a_night(*runs: tuple[RunReport, Path | None]) -> NightlyReport:
             board=run.board,
             place="host",
             suites=(),
-            verdict=BoardVerdict(run.verdict.value),
+            verdict=Verdict(run.verdict.value),
             reason=run.trouble,
             duration_s=67.0,
             suites_s=60.0,

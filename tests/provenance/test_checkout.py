@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from utvm.provenance.checkout import read_checkout
-from utvm.provenance.location import location_variables
+from utvm.provenance.location import location_variables, read_checkout
 
 
 def _git(folder: Path, *words: str) -> str:

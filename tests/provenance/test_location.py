@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from utvm.environment.locked import load_locked
-from utvm.provenance.location import inspect_location
-from utvm.provenance.lock import environment_digest
+from utvm.provenance.location import environment_digest, inspect_location
 
 _LOCKED = load_locked()
 _PYTHON = {wheel.name: wheel.version for wheel in _LOCKED.wheels}

@@ -27,10 +27,9 @@ from utvm.compiler import load
 from utvm.paths import ROOT
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
-from utvm.tuning.layers import layers_of
 from utvm.tuning.log import origin_of
 from utvm.tuning.measure import Candidate, LocalMeasurer, TrackerMeasurer
-from utvm.tuning.tuner import Tuner
+from utvm.tuning.tuner import Tuner, layers_of
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from invoke.tasks import Task
 from invoke.tasks import task as invoke_task
 
 from utvm import __version__, options
-from utvm.base.log.setup import FILE, log_folder
+from utvm.base.log import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
 from utvm.cli.scarcity import explained

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm import boards, firmware, runtime
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.process import peer
 from utvm.base.process.signals import die_with_parent
 from utvm.base.storage.files import check_writable, write_whole

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator
 
 from utvm import firmware
-from utvm.base.log.setup import capture
+from utvm.base.log import capture
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli import progress

@@ -16,7 +16,7 @@ from utvm.cli.progress import telling, working
 
 if TYPE_CHECKING:
     from utvm.environment.container import ContainerAccess
-    from utvm.environment.image import BuiltImage
+    from utvm.environment.image import Image
     from utvm.environment.locked import Locked
 
 _MB = 1_000_000
@@ -36,9 +36,8 @@ _PROBE = {
 def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
+    from utvm.environment.builds import check_key, make_image, sign
     from utvm.environment.locked import load_locked
-    from utvm.environment.making import make_image
-    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)
@@ -49,26 +48,26 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
         step = open_things.enter_context(working("docker.build", "fetching"))
         archive = Path(image.archive) if image.archive else None
         made = make_image(locked, step, archive, image.mirror, image.no_cache)
-        if client is not None and (image.no_cache or not engine.has_image(client, made.image)):
+        if client is not None and (image.no_cache or not engine.has_image(client, made)):
             step("loading it into the engine")
-            engine.load_image(client, made.image)
-    OUT.print(f"image        {made.image.digest}")
+            engine.load_image(client, made)
+    OUT.print(f"image        {made.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"unpacked     {made.image.unpacked // _MB} MB")
-    OUT.print(f"written to   {made.folder}")
+    OUT.print(f"unpacked     {made.unpacked // _MB} MB")
+    OUT.print(f"written to   {made.layout.parent}")
     if client is not None:
-        OUT.print(f"the engine has it as {' and '.join(made.image.tags)}")
+        OUT.print(f"the engine has it as {' and '.join(made.tags)}")
     if image.sign:
-        OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {sign(made.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
     write_json(image, _figures(locked, made))
 
 
-def _figures(locked: "Locked", made: "BuiltImage") -> dict[str, object]:
+def _figures(locked: "Locked", made: "Image") -> dict[str, object]:
     return {
-        "digest": made.image.digest,
+        "digest": made.digest,
         "environment": locked.digest,
-        "tags": made.image.tags,
-        "bytes": {"layers": made.image.size, "unpacked": made.image.unpacked},
+        "tags": made.tags,
+        "bytes": {"layers": made.size, "unpacked": made.unpacked},
         "seconds": rounded(made.seconds),
     }
 
@@ -89,7 +88,7 @@ def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
     """Run a command, or a shell, in a container of the environment; returns the command's exit code."""
     from utvm.environment import container, engine
-    from utvm.environment.making import ensure_image
+    from utvm.environment.builds import ensure_image
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:

@@ -40,9 +40,8 @@ def lock(
 ) -> None:
     """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
-    from utvm.environment.locked import describe, load_locked
+    from utvm.environment.locked import describe, load_locked, temporary_root
     from utvm.environment.recipe import load_recipe
-    from utvm.environment.temporary_roots import temporary_root
     from utvm.paths import PROVISION
 
     if verify:
@@ -84,8 +83,7 @@ def lock(
 
 def _verify(source: MirrorChoice, json: JsonChoice) -> None:
     """Check the locks against the package lists, and every package file against the locks."""
-    from utvm.environment.locked import fetch, load_locked
-    from utvm.environment.store import Store
+    from utvm.environment.locked import Store, fetch, load_locked
 
     check_json(json)
     locked = load_locked()
@@ -125,32 +123,31 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
 def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accepted: str = "") -> ExitCode:
     """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
     from utvm.environment.audit import audit as held_against
-    from utvm.environment.audit import load
+    from utvm.environment.audit import load_acceptances
     from utvm.environment.locked import load_locked
-    from utvm.paths import PROVISION
 
     if max_age < 0:
         raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
     check_json(json)
-    acceptances = load(Path(accepted) if accepted else PROVISION / "accepted.yaml")
+    acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
     with working("env.audit", "reading advisories"):
-        audited = held_against(load_locked(), Path(advisories), max_age, acceptances)
-    known = audited.known
+        known = held_against(load_locked(), Path(advisories), max_age, acceptances)
     code = ExitCode.FAILED if known.findings else ExitCode.PASSED
-    if write_json(json, audited.as_json()):
+    if write_json(json, known.as_json()):
         return code
     if known.findings:
         table = Table("", "package", "version", "advisory", "fixed in", box=None)
-        for each in known.findings:
-            table.add_row(each.kind, each.package, each.version, each.advisory, each.fixed or "-")
+        for finding in known.findings:
+            table.add_row(finding.kind, finding.package, finding.version, finding.advisory, finding.fixed or "-")
         OUT.print(table)
-    for each, why in known.accepted:
-        OUT.print(f"accepted until {why.until}: {each.package} {each.version}, {each.advisory}: {why.reason}")
+    for finding, why in known.accepted:
+        about = f"{finding.package} {finding.version}, {finding.advisory}"
+        OUT.print(f"accepted until {why.until}: {about}: {why.reason}")
     for ended in known.over:
         OUT.print(f"was accepted until {ended.until}: {ended.package}, {ended.advisory}: {ended.reason}")
     for idle in known.idle:
         OUT.print(f"accepted, but does not apply any more: {idle.package}, {idle.advisory}")
-    for line in audited.looked_at:
+    for line in known.looked_at:
         OUT.print(line)
     others = f", {len(known.accepted)} accepted" if known.accepted else ""
     OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
@@ -185,9 +182,8 @@ def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
 )
 def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "build/archive") -> None:
     """Save every package file by its hash, to rebuild the environment without a network."""
-    from utvm.environment.locked import fetch, load_locked
+    from utvm.environment.locked import Store, fetch, load_locked
     from utvm.environment.python_lock import FOLDER
-    from utvm.environment.store import Store
 
     check_folder(output)
     check_json(json)

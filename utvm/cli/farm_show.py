@@ -15,7 +15,7 @@ from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import FarmClient, coordinator_address
-from utvm.hil.nightly.running import HEALTH
+from utvm.hil.nightly.runner import HEALTH
 from utvm.history.exports import gauge
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 

@@ -14,10 +14,9 @@ from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.history_entry import iter_reports
+from utvm.hil.limits import iter_reports
 from utvm.hil.project import history_file
-from utvm.history.exports import EXPORTS
-from utvm.history.pages import write_pages
+from utvm.history.exports import EXPORTS, write_pages
 from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
 

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from utvm.environment.container import InContainer
-from utvm.environment.machine.location import InMachine
+from utvm.environment.machine.machine import InMachine
 from utvm.environment.remote import RemoteLocation
 from utvm.farm.location import InFarm
 from utvm.provenance.location import LocationKind

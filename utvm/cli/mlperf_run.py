@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from utvm import boards, firmware
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, JsonChoice

@@ -29,9 +29,9 @@ from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
-from utvm.hil import provenance
 from utvm.hil.figures import summarise
-from utvm.hil.history_entry import remember_model
+from utvm.hil.limits import remember_model
+from utvm.hil.report import checkout_digest
 from utvm.selection import BoardSelection
 from utvm.session import RunResult
 from utvm.session.board_holder import open_session
@@ -290,7 +290,7 @@ def _content(
         "library_sha256": library.digest,
         "board": runs.board.name,
         "description": runs.description,
-        "environment": provenance.digest(),
+        "environment": checkout_digest(),
         "samples": [told(result) for result in runs.results],
         "validated_against": reference and reference.board.name,
         "mismatches": [asdict(each) for each in mismatches],

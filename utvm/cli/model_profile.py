@@ -20,7 +20,7 @@ from utvm.cli.opening import check_counts, find, opened
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware.estimate import check_pipeline
+from utvm.firmware.stack import check_pipeline
 from utvm.pages import label_in, pages_of
 from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of

@@ -8,7 +8,7 @@ from rich.table import Table
 from utvm.cli.opening import Opened
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.firmware.estimate import LEAVES_OUT, llvm_version, loop_rates
+from utvm.firmware.stack import LEAVES_OUT, llvm_version, loop_rates
 from utvm.session.profile import Profile
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, firmware
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.storage.arrays import write_array, write_arrays
 from utvm.base.storage.files import check_writable
 from utvm.base.text.quoting import printable
@@ -24,7 +24,7 @@ from utvm.drivers import Connection
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_reals
-from utvm.hil import provenance
+from utvm.hil.report import checkout_digest
 from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
@@ -77,7 +77,7 @@ def run_model(
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, outputs, output_path)
-    write_json(wanted, {**figures, "environment": provenance.digest()})
+    write_json(wanted, {**figures, "environment": checkout_digest()})
 
 
 def say(line: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from utvm import boards
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
@@ -26,8 +26,9 @@ from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log, tuned_target_for
-from utvm.tuning.measure import Candidate, CandidateResult, LocalMeasurer, Measurer
+from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
+from utvm.tuning.worker import CandidateResult
 
 
 def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> None:
@@ -48,7 +49,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
     before = compile_for(board, model, explain=False)
     with log_into(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
         # TVM takes seconds to import.
-        from utvm.tuning.layers import layers_of
+        from utvm.tuning.tuner import layers_of
 
         tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, asked.seed)
         if not tuner.layers:

@@ -16,7 +16,7 @@ from utvm.cli.model_tune import tune_model
 from utvm.cli.output import OUT, logs_of
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import ConfigError, ProvisionError
-from utvm.farm.serving import ServedBoards
+from utvm.farm.location import ServedBoards
 from utvm.options import parts
 from utvm.selection import BoardFolders, FarmChoice
 

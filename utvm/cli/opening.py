@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import boards, firmware
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.cli.choices import ExecutorChoice
 from utvm.cli.model_library import compile_named
 from utvm.compiler import Library

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from utvm.base.log.setup import log_folder
+from utvm.base.log import log_folder
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.terminal import Terminal

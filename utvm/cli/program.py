@@ -18,7 +18,7 @@ from invoke.parser.context import ParserContext
 from invoke.program import Program
 from invoke.terminals import pty_size
 
-from utvm.base.log import setup
+from utvm.base import log
 from utvm.cli import Command
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
@@ -56,9 +56,7 @@ class Inv(Program):
     def core_args(self) -> list[Argument]:
         ours = [
             Argument(names=("completion",), help="Print what completes commands in a shell: bash, zsh or fish."),
-            Argument(
-                names=("log-level",), help=f"Log {setup.LEVELS}; default: the environment's {setup.VARIABLE}."
-            ),
+            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
             Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
         ]
@@ -74,7 +72,7 @@ class Inv(Program):
 
     def execute(self) -> None:
         try:
-            setup.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
+            log.configure(self.args["log-level"].value or "", self.args["log-file"].value or "")
             if folders := self.args["board-path"].value:
                 from utvm.boards import set_board_path
 

@@ -18,7 +18,7 @@ from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.hil import nightly, project
 from utvm.hil import suites as hil_suites
-from utvm.hil.history_entry import remember_new
+from utvm.hil.limits import remember_new
 from utvm.hil.plugin import report_root
 from utvm.hil.project import select_suites
 from utvm.hil.report import logs_beside

@@ -30,10 +30,8 @@ _MB = 1_000_000
 @task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
-    from utvm.environment.box import BOX, CATALOGUE, box_name
+    from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
     from utvm.environment.locked import load_locked
-    from utvm.environment.making import make_box
-    from utvm.environment.release import check_key, sign
 
     check_json(image)
     check_key(image.sign)
@@ -65,11 +63,18 @@ def box(_: Context, image: ImageChoice) -> None:
 )
 def release(_: Context, image: ImageChoice, output: str = "") -> None:
     """Write a signed release folder: box, image, bill of materials, wheel and notes."""
+    from utvm.environment.builds import (
+        build_package,
+        changes,
+        check_key,
+        make_box,
+        make_image,
+        sign,
+        write_notes,
+        write_release,
+    )
     from utvm.environment.image import tags
-    from utvm.environment.locked import load_locked
-    from utvm.environment.making import make_box, make_image
-    from utvm.environment.release import build_package, changes, check_key, sign, write_notes, write_release
-    from utvm.environment.temporary_roots import temporary_root
+    from utvm.environment.locked import load_locked, temporary_root
 
     check_json(image)
     check_key(image.sign)
@@ -84,12 +89,12 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
-            "container image": built.image.digest,
+            "container image": built.digest,
             "box": f"sha256:{box.digest}",
             **build_package(package),
         }
         write_notes(package, digests, changed)
-        folder = write_release([built.folder, box.folder, package], target)
+        folder = write_release([built.layout.parent, box.folder, package], target)
     for name, digest in digests.items():
         OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")

@@ -6,9 +6,8 @@ from utvm.base.storage.lock import hold
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
-from utvm.environment.machine.location import InMachine
-from utvm.environment.machine.machine import Machine
-from utvm.environment.machine.records import records_of_test
+from utvm.environment.machine.machine import InMachine, Machine
+from utvm.environment.machine.settings import records_of_test
 from utvm.errors import ExitCode
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 

@@ -30,11 +30,11 @@ from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
 from utvm.environment import engine
-from utvm.environment.guard import current_owner, guard_container, remove_orphans
-from utvm.environment.layers import CHECKOUT
-from utvm.environment.making import ensure_image
+from utvm.environment.builds import ensure_image
+from utvm.environment.engine import current_owner, guard_container, remove_orphans
+from utvm.environment.image import CHECKOUT
+from utvm.environment.locked import Progress
 from utvm.environment.remote import RemoteCommand
-from utvm.environment.store import Progress
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.usb import Probe, serial_ports
@@ -42,7 +42,7 @@ from utvm.probe.usb.sysfs import NODES
 from utvm.provenance.location import location_variables
 
 LABEL = "utvm.container"
-"""Label of all our containers: their :class:`utvm.environment.guard.Owner`."""
+"""Label of all our containers: their :class:`utvm.environment.engine.Owner`."""
 _BLOCK = 1 << 16
 _GRACE = 30.0  # Seconds for an interrupted command to end: a run releases its board, and reports.
 
@@ -54,8 +54,6 @@ class ContainerAccess:
     Attributes:
         folders: of the host, each with its path in the container.
         device_rules: kinds of device that may be opened, as rules of the kernel's device control group.
-        devices: device nodes of the host, under their own names.
-        groups: additional group ids of its user.
     """
 
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +89,6 @@ def run(
 
 
 def _stop_and_get_verdict(container: Container) -> int | None:
-    """Stop a container's command; return its exit code if that is a verdict."""
     with contextlib.suppress(docker.errors.APIError):  # it has just ended, or did not begin
         container.kill(signal="SIGTERM")
     container.reload()
@@ -105,7 +102,6 @@ def _stop_and_get_verdict(container: Container) -> int | None:
 
 
 def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None = None) -> int:
-    """Run an interactive shell in the checkout and return its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ProvisionError("a shell needs a terminal", "docker.run runs a command without one")
     with _create(client, image, ["bash"], extra or ContainerAccess(), tty=True) as container:
@@ -113,7 +109,7 @@ def shell(client: docker.DockerClient, image: str, extra: ContainerAccess | None
         # The SDK's file object cannot write; the socket that it wraps can.
         connection = getattr(stream, "_sock", stream)
         container.start()
-        with _raw_terminal(), _following_size(container):
+        with _raw_terminal(container):
             _pump(connection)
         return int(container.wait()["StatusCode"])
 
@@ -172,29 +168,22 @@ def _create(
 
 
 @contextlib.contextmanager
-def _raw_terminal() -> Iterator[None]:
-    """Pass every key to the container, also Ctrl-C."""
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setraw(sys.stdin)
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+def _raw_terminal(container: Container) -> Iterator[None]:
+    """Pass every key to the container, also Ctrl-C, and the terminal's size."""
 
-
-@contextlib.contextmanager
-def _following_size(container: Container) -> Iterator[None]:
     def resize(*_: object) -> None:
         rows, columns = struct.unpack("HHHH", fcntl.ioctl(sys.stdout, termios.TIOCGWINSZ, b"\0" * 8))[:2]
         with contextlib.suppress(docker.errors.APIError):
             container.resize(rows, columns)
 
-    before = signal.signal(signal.SIGWINCH, resize)
+    settings, handler = termios.tcgetattr(sys.stdin), signal.signal(signal.SIGWINCH, resize)
     try:
+        tty.setraw(sys.stdin)
         resize()
         yield
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGWINCH, handler)
 
 
 def _pump(connection: socket.socket) -> None:
@@ -226,7 +215,10 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
     group and mode decide who may open them, as outside. A serial port has its current name.
     """
     ports = tuple(port for probe in probes for port in serial_ports(probe.serial))
-    nodes = [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]
+    owners = set()
+    for node in [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]:
+        with contextlib.suppress(OSError):  # unplugged just now
+            owners.add(Path(node).stat().st_gid)
     folders = {str(NODES): "/dev/bus/usb"}
     if locks := shared_directory():
         # Probe locks hold inside and outside of containers.
@@ -235,28 +227,16 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
         folders=folders,
         device_rules=(f"c {_USB_MAJOR}:* rw",),
         devices=ports,
-        groups=_own_groups(nodes),
+        # No further rights than the calling user has.
+        groups=tuple(sorted(owners & set(os.getgroups()))),
     )
-
-
-def _own_groups(nodes: Sequence[str]) -> tuple[int, ...]:
-    """Groups of device nodes that the calling user is in: a container grants no further rights."""
-    owners = set()
-    for node in nodes:
-        with contextlib.suppress(OSError):  # unplugged just now
-            owners.add(Path(node).stat().st_gid)
-    return tuple(sorted(owners & set(os.getgroups())))
 
 
 _OTHERS = PurePosixPath("/mnt")
 
 
 class InContainer:
-    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`.
-
-    Args:
-        say: receives progress messages, and an empty one when the command begins.
-    """
+    """A container of the image for the checkout's locks, as a :class:`utvm.environment.remote.RemoteLocation`."""
 
     has_usb = False
     chooses_board = False

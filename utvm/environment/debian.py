@@ -27,6 +27,7 @@ from utvm.paths import PROVISION
 
 LOCK = PROVISION / "debian.lock"
 _REMAKE = "create it: ./inv env.lock"
+_REQUIRED = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
 
 
 class DebianPackage(Record):
@@ -46,7 +47,6 @@ class DebianPackage(Record):
 
     @property
     def made_from(self) -> tuple[str, str]:
-        """Name and version of the source package."""
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version
@@ -86,7 +86,6 @@ def write_lock(lock: DebianLock, path: Path) -> None:
 
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
-    """Check that the lock was resolved from this recipe."""
     if lock.recipe != recipe.debian_digest:
         wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
         missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
@@ -130,7 +129,6 @@ def resolve(
     """Select the newest packages of the recipe: essential and required ones, those listed, and dependencies.
 
     Args:
-        bases: URL of each archive, see :func:`mirrors`.
         held: a lock whose versions are kept if the mirror still has them.
         update: package to update, together with others that this forces.
     """
@@ -142,11 +140,18 @@ def resolve(
         )
         if held:
             _hold(apt, held, update)
-        base_system = _required_names(run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError))
+        available = run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError).split("\n\n")
+        required = "\n\n".join(stanza for stanza in available if _REQUIRED.search(stanza))
+        base_system = set(re.findall(r"^Package: (.*)$", required, re.M))
         wanted = base_system | recipe.debian_packages.keys()
         packages = _choose(apt, bases, wanted)
         more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
-        date = _newest_index(Path(apt[1].partition("=")[2]).parent)
+        indices = (Path(apt[1].partition("=")[2]).parent / "var/lib/apt/lists").glob("*_InRelease")
+        texts = (index.read_text(encoding="utf-8") for index in indices)
+        dates = [
+            email.utils.parsedate_to_datetime(d) for text in texts for d in re.findall(r"^Date: (.*)$", text, re.M)
+        ]
+        date = max(dates).astimezone(datetime.timezone.utc)
     if not set(packages) <= set(more):
         # The machine must have all packages of the container.
         lost = ", ".join(sorted(package.name for package in set(packages) - set(more)))
@@ -221,12 +226,6 @@ def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[s
         yield ["env", f"APT_CONFIG={config}", "LC_ALL=C"]
 
 
-def _required_names(available: str) -> set[str]:
-    wanted = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
-    stanzas = (stanza for stanza in available.split("\n\n") if wanted.search(stanza))
-    return {found[1] for found in (re.search(r"^Package: (.*)$", stanza, re.M) for stanza in stanzas) if found}
-
-
 def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for uri in re.findall(r"^'([^']+)'", uris, re.M):
         # With the slash: one archive's name may be a prefix of another's.
@@ -266,15 +265,6 @@ def _source(package: DebianPackage, field: str) -> str:
     return "" if package.made_from == made_from else " ".join(made_from)
 
 
-def _newest_index(root: Path) -> datetime.datetime:
-    dates = [
-        email.utils.parsedate_to_datetime(found)
-        for index in (root / "var/lib/apt/lists").glob("*_InRelease")
-        for found in re.findall(r"^Date: (.*)$", index.read_text(encoding="utf-8"), re.M)
-    ]
-    return max(dates).astimezone(datetime.timezone.utc)
-
-
 _RELATION = re.compile(r"([^\s:(]+)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*(\S+)\s*\))?")
 
 Stanza = Mapping[str, str]
@@ -284,12 +274,7 @@ Stanza = Mapping[str, str]
 def packages_to_update(
     names: Sequence[str], locked: Mapping[str, tuple[str, str]], newest: Callable[[str], Stanza]
 ) -> set[str]:
-    """Locked packages that must change together with the given ones; packages of one source change together.
-
-    Args:
-        locked: source and version by package name.
-        newest: returns the index entry of a package.
-    """
+    """Locked packages that must change together with the given ones; packages of one source change together."""
     free: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -325,7 +310,6 @@ def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[st
 
 @functools.cache
 def compare_versions(version: str, operator: str, other: str) -> bool:
-    """Compare two versions by dpkg, with one of its operators."""
     try:
         result = subprocess.run(
             ["dpkg", "--compare-versions", version, operator, other], capture_output=True, text=True, check=False

@@ -42,11 +42,9 @@ def make_disk(
     """Write the disk in the format qcow2, and a copy of its kernel.
 
     Args:
-        layers: tar files, unpacked in this order.
         work: an empty folder with space for twice the layers.
         name: determines the file system's UUID.
         epoch: latest time of all files, in seconds since the epoch.
-        gib: virtual size of the disk.
     """
     root = work / "root"
     root.mkdir()
@@ -57,9 +55,13 @@ def make_disk(
         _as_root(["tar", "--extract", *options, f"--directory={root}", "--file", layer])
     programs = _Programs(root, epoch)
     identity = uuid.uuid5(uuid.NAMESPACE_OID, name)
-    version = _kernel_version(root)
+    (version,) = (path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
     shutil.copyfile(root / "boot" / f"vmlinuz-{version}", kernel)
-    _add_menu(root, version, identity)
+    menu = root / "boot" / "grub" / "grub.cfg"
+    # Permissions independent of the umask.
+    _as_root(["install", "-d", "-m", "0755", menu.parent])
+    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
+    _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
     # Later layers have changed the times of folders.
     _as_root(["find", root, "-newermt", f"@{epoch}", "-exec", "touch", "-h", f"--date=@{epoch}", "{}", "+"])
     partition = work / "partition"
@@ -93,11 +95,8 @@ class _Programs:
         libraries = ":".join(str(self._root / folder) for folder in _LIBRARIES)
         return _as_root(
             [
-                self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
-                "--library-path",
-                libraries,
-                self._root / program,
-                *arguments,
+                *(self._root / "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "--library-path", libraries),
+                *(self._root / program, *arguments),
             ],
             stdin,
             self._variables,
@@ -117,19 +116,6 @@ def _as_root(
         timeout=_PATIENCE,
         error=ProvisionError,
     )
-
-
-def _kernel_version(root: Path) -> str:
-    (version,) = (path.name.removeprefix("vmlinuz-") for path in (root / "boot").glob("vmlinuz-*"))
-    return version
-
-
-def _add_menu(root: Path, version: str, identity: uuid.UUID) -> None:
-    menu = root / "boot" / "grub" / "grub.cfg"
-    text = _MENU.format(version=version, uuid=identity, options=_OPTIONS)
-    # Permissions independent of the umask.
-    _as_root(["install", "-d", "-m", "0755", menu.parent])
-    _as_root(["install", "-m", "0644", "/dev/stdin", menu], text)
 
 
 def _make_file_system(programs: _Programs, root: Path, partition: Path, identity: uuid.UUID, mib: int) -> None:
@@ -160,10 +146,10 @@ def used_inodes(described: str) -> Iterator[int]:
 
 
 def _match(described: str, pattern: str) -> str:
-    found = re.search(pattern, described, re.M)
-    if not found:
+    match = re.search(pattern, described, re.M)
+    if not match:
         raise ProvisionError(f"the output of dumpe2fs lacks {pattern!r}", "check that its version is the lock's")
-    return found[1]
+    return match[1]
 
 
 def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, identity: uuid.UUID) -> None:
@@ -187,7 +173,6 @@ def _install_loader(programs: _Programs, root: Path, work: Path, raw: Path, iden
 
 
 def _copy_sparse(source: Path, target: Path, offset: int) -> None:
-    """Copy a file into an empty part of another one, without its holes."""
     with source.open("rb") as read, target.open("r+b") as write:
         end = source.stat().st_size
         position = 0

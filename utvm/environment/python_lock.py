@@ -19,7 +19,7 @@ from packaging.markers import Environment, Marker
 from packaging.pylock import PackageWheel, Pylock, PylockSelectError, PylockValidationError
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
@@ -27,6 +27,7 @@ from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
 from utvm.base.storage.config import Record
+from utvm.base.storage.files import read_text
 from utvm.base.storage.lock import hold
 from utvm.environment.recipe import PythonPart, Recipe
 from utvm.errors import ConfigError, ProvisionError
@@ -47,8 +48,6 @@ _LINUX = "sys_platform == 'linux'"
 
 
 class Wheel(Record):
-    """One wheel: ``file`` is its name."""
-
     name: str
     version: str
     file: str
@@ -57,21 +56,25 @@ class Wheel(Record):
 
 
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
-    """Return the wheels that a lock has for a Python, sorted by name: one of each package."""
+    text = read_text(lock, _REMAKE)
     try:
-        return parse_wheels(lock.read_text(encoding="utf-8"), python)
-    except OSError as error:
-        raise ConfigError(f"{lock}: cannot be read: {error.strerror}", _REMAKE) from error
+        return parse_wheels(text, python)
     except ConfigError as error:
         raise ConfigError(f"{lock}: {error.message}", error.hint) from error
 
 
 def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
-    """Return the wheels that a lock's text has, as :func:`load_wheels` does."""
+    """The wheels that a lock's text has, as :func:`load_wheels` does."""
+    version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
+    name = f"cp{python.version.replace('.', '')}"
+    tags = [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter=name, platforms=platforms),
+    ]
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
-        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=_tags(python)))
-        found = [
+        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
+        wheels = [
             Wheel(
                 name=package.name,
                 version=str(package.version),
@@ -86,11 +89,11 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
         raise ConfigError(
             f"is no lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
         ) from error
-    return tuple(sorted(found, key=lambda wheel: wheel.name))
+    return tuple(sorted(wheels, key=lambda wheel: wheel.name))
 
 
 def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
-    """Return the wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
+    """The wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
     for.
     """
     versions = {wheel.name: wheel.version for wheel in wheels}
@@ -100,27 +103,25 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
             f"environment.yaml: python.without: {', '.join(unknown)} is not in pylock.toml", "remove it there too"
         )
     for line in recipe.requirements:
-        asked = Requirement(line)
-        if asked.marker and not asked.marker.evaluate(_system(recipe.python.version)):
+        required = Requirement(line)
+        if required.marker and not required.marker.evaluate(_system(recipe.python.version)):
             continue
-        version = versions.get(canonicalize_name(asked.name))
-        if version is None or version not in asked.specifier:
-            found = f"has {version}" if version else "does not have it"
-            raise ConfigError(f"python.in asks for {asked}, pylock.toml {found}", _REMAKE)
+        version = versions.get(canonicalize_name(required.name))
+        if version is None or version not in required.specifier:
+            problem = f"has {version}" if version else "does not have it"
+            raise ConfigError(f"python.in asks for {required}, pylock.toml {problem}", _REMAKE)
     return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
 def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
-    """Write the lock of ``python.in`` in a folder; versions of the lock that is there are kept where they can be.
-
-    Args:
-        update: a package whose newest version is wanted.
-    """
+    """Write the lock of ``python.in`` in a folder; an existing lock's versions are kept where they can be."""
     uv = shutil.which("uv")
     if uv is None:
         raise ProvisionError("uv is not installed", "pip install uv, then start again")
-    lock, asked = folder / LOCK.name, _requires_python()
-    supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in asked]
+    lock = folder / LOCK.name
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = SpecifierSet(project["requires-python"])
+    supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in pythons]
     run_tool(
         [
             *(uv, "pip", "compile", "--quiet", "--universal", f"--python-version={supported[0]}"),
@@ -132,7 +133,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
-    text = _format_lock(content["packages"], asked, supported)
+    text = _format_lock(content["packages"], pythons, supported)
     for version in supported:
         try:
             parse_wheels(text, python.model_copy(update={"version": version}))
@@ -152,19 +153,14 @@ def pip(command: str, python: PythonPart) -> list[str]:
     )
 
 
-def _requires_python() -> SpecifierSet:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return SpecifierSet(project["requires-python"])
-
-
-def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported: list[str]) -> str:
-    """Return a lock as text, of the packages that some Linux and Python of ours takes; without any address."""
+def _format_lock(packages: list[dict[str, Any]], pythons: SpecifierSet, supported: list[str]) -> str:
+    """A lock as text, of the packages that some Linux and Python of ours takes; without any address."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
         "# ./inv env.lock makes this of python.in. The format is PEP 751's; its paths say no more than a name.",
         'lock-version = "1.0"',
         f"environments = [{json.dumps(_LINUX)}]",
-        f"requires-python = {json.dumps(str(asked))}",
+        f"requires-python = {json.dumps(str(pythons))}",
         'created-by = "utvm"',
     ]
     for package in packages:
@@ -182,35 +178,23 @@ def _format_lock(packages: list[dict[str, Any]], asked: SpecifierSet, supported:
 def _rows(wheels: list[dict[str, Any]], exact: list[str]) -> Iterator[str]:
     for wheel in wheels:
         file = (wheel.get("url") or wheel["path"]).rpartition("/")[2]
-        if any(_suits(tag, exact) for tag in parse_wheel_filename(file)[3]):
+        if any(
+            (tag.platform == "any" or "linux" in tag.platform)
+            and (tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact)))
+            for tag in parse_wheel_filename(file)[3]
+        ):
             path, digest = json.dumps(f"{FOLDER}/{file}"), json.dumps(wheel["hashes"]["sha256"])
             yield f"  {{ path = {path}, size = {wheel['size']}, hashes = {{ sha256 = {digest} }} }},"
-
-
-def _suits(tag: Tag, exact: list[str]) -> bool:
-    return (tag.platform == "any" or "linux" in tag.platform) and (
-        tag.abi == "abi3" or (tag.interpreter in ("py3", *exact) and tag.abi in ("none", *exact))
-    )
-
-
-def _tags(python: PythonPart) -> list[Tag]:
-    """Supported tags of wheels, the best first."""
-    version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
-    name = f"cp{python.version.replace('.', '')}"
-    return [
-        *cpython_tags(version, platforms=platforms),
-        *compatible_tags(version, interpreter=name, platforms=platforms),
-    ]
 
 
 def _platforms(python: PythonPart) -> list[str]:
     older = {17: "2014", 12: "2010", 5: "1"}
     newest = int(python.glibc.partition(".")[2])
-    found = []
+    platforms = []
     for minor in range(newest, _OLDEST_GLIBC - 1, -1):
-        found.append(f"manylinux_2_{minor}_x86_64")
-        found += [f"manylinux{older[minor]}_x86_64"] if minor in older else []
-    return found
+        platforms.append(f"manylinux_2_{minor}_x86_64")
+        platforms += [f"manylinux{older[minor]}_x86_64"] if minor in older else []
+    return platforms
 
 
 def _system(version: str) -> dict[str, str]:
@@ -234,13 +218,7 @@ _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
 def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
-    """Return the folder of an environment; it is made where its lock has changed.
-
-    Args:
-        lock: a list of requirements with their digests.
-        what: whose it is, in a few words.
-        say: is told that it is made.
-    """
+    """The folder of an environment; it is made where its lock has changed."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
     mark_used(folder)

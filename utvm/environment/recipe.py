@@ -14,8 +14,11 @@ from pydantic import Field, field_validator
 
 from utvm.base.storage.cache import content_key
 from utvm.base.storage.config import Record, load_yaml
+from utvm.base.storage.files import read_text
 from utvm.errors import ConfigError
 from utvm.paths import PROVISION
+
+_HINT = "is the checkout complete?"
 
 
 class Multilibs(Record):
@@ -98,21 +101,16 @@ class Recipe:
 
 
 def read_package_list(path: Path) -> dict[str, str]:
-    """Return the packages of a list such as ``debian.txt``: the name of each and what it is for."""
-    found = {}
-    for line in _read(path).splitlines():
+    packages = {}
+    for line in read_text(path, _HINT).splitlines():
         name, _, purpose = line.partition("#")[0].strip().partition(" ")
         if name:
-            found[name] = purpose.strip()
-    return found
+            packages[name] = purpose.strip()
+    return packages
 
 
 def load_recipe(folder: Path = PROVISION) -> Recipe:
-    """Read what is wanted.
-
-    Args:
-        folder: holds ``environment.yaml``, ``debian.txt`` and ``python.in``.
-    """
+    """Read what is wanted."""
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)
     work = read_package_list(folder / "debian.txt")
@@ -135,7 +133,7 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
         "machine",
         *sorted(file.machine.packages),
     )
-    python_in = _read(folder / "python.in")
+    python_in = read_text(folder / "python.in", _HINT)
     requirements = tuple(filter(None, (line.partition("#")[0].strip() for line in python_in.splitlines())))
     return Recipe(
         debian=file.debian,
@@ -162,10 +160,3 @@ def dpkg_filters(debian: DebianPart) -> list[str]:
                 kept += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
                 kept.append(f"{folder}/{multilib}/*")
     return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in kept)]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}", "is the checkout complete?") from error

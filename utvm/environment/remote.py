@@ -27,12 +27,8 @@ class RemoteCommand:
 
     Attributes:
         words: the command and its options, each in parts; a path among them is translated for the location.
-        board: the board that it drives; ``selection`` says which one.
         probe: the selected probe on this computer's USB, if any.
         usb: kind of the virtual probe to plug into the location's USB; its virtual board runs on this computer.
-        output_folders: folders that it writes to; created if missing.
-        cwd: the working folder; None for the checkout.
-        output_files: files among ``words`` that it writes; it may read existing ones.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
@@ -46,7 +42,6 @@ class RemoteCommand:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All folders and files of this computer that it needs, without duplicates."""
         named = (part for word in self.words for part in word if isinstance(part, Path))
         return tuple(dict.fromkeys((*named, *self.output_folders, *filter(None, [self.cwd]))))
 
@@ -111,28 +106,20 @@ exit $code
 """
 
 
-def owned(folder: str, words: Sequence[str], first: str = "") -> list[str]:
-    """Shell command that runs another one in a folder until it ends, or until the standard input does.
-
-    Args:
-        first: shell commands to run before, in that folder.
-    """
+def bound_command(folder: str, words: Sequence[str], first: str = "") -> list[str]:
+    """Shell command that runs another one in a folder until it ends, or until the standard input does."""
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
-def run_owned(
+def run_bound(
     command: Sequence[str],
     on_start: Callable[[Callable[[], None]], None] = lambda stop: None,
     log: IO[bytes] | None = None,
 ) -> int:
-    """Run a command of :func:`owned`, here or over ssh; pass its output on, and return its exit code.
+    """Run a command of :func:`bound_command`, here or over ssh; pass its output on, and return its exit code.
 
     The command is stopped when this process ends. On an interrupt, wait for it; a verdict that it still reaches is
     returned as its exit code.
-
-    Args:
-        on_start: receives the function that stops the command.
-        log: file for the output; None for the standard streams.
     """
     sys.stdout.flush()
     # In a session of its own, Ctrl-C does not reach it: it is stopped below.
@@ -155,7 +142,6 @@ def run_owned(
 
 
 def rsync(ssh: Sequence[str], *words: str, hint: str = "") -> None:
-    """Copy files by rsync over an ssh command."""
     if shutil.which("rsync") is None:
         raise ProvisionError("rsync is not installed", "sudo apt-get install rsync")
     run_tool(

@@ -1,29 +1,151 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer of Debian packages: a root file system that mmdebstrap installs from the locked files alone.
+"""Reproducible layers: tar files in which equal content is equal bytes, and one that mmdebstrap installs.
 
-The files are laid out as a local archive, so the build does not depend on their source. mmdebstrap needs no root
-if the user has subordinate user ids (``/etc/subuid``).
+Members are sorted by name, have numeric owners only, and are no younger than the lock. Of hard links to one file,
+the one whose name sorts first has the content. Debian's packages are laid out as a local archive, so the build
+does not depend on their source. mmdebstrap needs no root if the user has subordinate user ids (``/etc/subuid``).
 """
 
 import contextlib
+import copy
 import os
 import shlex
 import shutil
 import stat
+import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 from utvm.base.process.run import clean_environment, run_tool
+from utvm.base.storage.cache import file_digest
 from utvm.base.storage.files import create_own_folder
 from utvm.environment.debian import DebianPackage
-from utvm.environment.layer import Layer, compose, members_of_tar, members_of_tree
+from utvm.environment.locked import Store, disk_full, temporary_root
 from utvm.environment.recipe import DebianPart, dpkg_filters
-from utvm.environment.store import Store
-from utvm.environment.temporary_roots import disk_full, temporary_root
 from utvm.errors import ProvisionError
+
+# Other extended headers depend on the original tar.
+_KEPT_HEADERS = "SCHILY.xattr."
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of a layer, with its content if it has any."""
+
+    info: tarfile.TarInfo
+    open: Callable[[], IO[bytes]] | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A written layer; ``unpacked`` is the total size in bytes of its files."""
+
+    path: Path
+    sha256: str
+    size: int
+    unpacked: int
+
+
+def compose(members: Iterable[Member], output: Path, epoch: int) -> Layer:
+    """Write a layer with no member younger than ``epoch``."""
+    ordered = sorted(_without_order(members), key=lambda member: member.info.name)
+    unpacked = 0
+    with tarfile.open(output, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for member in ordered:
+            info = _normalise(member.info, epoch)
+            if member.open is None:
+                tar.addfile(info)
+            else:
+                unpacked += info.size
+                with member.open() as content:
+                    tar.addfile(info, content)
+    return Layer(output, file_digest(output), output.stat().st_size, unpacked)
+
+
+@contextlib.contextmanager
+def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> Iterator[list[Member]]:
+    """Yield the members of a tar file that pass a filter; their content can be read in the ``with`` block."""
+    with tarfile.open(path) as tar:
+        members = []
+        for info in tar:
+            clean = copy.copy(info)
+            clean.name = _clean(info.name)
+            if clean.islnk():
+                clean.linkname = _clean(info.linkname)
+            if clean.name and keep(clean.name):
+                members.append(Member(clean, partial(_extract, tar, info) if info.isreg() else None))
+        yield members
+
+
+def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
+    """Yield a folder and its contents, owned by root, with the usual permissions of packages."""
+    for path in (folder, *folder.rglob("*")):
+        below = path.relative_to(folder).as_posix()
+        info = tarfile.TarInfo(prefix if below == "." else f"{prefix}/{below}")
+        if path.is_symlink():
+            info.type, info.linkname, info.mode = tarfile.SYMTYPE, str(path.readlink()), 0o777
+            yield Member(info)
+        elif path.is_dir():
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            yield Member(info)
+        else:
+            status = path.stat()
+            info.size = status.st_size
+            # Independent of the umask, except for the executable bit.
+            info.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+            yield Member(info, partial(_open, path))
+
+
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
+def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    content = tar.extractfile(info)
+    assert content is not None
+    return content
+
+
+def _clean(name: str) -> str:
+    return "" if name in (".", "./") else name.removeprefix("./").strip("/")
+
+
+def _without_order(members: Iterable[Member]) -> Iterator[Member]:
+    """Yield the members, with hard links independent of their original order."""
+    groups: dict[str, list[Member]] = {}
+    contents: dict[str, Member] = {}
+    for member in members:
+        if member.info.islnk():
+            groups.setdefault(member.info.linkname, []).append(member)
+        elif member.open is not None:
+            contents[member.info.name] = member
+        else:
+            yield member
+    for name, owner in contents.items():
+        names = sorted([name, *(link.info.name for link in groups.pop(name, []))])
+        first = copy.copy(owner.info)
+        first.name = names[0]
+        yield Member(first, owner.open)
+        for name_of_link in names[1:]:
+            link = copy.copy(owner.info)
+            link.name, link.linkname, link.type, link.size = name_of_link, names[0], tarfile.LNKTYPE, 0
+            yield Member(link)
+    for target, links in groups.items():
+        raise ValueError(f"{links[0].info.name} is a hard link to {target}, which is not in the layer")
+
+
+def _normalise(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+    clean = copy.copy(info)
+    clean.mtime = min(int(info.mtime), epoch) if info.mtime else epoch
+    clean.uname = clean.gname = ""
+    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_KEPT_HEADERS)}
+    return clean
+
 
 _TIMEOUT = 3600.0  # Seconds; two idle cores take two minutes.
 
@@ -51,8 +173,6 @@ class Shape:
         leave_out: prefixes of omitted files.
         before: shell script that runs before most packages are unpacked; ``$1`` is the root file system.
         files: contents of files that are added after configuration, by path; owned by root, readable by all.
-        after: shell script that runs then.
-        variables: environment variables of both scripts.
     """
 
     name: str
@@ -70,7 +190,6 @@ CONTAINER = Shape("debian", ("dev/", "etc/hostname", "etc/resolv.conf", "etc/hos
 def make_debian_layer(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, store: Store, shape: Shape, folder: Path
 ) -> Layer:
-    """Install locked packages and write the layer, ``NAME.tar``, into a folder."""
     if shutil.which("mmdebstrap") is None:
         raise ProvisionError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap uidmap")
     with _work_folder(folder) as work:
@@ -107,7 +226,6 @@ def _work_folder(folder: Path) -> Iterator[Path]:
 def _install(
     debian: DebianPart, packages: Sequence[DebianPackage], epoch: int, shape: Shape, work: Path, root: Path
 ) -> None:
-    """Install the packages of the repository with mmdebstrap, and write the root file system as a tar."""
     options = [f"--dpkgopt={line}" for line in dpkg_filters(debian)]
     # List all packages: from a flat archive, mmdebstrap does not select required ones.
     names = ",".join(f"{package.name}={package.version}" for package in packages)
@@ -140,7 +258,8 @@ def _install(
     except ProvisionError as error:
         if "No space left on device" in error.message:
             raise disk_full(work.parent) from error
-        raise _shorten_error(error) from error
+        lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
+        raise ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint) from error
 
 
 def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
@@ -156,13 +275,7 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
     ).path
 
 
-def _shorten_error(error: ProvisionError) -> ProvisionError:
-    lines = [line[:200] for line in error.message.splitlines() if line.startswith(("E:", "dpkg: error"))]
-    return ProvisionError("\n".join(["mmdebstrap failed:", *lines[:8]]), error.hint)
-
-
 def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Path) -> None:
-    """Lay out the verified package files and their index for apt."""
     folder.mkdir()
     folder.chmod(0o755)
     stanzas = []

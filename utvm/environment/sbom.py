@@ -60,8 +60,6 @@ class PackageLicences:
 
     Attributes:
         expression: in SPDX; empty if it is not certain.
-        names: the package's own names of its licences, otherwise.
-        reason: why there is no expression.
     """
 
     expression: str = ""
@@ -70,7 +68,6 @@ class PackageLicences:
 
 
 def debian_licences(layer: Path, names: Iterable[str]) -> dict[str, PackageLicences]:
-    """Licences of packages that are installed in a layer, by package name."""
     texts, links = {}, {}
     with tarfile.open(layer) as tar:
         for member in tar:
@@ -118,12 +115,8 @@ def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str])
     parts = [_spdx(text) for text in names]
     unknown = [text for text, part in zip(names, parts, strict=True) if not part]
     if unknown or not names:
-        reason = (
-            f"SPDX has no such names, or not for certain: {'; '.join(unknown)}"
-            if unknown
-            else "it names no licence"
-        )
-        return PackageLicences(names=tuple(names), reason=reason)
+        reason = f"SPDX has no such names, or not for certain: {'; '.join(unknown)}"
+        return PackageLicences(names=tuple(names), reason=reason if unknown else "it names no licence")
     unique = sorted(set(parts))
     return PackageLicences(" AND ".join(f"({part})" if " OR " in part and unique[1:] else part for part in unique))
 
@@ -171,8 +164,8 @@ def bill_of_materials(
         digest: the environment's; it determines the bill's serial number.
         terms: licences by the SHA-256 of the package file.
     """
-    parts = [_debian_component(package, terms[package.sha256]) for package in debian.packages]
-    parts += [_wheel_component(wheel, terms[wheel.sha256]) for wheel in wheels]
+    packages: tuple[DebianPackage | Wheel, ...] = (*debian.packages, *wheels)
+    parts = [_component(package, terms[package.sha256]) for package in packages]
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": _SPECIFICATION,
@@ -193,33 +186,23 @@ def bill_of_materials(
     return json.dumps(bill, indent=1) + "\n"
 
 
-def _debian_component(package: DebianPackage, terms: PackageLicences) -> dict[str, object]:
-    name, version = urllib.parse.quote(package.name, safe=""), urllib.parse.quote(package.version, safe="")
-    url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
-    return _component(package.name, package.version, url, package.sha256, terms)
-
-
-def _wheel_component(wheel: Wheel, terms: PackageLicences) -> dict[str, object]:
-    url = f"pkg:pypi/{wheel.name}@{urllib.parse.quote(wheel.version, safe='')}"
-    return _component(wheel.name, wheel.version, url, wheel.sha256, terms)
-
-
-def _component(name: str, version: str, url: str, sha256: str, terms: PackageLicences) -> dict[str, object]:
+def _component(package: DebianPackage | Wheel, terms: PackageLicences) -> dict[str, object]:
+    name, version = (urllib.parse.quote(text, safe="") for text in (package.name, package.version))
+    url = f"pkg:pypi/{name}@{version}"
+    if isinstance(package, DebianPackage):
+        url = f"pkg:deb/debian/{name}@{version}?arch={package.architecture}"
+    licences: dict[str, object] = {"licenses": [{"expression": terms.expression}]}
+    if not terms.expression:
+        licences = {
+            "licenses": [{"license": {"name": name}} for name in terms.names or ["NOASSERTION"]],
+            "properties": [{"name": "utvm:no-spdx-expression", "value": terms.reason}],
+        }
     return {
         "type": "library",
         "bom-ref": url,
-        "name": name,
-        "version": version,
+        "name": package.name,
+        "version": package.version,
         "purl": url,
-        "hashes": [{"alg": "SHA-256", "content": sha256}],
-        **_licences(terms),
-    }
-
-
-def _licences(terms: PackageLicences) -> dict[str, object]:
-    if terms.expression:
-        return {"licenses": [{"expression": terms.expression}]}
-    return {
-        "licenses": [{"license": {"name": name}} for name in terms.names or ["NOASSERTION"]],
-        "properties": [{"name": "utvm:no-spdx-expression", "value": terms.reason}],
+        "hashes": [{"alg": "SHA-256", "content": package.sha256}],
+        **licences,
     }

@@ -1,7 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards shared by many users, on many hosts, by labgrid's coordinator, exporters and client.
-
-``helper`` runs in labgrid's own Python environment and imports nothing of utvm; ``client`` talks to it. ``lease``
-holds a lease and retries on another board, once. ``location`` runs a command at the board's host, ``serving``
-serves several boards. ``hosted`` runs the programs of a host; ``tunnel`` restricts connections to one user.
-"""
+"""Boards shared by many users, on many hosts, by labgrid's coordinator, exporters and client."""

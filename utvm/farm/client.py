@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client of a farm's coordinator, through the helper that runs in labgrid's Python environment."""
+"""Client of a farm's coordinator, through the helper that runs in labgrid's Python environment, and leases."""
 
 import contextlib
 import getpass
@@ -12,9 +12,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from utvm.base.process.interpreter import python_command
@@ -24,6 +23,7 @@ from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION
+from utvm.provenance.location import Lease
 
 LOCK = PROVISION / "farm.lock"
 DEFAULT_PORT = 20408
@@ -33,7 +33,6 @@ _ACCEPT_TIMEOUT = 5.0
 
 
 def labgrid_python(say: Callable[[str], None]) -> Path:
-    """Python of labgrid's environment, which is created if missing."""
     return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
 
 
@@ -62,7 +61,7 @@ def _own_coordinator() -> str:
     return f"127.0.0.1:{DEFAULT_PORT}"
 
 
-def proxyless() -> dict[str, str]:
+def no_proxy_variables() -> dict[str, str]:
     """Environment variable that makes gRPC reach this computer without a proxy."""
     variable = "no_grpc_proxy"
     current = os.environ.get(variable) or os.environ.get("no_proxy", "")
@@ -77,13 +76,7 @@ _ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 
 
 class FarmClient:
-    """The helper process, for the length of a ``with`` block: one session with a coordinator.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        log: file for labgrid's own messages.
-        say: receives progress messages.
-    """
+    """The helper process, for the length of a ``with`` block: one session with a coordinator."""
 
     def __init__(self, address: str, log: Path, say: Callable[[str], None]) -> None:
         self._address = address
@@ -100,13 +93,10 @@ class FarmClient:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self) -> None:
-        """Start the helper. Its first reply says that it is ready."""
         helper = str(Path(__file__).with_name("helper.py"))
         command = python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -121,13 +111,12 @@ class FarmClient:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **proxyless(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
+                env={**os.environ, **no_proxy_variables(), "LG_HOSTNAME": platform.node(), "LG_USERNAME": holder},
             )
         self._reader = threading.Thread(target=self._read, name="farm", daemon=True)
         self._reader.start()
 
     def stop(self) -> None:
-        """Stop the helper, which ends its lease."""
         self.on_loss = lambda reason: None
         assert self._helper.stdin is not None and self._helper.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -140,19 +129,16 @@ class FarmClient:
         self._helper.stdout.close()
 
     def call(self, method: str, **arguments: Any) -> Any:
-        """Call a method of the helper's client and return its reply."""
         self.send(method, **arguments)
         return self.read_reply(_REPLY_TIMEOUT)
 
     def send(self, method: str, **arguments: Any) -> None:
-        """Call a method of the helper's client; :meth:`read_reply` returns its replies."""
         assert self._helper.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._helper.stdin.write(json.dumps({"do": method, **arguments}) + "\n")
             self._helper.stdin.flush()
 
     def read_reply(self, timeout: float | None) -> dict[str, Any]:
-        """Next reply; an error among the replies is raised."""
         try:
             reply = self._replies.get(timeout=timeout)
         except queue.Empty:
@@ -164,7 +150,6 @@ class FarmClient:
 
     @property
     def has_unread_reply(self) -> bool:
-        """True if a reply was received and not yet read."""
         return not self._replies.empty()
 
     def _read(self) -> None:
@@ -178,3 +163,108 @@ class FarmClient:
         self.on_loss("its lease holder has exited")
         message = f"labgrid's client has exited; its log {self._log} ends with:\n{last_lines(self._log)}"
         self._replies.put({"error": message, "kind": "ended"})
+
+
+class LeaseHolder:
+    """A board of a farm, for the length of a ``with`` block: queued for, then leased.
+
+    A board that gives no verdict is exchanged for another one, once: :meth:`retry`.
+
+    Attributes:
+        earlier: boards that gave no verdict: place, host and reason.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        filters: Mapping[str, str],
+        wait: float | None,
+        log: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self._farm = FarmClient(address, log, say)
+        self._filters, self._wait, self._say = filters, wait, say
+        self._excluded: Collection[str] = ()
+        self.lease: Lease | None = None
+        self.earlier: tuple[Mapping[str, str], ...] = ()
+        self._lost = ""
+        self._restarted = False
+
+    def __enter__(self) -> "LeaseHolder":
+        self._start()
+        return self
+
+    def _start(self) -> None:
+        self._lost = ""
+        self._farm.on_loss = self._on_loss
+        self._farm.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        lease, self.lease = self.lease, None
+        try:
+            self._farm.on_loss = lambda reason: None
+            if lease:
+                # If the farm no longer answers, the lease ends by its deadline.
+                with contextlib.suppress(ProvisionError):
+                    self._farm.call("release", outcome=lease.outcome)
+        finally:
+            self._farm.stop()
+
+    def exchange(self, excluded: Collection[str]) -> None:
+        """Give the board back and queue for one that is not among the excluded places."""
+        self.release()
+        self._excluded = set(excluded)
+        self._start()
+
+    def retry(self, reason: str, excluded: Collection[str] = ()) -> bool:
+        """Exchange a board that gave no verdict for another one, once; False if there is no other one."""
+        assert self.lease
+        if self.earlier or not self.lease.others:
+            return False
+        brief = reason.partition("\n")[0].rstrip(":")
+        self.earlier = ({"place": self.lease.place, "host": self.lease.host, "why": brief},)
+        self.exchange({self.lease.place, *excluded})
+        return True
+
+    def wait(self) -> Lease:
+        while self.lease is None:
+            self._read_reply()
+        return self.lease
+
+    def poll(self) -> Lease | None:
+        """Lease, or None while still in the queue. Raises as :meth:`wait`."""
+        while self.lease is None and self._farm.has_unread_reply:
+            self._read_reply()
+        return self.lease
+
+    def _read_reply(self) -> None:
+        try:
+            reply = self._farm.read_reply(None)
+        except HelperEnded:
+            if self._restarted:
+                raise
+            # A helper that is killed in the queue holds no board: start another one, once.
+            self._restarted = True
+            self._farm.stop()
+            self._start()
+            return
+        if "ready" in reply:
+            request = {"filters": dict(self._filters), "wait": self._wait, "excluded": sorted(self._excluded)}
+            self._farm.send("lease", **request)
+        elif "place" in reply:
+            self.lease = Lease(**reply, earlier=self.earlier)
+            if self._lost:
+                self.lease.mark_lost(self._lost)
+        elif "away" in reply:
+            self._say(f"waiting for a host: {reply['away']}")
+        elif reply["busy"]:
+            held = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
+            self._say(f"waiting for a board, place {reply['position']} in line; held: {held}")
+
+    def _on_loss(self, reason: str) -> None:
+        self._lost = reason
+        if self.lease:
+            self.lease.mark_lost(reason)

@@ -48,16 +48,11 @@ class HostsAway(Unavailable):
 
 
 def say(**content: Any) -> None:
-    """Write one line of the reply."""
     print(json.dumps(content), flush=True)
 
 
 class LabgridClient:
-    """One session with a coordinator, and at most one lease.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-    """
+    """One session with a coordinator, and at most one lease."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -66,7 +61,6 @@ class LabgridClient:
         self._holding: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Start a session, in place of an earlier one."""
         await self._disconnect()
         self._session = ClientSession(self._address, asyncio.get_running_loop())
         self.holder = f"{self._session.gethostname()}/{self._session.getuser()}"
@@ -80,7 +74,6 @@ class LabgridClient:
             await self._session.close()
 
     async def close(self) -> None:
-        """End the lease and the session."""
         with contextlib.suppress(Exception):
             await self.release()
         await self._disconnect()
@@ -117,7 +110,6 @@ class LabgridClient:
         await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
 
     async def list(self) -> None:
-        """List all places and the queue."""
         await self._sync()
         places = [
             {
@@ -149,18 +141,13 @@ class LabgridClient:
         say()
 
     async def mark(self, place: str, health: str, comment: str) -> None:
-        """Mark a place as good or bad, with the reason."""
-        await self._check_place(place)
+        if place not in await self._places():
+            raise Unavailable(f"the farm has no place {place!r}", "usage")
         await self._call("SetPlaceTags", placename=place, tags={_HEALTH: health, _TROUBLE: ""})
         await self._call("SetPlaceComment", placename=place, comment=comment)
         say()
 
-    async def _check_place(self, place: str) -> None:
-        if place not in await self._places():
-            raise Unavailable(f"the farm has no place {place!r}", "usage")
-
     async def reap(self, now: float | None = None) -> None:
-        """Free the places whose lease has expired."""
         now = time.time() if now is None else now
         freed = []
         for name, place in (await self._places()).items():
@@ -177,7 +164,12 @@ class LabgridClient:
             deadline = math.inf if wait is None else begun + wait
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
-                wanted = filters | await self._pick(matching) if excluded else filters
+                wanted = filters
+                if excluded:
+                    places = await self._places()
+                    wanted = filters | {
+                        "name": min(matching, key=lambda name: (bool(places[name].acquired), name))
+                    }
                 await self._reserve(wanted, matching, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
@@ -200,10 +192,6 @@ class LabgridClient:
             service=resources.get("NetworkService", {}),
             others=len(matching - {self._place}),
         )
-
-    async def _pick(self, matching: set[str]) -> dict[str, str]:
-        places = await self._places()
-        return {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
 
     async def _wait_for_hosts(self, filters: dict[str, str], excluded: Sequence[str], deadline: float) -> set[str]:
         """Matching places; if all their hosts are away, wait for one."""
@@ -269,14 +257,11 @@ class LabgridClient:
                 say(position=position, busy=busy)
             # Hundreds of clients that poll too often would keep the coordinator busy.
             polled, least, most = time.monotonic(), *_RESERVATION_POLL
-            while (
-                time.monotonic() < polled + min(most, max(least, _POLL_PER_WAITER * len(tokens)))
-                and not self._is_reserved()
+            pause = min(most, max(least, _POLL_PER_WAITER * len(tokens)))
+            while time.monotonic() < polled + pause and not any(
+                place.reservation == self._token for place in self._session.places.values()
             ):
                 await asyncio.sleep(_POLL)
-
-    def _is_reserved(self) -> bool:
-        return any(place.reservation == self._token for place in self._session.places.values())
 
     async def _cancel(self) -> None:
         token, self._token = self._token, ""

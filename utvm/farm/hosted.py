@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of a farm's host: labgrid's exporter, which offers its boards, and on one host the coordinator."""
+"""Programs of a farm's host: labgrid's exporter, which offers its boards, and on one host the coordinator.
 
+gRPC accepts every connection, so the coordinator listens on a Unix socket that no other user reaches. It tells
+clients apart by their addresses, which Unix sockets only have where they are bound; so each connection to it is.
+"""
+
+import asyncio
 import contextlib
 import getpass
+import itertools
+import socket
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,17 +20,116 @@ from typing import NoReturn
 
 import yaml
 
+from utvm.base.process import service
 from utvm.base.process.interpreter import python_command
-from utvm.base.process.peer import listen
+from utvm.base.process.peer import OwnerOnlySocket, listen
 from utvm.base.process.run import run_tool
 from utvm.base.process.service import Service
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import private_folder
 from utvm.drivers import BoardIdentity
 from utvm.errors import ProvisionError
-from utvm.farm.client import FarmClient, labgrid_python, proxyless
-from utvm.farm.tunnel import CoordinatorProxy, SshTunnel
+from utvm.farm.client import FarmClient, labgrid_python, no_proxy_variables
 from utvm.paths import ROOT
+
+_CHUNK = 1 << 16
+
+
+class CoordinatorProxy:
+    """Forwards connections to a Unix socket, for the length of a ``with`` block."""
+
+    def __init__(self, listener: socket.socket, path: Path) -> None:
+        self._listener = listener
+        self._path = path
+        self._numbers = itertools.count(1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="farm door", daemon=True)
+
+    def __enter__(self) -> "CoordinatorProxy":
+        self._thread.start()
+        starting = asyncio.start_server(self._forward, sock=self._listener)
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end)
+        self._thread.join()
+        self._loop.close()
+
+    def _end(self) -> None:
+        self._server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    async def _forward(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        name = self._path.with_name(f"client-{next(self._numbers)}")
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.bind(str(name))
+            connection.connect(str(self._path))
+            far, there = await asyncio.open_unix_connection(sock=connection)
+        except OSError:
+            connection.close()
+            back.close()
+            return
+        finally:
+            name.unlink(missing_ok=True)
+        try:
+            await asyncio.gather(_copy(near, there), _copy(far, back))
+        finally:
+            there.close()
+            back.close()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(_CHUNK):
+            target.write(data)
+            await target.drain()
+    target.close()
+
+
+class SshTunnel:
+    """A local port that leads to a port of another computer, for this user only; one ssh for each connection.
+
+    ssh's own ``-L`` serves every user of this computer.
+    """
+
+    def __init__(self, login: Sequence[str], port: int) -> None:
+        self._command = [*login[:-1], f"-W127.0.0.1:{port}", login[-1]]
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._listener = OwnerOnlySocket.listen_on("127.0.0.1", 0)
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name="ssh forward", daemon=True)
+
+    def __enter__(self) -> "SshTunnel":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Closing alone would not wake a thread that waits in accept().
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        for ssh in self._running:
+            service.end_process(ssh, 2.0)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection:
+                    ssh = subprocess.Popen(
+                        self._command,
+                        stdin=connection.fileno(),
+                        stdout=connection.fileno(),
+                        stderr=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                self._running = [*(process for process in self._running if process.poll() is None), ssh]
+
 
 _POLL = 0.5
 _RESTART_DELAY = 2.0
@@ -29,13 +137,7 @@ _RESTART_DELAY = 2.0
 
 @dataclass(frozen=True)
 class OfferedBoard:
-    """A board that a host offers.
-
-    Attributes:
-        place: its name in the farm.
-        kind: ``physical``, ``virtual`` or ``process``.
-        serial: of its probe; empty if it has none.
-    """
+    """A board that a host offers."""
 
     place: str
     board: BoardIdentity
@@ -44,14 +146,7 @@ class OfferedBoard:
 
 @dataclass(frozen=True)
 class Host:
-    """A host as the farm knows it.
-
-    Attributes:
-        name: of its exporter; unique in the farm.
-        address, port: for ssh, as the exporting user.
-        bad_after: runs in a row without a verdict that quarantine a board.
-        well_after: passed health checks in a row that end the quarantine.
-    """
+    """A host as the farm knows it."""
 
     name: str
     address: str
@@ -67,8 +162,6 @@ def coordinator(
     """Run labgrid's coordinator, for the length of a ``with`` block.
 
     Args:
-        port: TCP port of 127.0.0.1.
-        state: folder for its state.
         anyone: serve other users, too. They may take every board: labgrid has no access control.
     """
     state.mkdir(parents=True, exist_ok=True)
@@ -94,11 +187,7 @@ def coordinator(
 
 @contextlib.contextmanager
 def coordinator_tunnel(host: str, port: int) -> Iterator[str]:
-    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here.
-
-    Args:
-        host: that computer, as ssh calls it.
-    """
+    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here."""
     login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host]
     run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {host} must work without a password")
     with SshTunnel(login, port) as tunnel:
@@ -113,16 +202,11 @@ def export(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Offer boards until interrupted; an exporter that exits is restarted.
-
-    Args:
-        address: of the coordinator, HOST:PORT.
-        check: raises if another needed process has exited.
-    """
+    """Offer boards until interrupted; an exporter that exits is restarted."""
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")
-    command = ["env", *(f"{name}={value}" for name, value in proxyless().items())]
+    command = ["env", *(f"{name}={value}" for name, value in no_proxy_variables().items())]
     options = ("--coordinator", address, "--name", host.name, str(config))
     command += python_command("labgrid.remote.exporter", *options, interpreter=(str(labgrid_python(say)),))
     started = False

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The computer that a board of a farm is attached to. The whole run happens there, so that the probe stays local.
+"""The computer that a board of a farm is attached to, for one command, or for boards that are served to a tracker.
 
-labgrid decides who has the board; the board's own lock at its host keeps two runs apart if a lease is lost.
+The whole run happens there, so that the probe stays local. labgrid decides who has the board; the board's own
+lock at its host keeps two runs apart if a lease is lost.
 """
 
 import contextlib
@@ -11,20 +12,22 @@ import platform
 import secrets
 import shlex
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from utvm.base.log.setup import log_folder
-from utvm.base.process.run import run_tool
+from utvm.base.log import log_folder
+from utvm.base.process.run import free_port, last_lines, run_tool
+from utvm.base.storage.files import open_regular
 from utvm.boards import Board
-from utvm.environment.remote import LOST, RemoteCommand, owned, remote_paths, rsync, run_owned
-from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError
-from utvm.farm.client import coordinator_address
-from utvm.farm.lease import LeaseHolder
+from utvm.environment.remote import LOST, RemoteCommand, bound_command, remote_paths, rsync, run_bound
+from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError, UtvmError
+from utvm.farm.client import LeaseHolder, coordinator_address
+from utvm.farm.hosted import SshTunnel
 from utvm.paths import ROOT, work
-from utvm.provenance.lease import Lease, inherited_lease
-from utvm.provenance.location import location_variables
+from utvm.provenance.location import Lease, inherited_lease, location_variables
 from utvm.selection import BoardSelection, FarmChoice
 
 _EXCLUDED = ("/.git", "/.venv", "/build")
@@ -48,12 +51,7 @@ echo $code >"$ended"; exit $code"""
 
 
 class InFarm:
-    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`.
-
-    Args:
-        say: receives progress messages, and an empty one when the command begins.
-        choice: the farm, and the tags of the board.
-    """
+    """The host of a leased board, as a :class:`utvm.environment.remote.RemoteLocation`."""
 
     has_usb = chooses_board = True
 
@@ -64,7 +62,6 @@ class InFarm:
         required_tags(choice)
 
     def run(self, command: RemoteCommand) -> int:
-        """Lease a board, run a command at its host, and fetch its output files."""
         if lease := inherited_lease():
             code = self.run_at_host(command, lease)
             if code == LOST:
@@ -88,7 +85,6 @@ class InFarm:
         return code
 
     def _run_once(self, command: RemoteCommand, lease: Lease) -> tuple[int, str]:
-        """Run a command on a leased board; return its exit code, and why it gave no verdict."""
         reason = "the run ended without a verdict"
         try:
             code = self.run_at_host(command, lease)
@@ -114,12 +110,7 @@ class InFarm:
         ssh_options: Sequence[str] = (),
         log: IO[bytes] | None = None,
     ) -> int:
-        """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke.
-
-        Args:
-            ssh_options: forwarding of ports.
-            log: file for its output; None for the standard streams.
-        """
+        """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke."""
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []
         options += [f"--serial={lease.board['serial']}"] if lease.board["serial"] else []
         options += [f"--wait={_HANDOVER}"]
@@ -129,7 +120,7 @@ class InFarm:
             argv = command.argv({path: str(path) for path in command.paths}, str(ROOT))
             words = _lock_board(lease, "/dev/null", variables, [*argv, *options])
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
-            return run_owned(owned(str(ROOT), words, first), on_start=lease.when_lost, log=log)
+            return run_bound(bound_command(str(ROOT), words, first), on_start=lease.when_lost, log=log)
         # Each checkout has a folder of its own, which keeps its builds from run to run.
         digest = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / digest
@@ -153,14 +144,14 @@ class InFarm:
         first = f"mkdir -p {shlex.join([checkout, *needed])}\n{_PACKAGES}mkdir -p {shlex.quote(str(own))}\n"
         words = [lease.board["checkout"], *words]
         try:
-            remote = [*ssh, *ssh_options, target, shlex.join(owned(checkout, words, first))]
+            remote = [*ssh, *ssh_options, target, shlex.join(bound_command(checkout, words, first))]
             return _run_over_ssh(remote, [*login, shlex.join(["cat", exit_code])], lease, log)
         finally:
             for folder in command.output_folders:
                 _fetch(ssh, f"{target}:{paths[folder]}/", folder)
             for file in command.output_files:
                 rsync(ssh, "--ignore-missing-args", f"{target}:{paths[file]}", str(file))
-            run_owned([*login, shlex.join(["rm", "-rf", str(own)])])
+            run_bound([*login, shlex.join(["rm", "-rf", str(own)])])
 
 
 def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None:
@@ -187,11 +178,7 @@ def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
 
 
 def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: Sequence[str]) -> list[str]:
-    """Command that runs another one while it holds the board's lock: a run that lost the board may still use it.
-
-    Args:
-        exit_code: file that receives the exit code.
-    """
+    """Command that runs another one under the board's lock: a run that lost the board may still use it."""
     lock = f"{lease.board['work']}/{lease.place}.lock"
     environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
     return ["sh", "-c", _ALONE, exit_code, lock, *environment, *words]
@@ -202,7 +189,7 @@ def _run_over_ssh(
 ) -> int:
     """Exit code of a command at a board's host; if the connection broke, a second command reads it."""
     try:
-        code = run_owned(command, on_start=lease.when_lost, log=log)
+        code = run_bound(command, on_start=lease.when_lost, log=log)
         return code if 0 <= code < LOST else _read_exit_code(read_exit_code)
     except KeyboardInterrupt:
         # Interrupted again while it was ending: it may have reached its verdict before.
@@ -242,3 +229,112 @@ def required_tags(
             raise ConfigError(f"--tags {tag!r} is not a tag", "give NAME=VALUE, separated by commas")
         tags[name.strip()] = value.strip()
     return tags
+
+
+_POLL = 0.2
+
+
+class ServedBoards:
+    """Boards that are leased and served, for the length of a ``with`` block.
+
+    Args:
+        command_for: returns the command that serves one, given its own port and the tracker's address at its host,
+            and the port here that leads to its own.
+    """
+
+    def __init__(
+        self,
+        choice: FarmChoice,
+        command_for: Callable[[int, str, int], RemoteCommand],
+        tracker: int,
+        count: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._choice, self._command_for, self._tracker, self._say = choice, command_for, tracker, say
+        self._location = InFarm(say, choice)
+        self._logs = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}")
+        self._stopping = threading.Event()
+        self._leases: list[Lease] = []
+        self._errors: list[UtvmError] = []
+        self._threads = [threading.Thread(target=self._serve, args=(number,)) for number in range(count)]
+
+    def __enter__(self) -> "ServedBoards":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for lease in [*self._leases]:
+            lease.mark_lost("the run is over")
+        for thread in self._threads:
+            thread.join()
+
+    def wait(self, count_served: Callable[[], int]) -> None:
+        """Wait until all boards that are leased by then are served, and at least one."""
+        while not (count := count_served()) or count < len([*self._leases]):
+            if not any(thread.is_alive() for thread in self._threads):
+                raise self._errors[0]
+            time.sleep(_POLL)
+
+    def _serve(self, number: int) -> None:
+        """Serve a board until the block ends; a board whose server exits is replaced by another one, once."""
+        try:
+            command = self._command_for(0, "", 0)
+            tags = required_tags(self._choice, command.board, command.selection)
+            wait, log = command.selection.wait or None, self._logs / f"labgrid-{number}.log"
+            address = coordinator_address(self._choice.farm)
+            with LeaseHolder(address, tags, wait, log, self._say) as holder:
+                while lease := self._wait_for_lease(holder):
+                    reason = self._serve_once(number, lease)
+                    if self._stopping.is_set():
+                        return
+                    lease.outcome = "infrastructure"
+                    if not holder.retry(reason):
+                        raise ProvisionError(
+                            f"{lease.place}: {reason}", "./inv farm.list shows the state of all boards"
+                        )
+                    self._say(f"{lease.place}: {holder.earlier[-1]['why']}; another board is requested")
+        except UtvmError as error:
+            self._errors.append(error)
+            self._say(error.message)
+
+    def _wait_for_lease(self, holder: LeaseHolder) -> Lease | None:
+        while (lease := holder.poll()) is None:
+            if self._stopping.wait(_POLL):
+                return None
+        self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
+        return lease
+
+    def _serve_once(self, number: int, lease: Lease) -> str:
+        self._leases.append(lease)
+        if self._stopping.is_set():
+            lease.mark_lost("the run is over")
+        try:
+            return self._serve_at_host(number, lease)
+        except ProvisionError as error:
+            return error.message
+        finally:
+            self._leases.remove(lease)
+
+    def _serve_at_host(self, number: int, lease: Lease) -> str:
+        # A port that is free here is mostly free there, too.
+        port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
+        with open(path, "ab", opener=open_regular) as log:
+            if not login:
+                command = self._command_for(port, f"127.0.0.1:{self._tracker}", 0)
+                code = self._location.run_at_host(command, lease, (), log)
+            else:
+                # sshd makes sockets that only their owner can connect to (StreamLocalBindMask 0177).
+                remote_socket = f"/tmp/utvm-{secrets.token_hex(8)}"
+                options = [f"-R{remote_socket}:127.0.0.1:{self._tracker}", "-oExitOnForwardFailure=yes"]
+                with SshTunnel(login, port) as tunnel:
+                    command = self._command_for(port, f"unix:{remote_socket}", tunnel.port)
+                    code = self._location.run_at_host(command, lease, options, log)
+                run_bound([*login, f"rm -f {remote_socket}"])
+        if code == ExitCode.USAGE:
+            raise ConfigError(
+                f"{lease.place} cannot be served: {last_lines(path)}",
+                "run board.serve at its host to see the error",
+            )
+        return lease.lost or f"its server exited with code {code}; its log: {path}"

@@ -21,7 +21,7 @@ from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
-from utvm.firmware.sources import by_address, by_region, contents, generate
+from utvm.firmware.sources import contents, generate, linker_script
 from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
@@ -35,11 +35,7 @@ def compile_for(
     options: CompileOptions = CompileOptions(),
     name: str | None = None,
 ) -> Library:
-    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`.
-
-    Args:
-        name: prefix of the library's global symbols; by default the model's name.
-    """
+    """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`."""
     return compile_model(
         model,
         name=name,
@@ -62,7 +58,6 @@ def _storage(board: Board, in_ram: bool) -> Storage | None:
 
 
 def _more_space_hint(board: Board, full: MemoryRegion) -> str:
-    """Hint for a full region: settings of the board with more space there, or other boards."""
     roles = [role for role, name in enumerate(board.layout.regions) if name == full.name]
     offers = []
     for other in alternatives(board):
@@ -97,7 +92,6 @@ def build(
     Args:
         executor: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by MLPerf Tiny's runner, or
             ``standing_alone``: it runs one model on stored inputs and prints the outputs.
-        stored: for ``standing_alone``, an array for each input, of the declared shape and element type.
         pipe: of RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
         in_ram: the image is for RAM alone; the debugger loads and starts it, and flash is not written.
         able: capabilities of the board as it is reached; by default those in its file.
@@ -149,7 +143,11 @@ def image_sources(
     else:
         image = _image_of_process(board, chosen_pipe, executor, generated)
     return replace(
-        image.with_driver(driver),
+        image,
+        generated={**image.generated, **driver.generated},
+        files=(*image.files, *driver.files),
+        include=(*image.include, *driver.include),
+        defines=(*image.defines, *driver.defines),
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
@@ -171,8 +169,6 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
 
 
 def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
-    """Objects common to all images of clients, compiled once."""
-
     def compile_all(work: Path) -> None:
         image.write(work)
         with toolchain.compiled(
@@ -206,7 +202,6 @@ def _check_accelerator(board: Board, libraries: Sequence[Library], module: Modul
 
 
 def _driver_of(board: Board) -> Sources:
-    """C of an accelerator's driver, and of its model in a process."""
     has = accelerator_of(board)
     device = has.registers if board.memory else has.model
     if device is None:
@@ -223,14 +218,11 @@ def _driver_of(board: Board) -> Sources:
     )
 
 
-def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, pipe: str) -> Pipe | None:
-    if executor in runtime.CLIENT_EXECUTORS:
-        return _pipe_of(board, able, pipe)
-    silent = executor == "standing_alone" and board.memory and "console" not in able
-    return _pipe_of(board, able, "rtt") if silent else None
-
-
-def _pipe_of(board: Board, able: frozenset[str], name: str) -> Pipe:
+def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: str) -> Pipe | None:
+    if executor not in runtime.CLIENT_EXECUTORS:
+        if executor != "standing_alone" or not board.memory or "console" in able:
+            return None
+        name = "rtt"
     needs = runtime.PIPE_NEEDS
     known = [pipe for pipe in runtime.pipes(board.architecture) if pipe not in needs or needs[pipe] in able]
     for pipe in known:
@@ -244,12 +236,8 @@ class ImageSources:
     """Sources of an image.
 
     Attributes:
-        name: file name of the image.
-        generated: generated files, by name.
-        files: C and assembler files of the project.
         memory: memory map and layout, if addresses are chosen when linking.
         contents: contents of large arrays that the generated files leave out.
-        module: the module of a client.
         served: whether clients allocate memory in the image.
         pipe, accelerator: as in :class:`Firmware`.
     """
@@ -265,15 +253,6 @@ class ImageSources:
     served: bool = False
     pipe: Pipe | None = None
     accelerator: str = ""
-
-    def with_driver(self, driver: Sources) -> "ImageSources":
-        return replace(
-            self,
-            generated={**self.generated, **driver.generated},
-            files=(*self.files, *driver.files),
-            include=(*self.include, *driver.include),
-            defines=(*self.defines, *driver.defines),
-        )
 
     def write(self, work: Path) -> None:
         for name, text in self.generated.items():
@@ -293,10 +272,9 @@ def _image_of_chip(
     generated: dict[str, str],
     in_ram: bool,
 ) -> ImageSources:
-    """Sources for a chip, with linker script, port, interrupts and console."""
     return ImageSources(
         "firmware.elf",
-        generated | {_LINKER_SCRIPT: by_address(board, {}) if in_ram else by_region(board)},
+        generated | {_LINKER_SCRIPT: linker_script(board, {} if in_ram else None)},
         (*runtime.sources(architecture, executor, pipe), board.port_source),
         runtime.include(architecture, executor, pipe),
         (
@@ -330,7 +308,6 @@ def _image_of_process(
 
 
 def _counter_of(board: Board) -> tuple[str, ...]:
-    """Macros that select the cycle counter and scale its ticks."""
     ratio = board.counter_ratio
     if board.cycle_counter == "port":
         scale = (f"UTVM_COUNTS={ratio.numerator}u", f"UTVM_COUNTER_TICKS={ratio.denominator}u")
@@ -409,7 +386,6 @@ def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
 
 
 def _too_big(board: Board, message: str) -> DoesNotFitError | None:
-    """The error for a linker message about an overflowing region, if it is one."""
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", message)
     if not overflow or not board.memory:
         return None

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images: sections, symbols and sizes, read from the ELF file."""
+"""Images: sections, symbols and sizes, and the callers of a stopped function, read from the ELF file.
+
+Callers come from DWARF call frame information (DWARF 4, section 6.4). Register numbers are those of Arm IHI 0040
+(AADWARF32) and the RISC-V ELF psABI.
+"""
 
 import functools
 import hashlib
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elftools.dwarf.callframe import FDE
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ELFSection
@@ -39,7 +45,6 @@ class Section:
 
     Attributes:
         load_address: where its initial contents are stored; None if it has none.
-        writable: whether it is in RAM.
     """
 
     name: str
@@ -51,14 +56,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Shares:
-    """Bytes in flash by origin.
-
-    Attributes:
-        model: code and constants of the libraries.
-        stored: stored inputs.
-        board: port and vector table.
-        runtime: everything else: start-up code, executor, C library, padding.
-    """
+    """Bytes in flash by origin."""
 
     model: int
     stored: int
@@ -74,7 +72,6 @@ class Firmware:
         libraries: in the order of their program indices.
         pipe: the pipe of RPC, or of a standalone image without a console.
         in_ram: whether a debugger loads it into RAM, with nothing in flash.
-        functions: TVM functions of a client's module in it.
         accelerator: identity of the accelerator whose driver is in it, or ``""``.
     """
 
@@ -88,7 +85,6 @@ class Firmware:
 
     @functools.cached_property
     def sections(self) -> tuple[Section, ...]:
-        """Allocated, non-empty sections, in address order."""
         with self.elf.open("rb") as file:
             elf = ELFFile(file)
             segments = [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
@@ -105,9 +101,12 @@ class Firmware:
                 result.append(Section(section.name, address, section["sh_size"], load, writable))
         return tuple(sorted(result, key=lambda section: section.address))
 
+    @property
+    def section_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(section.name for section in self.sections))
+
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
-        """Load address and contents of each segment."""
         with self.elf.open("rb") as file:
             if self.in_ram:
                 # A segment may include the file's headers.
@@ -174,12 +173,10 @@ class Firmware:
 
     @property
     def flash_bytes(self) -> int:
-        """Bytes in flash: code, constants and initial values of data."""
         return 0 if self.in_ram else self._stored_bytes
 
     @property
     def ram_bytes(self) -> int:
-        """Bytes in RAM: data, arena and stacks, or all of the image."""
         return sum(section.size for section in self.sections if section.writable or self.in_ram)
 
     @property
@@ -209,29 +206,24 @@ class Firmware:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of the ELF file, in hexadecimal."""
         return hashlib.sha256(self.elf.read_bytes()).hexdigest()
 
     def region_of(self, address: int) -> str | None:
-        """Name of the memory region of an address."""
         for region in self.board.memory:
             if region.address <= address < region.end:
                 return region.name
         return None
 
     def is_code(self, address: int) -> bool:
-        """Whether an address is in ``.text``."""
         return any(
             section.name == ".text" and section.address <= address < section.address + section.size
             for section in self.sections
         )
 
     def input_address(self, library: Library, number: int) -> int:
-        """Address of an input of a library."""
         return self.symbols["utvm_arena"] + arena_address(library, library.input_places[number])
 
     def output_address(self, library: Library, number: int) -> int:
-        """Address of an output of a library."""
         return self.symbols["utvm_arena"] + arena_address(library, library.output_places[number])
 
     @property
@@ -241,7 +233,6 @@ class Firmware:
         return (*names, *(f"{library.name}_reset" for library in self.libraries if library.states))
 
     def program_index(self, name: str) -> int:
-        """Index of a library, or of ``NAME_reset``, in the program table."""
         if name in self.programs:
             return self.programs.index(name)
         known = ", ".join(library.name for library in self.libraries)
@@ -250,3 +241,109 @@ class Firmware:
     def source_line(self, address: int) -> str:
         """``function at file:line`` of a code address, or ``""``."""
         return self.board.compiler.source_line(self.elf, address)
+
+
+_DEEPEST = 32
+
+
+@dataclass(frozen=True)
+class Convention:
+    """Calling convention of a processor.
+
+    Attributes:
+        sp, link: DWARF numbers of stack pointer and return address register.
+        pc: number that stands for the program counter.
+        code_mark, code_value: mask and value of the lowest bits of a return address.
+    """
+
+    sp: int
+    link: int
+    pc: int
+    word_bytes: int
+    code_mark: int
+    code_value: int
+
+    @classmethod
+    def of(cls, elf: ELFFile) -> "Convention":
+        word_bytes = elf.elfclass // 8
+        # An entry point with its lowest bit set is Thumb code.
+        thumb = elf["e_entry"] & 1
+        return {
+            "EM_ARM": cls(13, 14, 15, word_bytes, *((1, 1) if thumb else (3, 0))),
+            "EM_RISCV": cls(2, 1, 32, word_bytes, 1, 0),
+        }[elf["e_machine"]]
+
+    def words(self, data: bytes) -> list[int]:
+        """Complete little-endian words of a part of the stack."""
+        size = self.word_bytes
+        whole = len(data) // size * size
+        return [int.from_bytes(data[at : at + size], "little") for at in range(0, whole, size)]
+
+    def is_return_address(self, word: int) -> bool:
+        return word & self.code_mark == self.code_value
+
+
+def convention_of(elf: Path) -> Convention:
+    with elf.open("rb") as file:
+        return Convention.of(ELFFile(file))
+
+
+def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
+    """Addresses of the active functions, innermost first.
+
+    Ends at a function without call frame information, or at the end of the stack at hand.
+    """
+    with elf.open("rb") as file:
+        image = ELFFile(file)
+        convention = Convention.of(image)
+        size, pc, sp, link = convention.word_bytes, convention.pc, convention.sp, convention.link
+
+        def word(address: int) -> int | None:
+            part = stack[address - stack_address :][:size] if address >= stack_address else b""
+            return int.from_bytes(part, "little") if len(part) == size else None
+
+        dwarf = image.get_dwarf_info()
+        entries = [entry for entry in dwarf.CFI_entries() if isinstance(entry, FDE)] if dwarf.has_CFI() else []
+        now = dict(enumerate(registers))
+        addresses: list[int] = []
+        while len(addresses) < _DEEPEST:
+            # A return address is after its call, which may be the last instruction of its function.
+            at = now[pc] - (1 if addresses else 0)
+            before = _registers_of_caller(entries, at, now, word, convention) if entries else None
+            if before is None and not addresses:
+                # No information: maybe a leaf function of the C library.
+                before = {**now, pc: now[link] & ~1}
+            if before is None or not before[pc] or (before[pc], before[sp]) == (now[pc], now[sp]):
+                return addresses
+            now = before
+            addresses.append(now[pc])
+    return addresses
+
+
+def _registers_of_caller(
+    entries: Sequence[FDE],
+    at: int,
+    now: Mapping[int, int],
+    word: Callable[[int], int | None],
+    convention: Convention,
+) -> dict[int, int] | None:
+    for entry in entries:
+        start = entry["initial_location"]
+        if start <= at < start + entry["address_range"]:
+            break
+    else:
+        return None
+    rows = [row for row in entry.get_decoded().table if row["pc"] <= at]
+    if not rows or rows[-1]["cfa"].reg not in now:
+        return None
+    rule = rows[-1]
+    base = now[rule["cfa"].reg] + rule["cfa"].offset
+    before = {**now, convention.sp: base}
+    for register, how in rule.items():
+        if isinstance(register, int) and how.type == "OFFSET":
+            value = word(base + how.arg)
+            if value is None:
+                return None
+            before[register] = value
+    before[convention.pc] = before[convention.link] & ~1
+    return before

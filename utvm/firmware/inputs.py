@@ -83,10 +83,6 @@ def are_pictures(path: str) -> bool:
 def read_pictures(path: str, tensor: Tensor, scale: str) -> _Array:
     """Read a picture, or all in a folder by name, as samples of an input.
 
-    Args:
-        scale: the numbers of black and white, ``0..1``; empty for an input of 8-bit integers, where they are the
-            lowest and the highest.
-
     Returns:
         An array with the samples in the first dimension: floats for a quantised input, otherwise its own type.
     """

@@ -43,12 +43,8 @@ class Module:
     """Objects, sources or a package of a client.
 
     Attributes:
-        name: the client's name of it.
         functions: functions compiled by TVM; in the image, each is ``__tvm_ffi_NAME``.
-        objects: object files, by a file name of ours.
-        sources: C of TVM's compiler, likewise.
         libraries: the library of a package, which clients run as ``main``.
-        undefined: undefined symbols of the objects.
     """
 
     name: str
@@ -65,8 +61,6 @@ NOTHING = Module("")
 
 @dataclass(frozen=True)
 class Upload:
-    """A module and the folder for its image."""
-
     module: Module
     folder: Path
 
@@ -94,7 +88,6 @@ def read_module(name: str, data: bytes, program: Path) -> Module:
 
 
 def _unpack(name: str, data: bytes) -> dict[str, bytes]:
-    """Unpack a tar archive, maybe compressed by gzip."""
     files: dict[str, bytes] = {}
     try:
         if data[:2] == _GZIP:
@@ -142,7 +135,6 @@ def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Modul
 
 
 def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], set[str]]:
-    """Functions and undefined symbols of an object for a board's core."""
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
@@ -167,7 +159,6 @@ def _missing_symbols(label: str, names: Sequence[str]) -> ConfigError:
 
 
 def link_error(module: Module, error: ToolchainError) -> ConfigError:
-    """One-line error of a module that cannot be compiled or linked."""
     if missing := list(dict.fromkeys(_UNDEFINED.findall(error.message))):
         return _missing_symbols(module.name, missing)
     if twice := list(dict.fromkeys(_TWICE.findall(error.message))):

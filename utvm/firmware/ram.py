@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from utvm.boards import Board
 from utvm.errors import DoesNotFitError, ToolchainError
 from utvm.firmware.image import is_thread_local
-from utvm.firmware.sources import by_address
+from utvm.firmware.sources import linker_script
 from utvm.toolchain.compiler import Objects
 
 # No C object may be at address 0.
@@ -26,8 +26,6 @@ _FIRST_ADDRESS = 16
 
 @dataclass(frozen=True)
 class SectionSize:
-    """Size and alignment of a section, in bytes."""
-
     name: str
     size: int
     alignment: int
@@ -46,16 +44,13 @@ class Chunk:
 
     @property
     def size(self) -> int:
-        """Size at an aligned address."""
         return self.end(0)
 
     @property
     def name(self) -> str:
-        """Name of its largest section."""
         return max(self.sections, key=lambda section: section.size).name
 
     def start(self, address: int) -> int:
-        """First aligned address from ``address`` on."""
         return _align(address, self.sections[0].alignment)
 
     def end(self, address: int) -> int:
@@ -76,7 +71,6 @@ class Stretch:
 
     @property
     def start(self) -> int:
-        """First usable address."""
         return max(self.address, _FIRST_ADDRESS)
 
     @property
@@ -90,7 +84,6 @@ class NoRoom(Exception):
 
     Attributes:
         stretch: the stretch with the most space for it, or None if no memory is executable.
-        need: bytes that it needs there.
         room: bytes left there, from the first aligned address.
     """
 
@@ -107,9 +100,6 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
 
     Chunks of one stretch are placed first, then code, then the largest, each where the least space remains: small
     chunks fill the gaps.
-
-    Args:
-        first: name of a stretch, and the chunk at its start.
     """
     ends = {stretch.name: stretch.start for stretch in stretches}
     addresses: dict[str, int] = {}
@@ -179,8 +169,15 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
     """
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
-        heap = _heap(board, addresses, needed) if served else (0, 0)
-        script.write_text(by_address(board, addresses, constants, heap), encoding="utf-8")
+        heap = (0, 0)
+        if served:  # The free space after all sections in the stretch of data is clients' memory.
+            stretch = _data_stretch(board)
+            ends = [address + needed[name].size for name, address in addresses.items() if name in needed]
+            heap = (
+                max((end for end in ends if stretch.start < end <= stretch.end), default=stretch.end),
+                stretch.end,
+            )
+        script.write_text(linker_script(board, addresses, constants, heap), encoding="utf-8")
         # Sections that have grown may overlap until they are moved.
         objects.link(image, linker_script=script, map_file=map_file, options=["-Wl,--no-check-sections"])
         return _sections(image)
@@ -203,14 +200,6 @@ def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Pa
 
 def _data_stretch(board: Board) -> Stretch:
     return next(stretch for stretch in stretches_of(board) if board.layout.data in stretch.name.split("+"))
-
-
-def _heap(board: Board, addresses: dict[str, int], sections: dict[str, SectionSize]) -> tuple[int, int]:
-    """Start and end of clients' memory: the free space after all sections in the stretch of data."""
-    stretch = _data_stretch(board)
-    ends = [address + sections[name].size for name, address in addresses.items() if name in sections]
-    inside = [end for end in ends if stretch.start < end <= stretch.end]
-    return max(inside, default=stretch.end), stretch.end
 
 
 def _place(board: Board, sections: dict[str, SectionSize], served: bool) -> dict[str, int]:
@@ -256,7 +245,6 @@ def _sections(image: Path) -> dict[str, SectionSize]:
 
 
 def _large_constants(image: Path) -> tuple[str, ...]:
-    """Sections of large constants (``-fdata-sections``)."""
     with image.open("rb") as file:
         elf = ELFFile(file)
         constants = elf.get_section_index(".rodata")

@@ -25,7 +25,6 @@ _ALIGNMENT = 16
 
 
 def arena_base(library: Library, region: str) -> int:
-    """Offset of a library's region in the arena: regions follow each other."""
     offset = 0
     for arena in library.arenas:
         if arena.region == region:
@@ -35,12 +34,10 @@ def arena_base(library: Library, region: str) -> int:
 
 
 def arena_address(library: Library, place: Placement) -> int:
-    """Offset of an input or output in the arena."""
     return arena_base(library, place.region) + place.offset
 
 
 def arena_size(library: Library) -> int:
-    """Size of the arena for a library in bytes."""
     return max((arena_base(library, arena.region) + arena.size_bytes for arena in library.arenas), default=0)
 
 
@@ -59,7 +56,6 @@ class Task:
     distance: bool = False
 
     def window_bytes(self, library: Library) -> int:
-        """Bytes of the input that is sent for a run."""
         (tensor,) = library.inputs
         return 4 * math.prod(tensor.shape) if self.distance else tensor.size_bytes
 
@@ -100,14 +96,8 @@ def task_of(library: Library) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class _ElementType:
-    code: int
-    bits: int
-
-
-def _element_type(tensor: Tensor) -> _ElementType:
-    return _ElementType(dlpack_code(tensor.dtype), 8 * item_bytes(tensor.dtype))
+def _element_type(tensor: Tensor) -> dict[str, int]:
+    return {"code": dlpack_code(tensor.dtype), "bits": 8 * item_bytes(tensor.dtype)}
 
 
 _TEMPLATES = templates_of("utvm.firmware")
@@ -139,9 +129,7 @@ def generate(
     """Generated files and the libraries' own files: text by name.
 
     Args:
-        stored: inputs of a standalone image.
         linked_by_script: whether a linker script places the working memory.
-        module: a module of a client, with these libraries.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
@@ -193,34 +181,27 @@ def _only(libraries: Sequence[Library]) -> Library:
 _GUARD_BYTES = 256
 
 
-def by_region(board: Board) -> str:
-    """Linker script of an image that starts by itself: sections are in the regions of the layout."""
-    regions = [board.region(name) for name in dict.fromkeys(board.layout.regions)]
-    return _script(board, regions=regions, addresses={}, constants=(), heap=())
-
-
-def by_address(
+def linker_script(
     board: Board,
-    addresses: Mapping[str, int],
+    addresses: Mapping[str, int] | None = None,
     constants: Collection[str] = (),
     heap: tuple[int, int] = (0, 0),
 ) -> str:
-    """Linker script of an image that a debugger loads.
+    """Linker script: of an image that starts by itself, or that a debugger loads, with addresses of sections.
 
     Args:
-        addresses: addresses of sections; the others may be anywhere.
         constants: read-only sections to be kept apart from ``.rodata``.
         heap: start and end of clients' memory.
     """
-    return _script(board, regions=(), addresses=addresses, constants=constants, heap=heap)
-
-
-def _script(board: Board, **values: object) -> str:
+    names = dict.fromkeys(board.layout.regions) if addresses is None else ()
     return _render(
         "linker.ld.j2",
         board=board,
         fault_stack_size=board.cpu_row.handler_stack,
         guard_size=_GUARD_BYTES if board.guards_stack else 0,
         linker_name=linker_name,
-        **values,
+        regions=[board.region(name) for name in names],
+        addresses=addresses or {},
+        constants=constants,
+        heap=heap,
     )

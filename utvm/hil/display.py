@@ -46,11 +46,7 @@ PLAIN_WIDTH = 120
 
 
 class Display:
-    """Prints a run as it goes.
-
-    Args:
-        stream: where to print; see :func:`standard_output`.
-    """
+    """Prints a run as it goes."""
 
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH
@@ -61,7 +57,6 @@ class Display:
         self._done = 0
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line as it is."""
         self._console.print(escape(text), style=style, soft_wrap=True)
 
     def begin(self, total: int) -> None:
@@ -84,7 +79,6 @@ class Display:
             self._task = self._progress.add_task("", total=total)
 
     def running(self, test: str) -> None:
-        """Show the running test."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=test)
 
@@ -112,7 +106,6 @@ class Display:
             self.line(_indented(case.details))
 
     def end(self) -> None:
-        """Remove the progress bar."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -136,7 +129,6 @@ class Display:
 
 
 def last_line(report: RunReport) -> str:
-    """Verdict in one line: board, counts and exit code."""
     counts = [f"{report.count(outcome)} {outcome.value}" for outcome in Outcome if report.count(outcome)]
     summary = ", ".join(counts) or "no tests"
     if report.trouble:
@@ -148,7 +140,7 @@ def last_line(report: RunReport) -> str:
 
 
 def standard_output() -> TextIO:
-    """Return a stream on this process's standard output that pytest's capture does not take over.
+    """A stream on this process's standard output that pytest's capture does not take over.
 
     The progress bar is drawn from a thread of its own, also while a test's output is being captured.
     """
@@ -164,7 +156,6 @@ class _Lasting(io.FileIO):
     """A file that ignores write errors: the run goes on when its terminal is closed."""
 
     def write(self, data: Any, /) -> int:
-        """Write, and ignore errors."""
         try:
             return super().write(data)
         except OSError:

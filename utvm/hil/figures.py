@@ -33,12 +33,8 @@ class Figure:
     """A figure of a model.
 
     Attributes:
-        name: its key in ``report.json``.
         title: the heading of its column; behind its value, what a line says.
-        means: description, for the schema and for pages.
-        schema: the JSON schema of its value.
         find: computes the value; None if a model has none.
-        render: formats a value for readers.
         only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
     """
 
@@ -51,20 +47,10 @@ class Figure:
     only: Literal["", "virtual", "physical", "process"] = ""
 
     def format(self, value: Any) -> str:
-        """Format a value; a dash for None."""
         return "-" if value is None else self.render(value)
 
 
-def _thousands(value: int) -> str:
-    return f"{value:,}"
-
-
-def _bytes(value: int) -> str:
-    return f"{value:,} B"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f} %"
+_thousands, _bytes = "{:,}".format, "{:,} B".format
 
 
 def _accuracy(measured: Measured) -> float | None:
@@ -96,7 +82,7 @@ FIGURES: tuple[Figure, ...] = (
         "Share of samples classified as labelled; null without labels.",
         {"type": ["number", "null"], "minimum": 0, "maximum": 1},
         _accuracy,
-        _percent,
+        lambda value: f"{100 * value:.2f} %",
     ),
     Figure(
         "instructions",
@@ -152,7 +138,6 @@ def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
 
 
 def figures_line(figures: Mapping[str, Any]) -> str:
-    """Format the figures of a model in one line, without missing ones."""
     return ", ".join(
         f"{figure.format(figures[figure.name])} {figure.title}"
         for figure in FIGURES
@@ -171,8 +156,6 @@ def summarise(
     """Compute the figures of a model from its runs on a board, one per sample.
 
     Args:
-        name: that of its library in the firmware.
-        firmware: the image that it ran in.
         executor: how it was run, for example ``host-driven``.
         labels: the right class of every sample; the model's class is the largest element of its first output.
     """
@@ -189,7 +172,9 @@ def summarise(
     kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit)
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
-        confusion = _confusion(labels, _predictions(runs), classes=runs[0].outputs[0].size)
+        table = np.zeros((runs[0].outputs[0].size,) * 2, dtype=int)
+        np.add.at(table, (np.array(labels), np.array(_predictions(runs))), 1)
+        confusion = tuple(tuple(row) for row in table.tolist())
     return ModelResult(
         id=next((library.model for library in firmware.libraries if library.name == name), "") or None,
         name=name,
@@ -203,9 +188,3 @@ def summarise(
 
 def _predictions(runs: Sequence[RunResult]) -> list[int]:
     return [int(np.argmax(run.outputs[0])) for run in runs]
-
-
-def _confusion(labels: Sequence[int], predictions: Sequence[int], classes: int) -> tuple[tuple[int, ...], ...]:
-    table = np.zeros((classes, classes), dtype=int)
-    np.add.at(table, (np.array(labels), np.array(predictions)), 1)
-    return tuple(tuple(int(samples) for samples in row) for row in table)

@@ -1,20 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of :mod:`utvm.hil.plugin` that needs a board: the run, and the fixtures of suites.
 
-Fixtures:
-
-- ``board``: the open board (:class:`utvm.drivers.Connection`), reset and halted.
-- ``compile_for_board``: a function that compiles a model for what the board's CPU has.
-- ``firmware``: a function that links libraries into an image for the board; its ``elf`` reads one of your own.
-- ``session``: a function that flashes an image and returns the session that runs its models: host-driven on a
-  board with a debug port, else over RPC.
-- ``serve``: a function that links libraries with the RPC server, puts them on the board, and returns it.
-- ``flash``: a function that flashes your own image, from ``firmware.elf(PATH)``, and returns it under the
-  debugger: :class:`utvm.session.application.Application`.
-- ``project_model``: each model of the project's ``utvm.yaml``, in turn.
-- ``record_model``: a function that takes the runs of a model into the report.
-- ``record_statistics``: a function that takes what the board has counted into the report.
-
 A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
 """
 
@@ -28,8 +14,7 @@ from typing import Any
 import pytest
 
 from utvm import boards, options
-from utvm.base.log import setup
-from utvm.base.log.setup import log_folder
+from utvm.base.log import configure, log_folder, log_into
 from utvm.base.process.signals import raise_on_signals
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.drivers import Connection, capabilities_of
@@ -40,7 +25,7 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.figures import summarise
 from utvm.hil.plugin import BOARD, report_root
 from utvm.hil.report import logs_beside, new_run_id
-from utvm.hil.results import ModelResult, Statistics
+from utvm.hil.results import ModelResult
 from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
@@ -97,8 +82,8 @@ def _configure(config: pytest.Config) -> None:
 def _begin_log(config: pytest.Config, folder: Path) -> None:
     """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
     stack = contextlib.ExitStack()
-    setup.configure("", "")
-    stack.enter_context(setup.log_into(log_folder(folder)))
+    configure("", "")
+    stack.enter_context(log_into(log_folder(folder)))
     config.add_cleanup(stack.close)
 
 
@@ -226,6 +211,6 @@ def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[
     """Takes what the board has counted into the report, under a name that says what it had done."""
 
     def record(name: str, values: Mapping[str, int | str]) -> None:
-        request.config.stash[_RUN].record_statistics(Statistics(name, values))
+        request.config.stash[_RUN].record_statistics(name, values)
 
     return record

@@ -5,37 +5,29 @@ The page stays small whatever the run was like: long lists and texts are cut, an
 """
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from urllib.parse import quote
 
-import jinja2
-
-from utvm.base.log.setup import FILE
-from utvm.firmware import Firmware, Section
+from utvm.base.log import FILE
+from utvm.firmware import Firmware
 from utvm.hil.figures import present_figures
-from utvm.hil.results import CaseResult, ModelResult, Outcome, RunReport, Verdict
+from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
 from utvm.pages import format_duration, pages_of, readable_time
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 _FILES = 12
 _TAIL_BYTES = 3_000
+TEST_MARKER = "test {}"
+"""Message in the full log at the start of a test."""
 
 
 @dataclass(frozen=True)
 class LogTail:
-    """The end of one log.
-
-    Attributes:
-        name: its path in the folder of logs.
-        href: where it is, seen from the page.
-        size: bytes.
-        tail: its last lines.
-    """
+    """The end of one log."""
 
     name: str
     href: str
@@ -44,23 +36,13 @@ class LogTail:
 
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
-    """Last lines of the logs in a folder, smallest first: the largest one contains the others.
-
-    Args:
-        seen_from: the folder with the page that links to them.
-    """
+    """Last lines of the logs in a folder, smallest first: the largest one contains the others."""
     found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
     return tuple(found[-_FILES:])
 
 
 def href_from(logs: Path, seen_from: Path) -> str:
-    """Return the beginning of links to the files in a folder of logs."""
     return quote(os.path.relpath(logs, seen_from)) + "/"
-
-
-def test_marker(node: str) -> str:
-    """Message in the full log at the start of a test."""
-    return f"test {node}"
 
 
 def link_to_test(node: str, found: Sequence[LogTail]) -> str:
@@ -70,7 +52,7 @@ def link_to_test(node: str, found: Sequence[LogTail]) -> str:
     """
     href = next((end.href for end in found if end.name == FILE), "")
     # Hyphens and commas are syntax in text fragments.
-    return f"{href}#:~:text={quote(test_marker(node), safe='').replace('-', '%2D')}" if href else ""
+    return f"{href}#:~:text={quote(TEST_MARKER.format(node), safe='').replace('-', '%2D')}" if href else ""
 
 
 def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
@@ -118,7 +100,6 @@ class Bar:
 
     @property
     def share(self) -> float:
-        """Used part, 0 to 1."""
         return self.used / self.size
 
 
@@ -133,7 +114,7 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
         places.append((section.name, section.address, section.size))
         if section.load_address is not None and section.load_address != section.address:
             places.append((f"{section.name} (initial values)", section.load_address, section.size))
-    colours = {name: number for number, name in enumerate(section_names(firmware.sections))}
+    colours = {name: number for number, name in enumerate(firmware.section_names)}
     bars = []
     for region in sorted(firmware.board.memory, key=lambda region: region.address):
         if region.alias_of:
@@ -156,34 +137,6 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
     return tuple(bars)
 
 
-def section_names(sections: tuple[Section, ...]) -> tuple[str, ...]:
-    """Return the names of the sections, each once, in order."""
-    return tuple(dict.fromkeys(section.name for section in sections))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a confusion matrix: how many samples with this label were predicted so."""
-
-    label: int
-    prediction: int
-    samples: int
-
-    @property
-    def right(self) -> bool:
-        """True if the prediction is the label."""
-        return self.label == self.prediction
-
-
-def confusion_cells(confusion: tuple[tuple[int, ...], ...]) -> tuple[Cell, ...]:
-    """Return the cells of a confusion matrix, row by row."""
-    return tuple(
-        Cell(label, prediction, samples)
-        for label, row in enumerate(confusion)
-        for prediction, samples in enumerate(row)
-    )
-
-
 HEADLINES = {
     Verdict.PASSED: "Passed",
     Verdict.FAILED: "Failed",
@@ -202,12 +155,7 @@ _FEW = 40
 
 
 def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    """Return the HTML text for a run.
-
-    Args:
-        logs: the folder of its logs.
-        seen_from: the folder in which the page will be, for the links to the logs.
-    """
+    """The HTML text for a run."""
     troubled = [case for case in report.cases if case.outcome.troubled]
     kept = _chosen(report.cases)
     suites: dict[str, list[CaseResult]] = {}
@@ -215,16 +163,16 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         suites.setdefault(case.suite, []).append(case)
     # Of several models in one image, one map is enough.
     images = {model.firmware.digest: model for model in report.models}
-    found = _log_tails(logs, seen_from)
+    found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
     linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
-    template = page_templates().get_template("index.html.j2")
+    template = pages_of("utvm.hil").get_template("index.html.j2")
     return template.render(
         report=report,
         headline=HEADLINES[report.verdict],
         facts=tuple(_facts(report)),
         counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
         suites=suites,
-        unfolded=unfolded(suites),
+        open_suites=open_suites(suites),
         left_out=len(report.cases) - len(kept),
         troubled=troubled,
         most_articles=_ARTICLES,
@@ -233,16 +181,10 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         link_to_test=lambda case: link_to_test(case.node, found) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
-        confused=_confused(report.models),
+        confused=[model for model in report.models if model.confusion][:_PICTURES],
         memory_map=memory_map,
-        confusion_cells=confusion_cells,
-        section_names=section_names,
         figures=present_figures(model.figures for model in report.models),
     )
-
-
-def _log_tails(logs: Path | None, seen_from: Path | None) -> tuple[LogTail, ...]:
-    return log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -275,34 +217,7 @@ def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
     return [case for number, case in enumerate(cases) if number in chosen]
 
 
-class _Test(Protocol):
-    @property
-    def outcome(self) -> Outcome: ...
-
-
-def unfolded(suites: Mapping[str, Sequence[_Test]]) -> set[str]:
-    """Return the suites whose tests are shown at once: all of a few, of many those that did not go well."""
+def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:
+    """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
-
-
-def _confused(models: Sequence[ModelResult]) -> list[ModelResult]:
-    return [model for model in models if model.confusion][:_PICTURES]
-
-
-@functools.cache
-def page_templates() -> jinja2.Environment:
-    """Return the templates of this room's pages."""
-    environment = pages_of("utvm.hil")
-    environment.filters["shortened"] = shortened
-    return environment
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text with its middle left out where it is too long; the end of a trace says most."""
-    if len(text) <= most:
-        return text
-    head = most // 3
-    return (
-        f"{text[:head]}\n[… {len(text) - most:,} characters left out; junit.xml has them …]\n{text[head - most :]}"
-    )

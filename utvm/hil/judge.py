@@ -29,7 +29,6 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
     """Outcome of a phase that ended with an exception, while the board still answers.
 
     Args:
-        suite: the suite's file.
         error: None where pytest itself found a failure: a test that was expected to fail, strictly, has passed.
     """
     if error is None or isinstance(error, BoardError):
@@ -45,7 +44,6 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
 
 
 def judge_loading(error: BaseException, suite: Path) -> Outcome:
-    """Return the outcome of a suite that cannot be loaded: no board has been asked yet."""
     # pytest raises an error of its own from one in an import.
     behind = error.__cause__ or error
     outcome = judge(behind, suite)
@@ -53,11 +51,7 @@ def judge_loading(error: BaseException, suite: Path) -> Outcome:
 
 
 def cause_of(error: BaseException, said: str) -> str:
-    """Key of the cause of an error, equal for two errors with the same cause.
-
-    Args:
-        said: the message that a reader gets.
-    """
+    """Key of the cause of an error, equal for two errors with the same cause."""
     behind: BaseException | None = error
     while behind is not None:
         if isinstance(behind, OSError) and behind.errno is not None:
@@ -107,7 +101,6 @@ class Recorder:
         """Take the report on one phase.
 
         Args:
-            error: what was raised in it.
             trouble: what is wrong with the board, if that is what the error comes from.
         """
         phases = self._phases
@@ -137,7 +130,6 @@ class Recorder:
         phases.details += [f"--- {title} ---\n{text}" for title, text in report.sections]
 
     def take(self, test: str) -> CaseResult:
-        """Return the result of the test that has ended, and be ready for the next."""
         phases, self._phases = self._phases, _Phases()
         return CaseResult(
             test,
@@ -149,7 +141,6 @@ class Recorder:
 
 
 def loading_failure(report: pytest.CollectReport, outcome: Outcome) -> CaseResult:
-    """Return the result for a suite that cannot be loaded."""
     lines = report.longreprtext.strip().splitlines()
     return CaseResult(
         report.nodeid,

@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relative limits of a project's models: a percentage above the baseline, a file that people review."""
+"""The history of a project's runs, and relative limits of its models.
+
+Whatever becomes of the history, a run's verdict is what it was. A limit is a percentage above the baseline, a file
+that people review.
+"""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import datetime
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import yaml
 from pydantic import Field
 
+from utvm import history
 from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import write_whole
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil.project import RELATIVE, history_file, load_project
-from utvm.hil.results import CaseResult, ModelResult, Outcome
+from utvm.hil.report import new_run_id
+from utvm.hil.results import CaseResult, ModelResult, Outcome, Verdict
+from utvm.hil.schemas import NIGHTLY, check_schema, read_report
 from utvm.history.changes import limit_crossing
 from utvm.history.store import open_history
-from utvm.paths import PROJECT_FILE, project
+from utvm.paths import PROJECT_FILE, project, work
+from utvm.provenance.location import current_kind, read_checkout
 
 BASELINE = "utvm-baseline.yaml"
 Figures = dict[str, dict[str, dict[str, int]]]
@@ -30,11 +42,6 @@ class Baseline(Record):
 
 
 def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: str | None) -> list[CaseResult]:
-    """Check the relative limits of the models that have run on a board: one test per limit.
-
-    Args:
-        commit: which has run, for the one that crossed a limit.
-    """
     try:
         content, folder = load_project(), project()
         if content is None or folder is None:
@@ -112,3 +119,90 @@ def accept_figures() -> Path:
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
     write_whole(path, text + yaml.safe_dump({"baseline": figures}))
     return path
+
+
+def remember(root: Path, *reports: Mapping[str, Any]) -> str:
+    """Add runs to the history of the project.
+
+    Without a project, only runs are added whose reports are where they are unless somebody asks otherwise. In
+    another place nothing is added: whoever sent the run there does it, once its report is home.
+
+    Returns:
+        why they could not be added, in one line; nothing where they were, or need not be.
+    """
+    if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
+        return ""
+    try:
+        path = history_file()
+    except UtvmError as error:
+        return f"the history was not written: {error.message}"
+    return history.record(path, *reports)
+
+
+def remember_new(root: Path, before: Collection[Path]) -> str:
+    """Add the runs that another place has reported; returns as :func:`remember`."""
+    new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
+    try:
+        return remember(root, *map(read_report, sorted(new)))
+    except ConfigError as error:
+        return f"the history was not written: {error.message}"
+
+
+def remember_model(board: BoardIdentity, model: ModelResult) -> str:
+    """Add a model that was run on a board outside of a suite, in a project; returns as :func:`remember`."""
+    if not project():
+        return ""
+    now, sources = datetime.datetime.now(datetime.timezone.utc), read_checkout()
+    content = {
+        "run_id": new_run_id(now),
+        "started": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "source": {"commit": sources.commit, "dirty": sources.dirty},
+        "board": {"id": board.name, "kind": board.kind, "serial": board.serial},
+        "tests": (),
+        "models": [
+            {
+                "name": model.name,
+                "executor": model.executor,
+                "outputs_sha256": model.outputs_sha256,
+                **model.figures,
+            }
+        ],
+        "verdict": Verdict.PASSED.value,
+        "trouble": "",
+    }
+    return remember(work() / "reports", content)
+
+
+def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
+    """Go through the boards' turns of a nightly run, each as the report of a run."""
+    path = night / "nightly.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        check_schema(content, NIGHTLY)
+    except (OSError, ValueError, jsonschema.ValidationError) as error:
+        raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
+    for entry in content["boards"]:
+        empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
+        own = read_report(night / entry["report"]) if entry["report"] else empty
+        yield {
+            "run_id": f"{content['run_id']}/{entry['label']}",
+            "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
+            **own,
+            "night": f"{content['run_id']}/{entry['label']}",
+            "verdict": entry["verdict"],
+            "trouble": entry["reason"],
+        }
+
+
+def iter_reports(folder: Path) -> Iterator[dict[str, Any] | str]:
+    """Go through all reports below a folder, the oldest run first; of one that cannot be read, say why."""
+    for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
+        try:
+            yield read_report(path)
+        except ConfigError as error:
+            yield error.message
+    for path in sorted(folder.rglob("nightly.json")):
+        try:
+            yield from iter_board_runs(path.parent)
+        except ConfigError as error:
+            yield error.message

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from utvm import options
-from utvm.base.process.startup import guard_exit_code, prepare_environment
+from utvm.base.process.signals import guard_exit_code, prepare_environment
 from utvm.paths import work
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 
@@ -25,7 +25,6 @@ BOARD = pytest.StashKey["Board"]()
 
 
 def report_root(choice: ReportChoice) -> Path:
-    """Return the directory of all reports."""
     return Path(choice.report_dir).resolve() if choice.report_dir else work() / "reports"
 
 
@@ -51,7 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def board_of(config: pytest.Config) -> "Board":
-    """Return the board that the run is for; suites make their parameters from it."""
     if BOARD not in config.stash:
         raise pytest.UsageError("--board is missing\n  hint: board.list shows the boards there are")
     return config.stash[BOARD]

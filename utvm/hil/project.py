@@ -29,13 +29,7 @@ BUNDLED = DATA / "hil_tests"
 
 @dataclass(frozen=True)
 class SelectedSuites:
-    """Suites of one origin, as pytest is told of them.
-
-    Attributes:
-        root: the folder that their names are relative to, and that they are run from in another place.
-        own: whether they are somebody's own, and not those that come with utvm.
-        paths: files or folders from there, each perhaps with ``::`` and a test.
-    """
+    """Suites of one origin, as pytest is told of them."""
 
     root: Path
     own: bool
@@ -43,7 +37,6 @@ class SelectedSuites:
 
 
 def suite_names() -> tuple[str, ...]:
-    """Return the suites that can be named, sorted: those that come with utvm, and the project's own."""
     files = [path for folder in _suite_folders() for path in folder.glob("test_*.py")]
     return tuple(sorted({path.stem.removeprefix("test_") for path in files}))
 
@@ -145,7 +138,6 @@ class Limits(Record):
     ram: Most | Share | None = None
 
     def relative(self) -> dict[str, str]:
-        """Return the limits that are relative, by name."""
         return {name: limit for name in RELATIVE if isinstance(limit := getattr(self, name), str)}
 
 
@@ -179,11 +171,9 @@ class ProjectModel:
     folder: Path
 
     def load(self) -> Model:
-        """Read the model; raises UtvmError as :func:`utvm.compiler.load`."""
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
-        """Read the samples, and their labels if the file has them."""
         path = self.folder / self.limits.samples
         arrays = read_arrays(str(path))
         if "x" not in arrays or not arrays["x"].ndim:
@@ -193,7 +183,6 @@ class ProjectModel:
         return [row[np.newaxis] for row in arrays["x"]], labels
 
     def broken(self, result: ModelResult) -> list[str]:
-        """Messages about the limits that a result exceeds."""
         messages = []
         figures, limits = result.figures, self.limits
         if limits.accuracy is not None and not figures.get("accuracy", 0) >= limits.accuracy:
@@ -209,13 +198,12 @@ class ProjectModel:
 
 
 def load_project() -> ProjectFile | None:
-    """Read the current project's file; None where there is no project."""
     folder = project()
     return load_yaml(folder / PROJECT_FILE, ProjectFile, _HINT) if folder else None
 
 
 def quarantine() -> Quarantine:
-    """Return the project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
+    """The project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
     content = load_project()
     return content.farm if content else Quarantine()
 
@@ -227,7 +215,6 @@ def history_file() -> Path:
 
 
 def project_models() -> Sequence[ProjectModel]:
-    """Return the models of the current project; raises as :func:`load_project`."""
     folder, content = project(), load_project()
     if folder is None or content is None:
         return ()

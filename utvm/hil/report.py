@@ -1,26 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a run's report: ``report.json``, ``junit.xml`` and ``index.html`` in a directory of their own.
+"""Describes the environment of a run, and writes its report: ``report.json``, ``junit.xml`` and ``index.html``.
 
-The directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees
+The report's own directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees
 half a report.
 """
 
 import datetime
+import importlib.metadata
 import json
+import platform
 import secrets
+import shlex
 import shutil
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import utvm
+from utvm.base.process.run import version_of
+from utvm.base.storage.cache import content_key, tree_digest
 from utvm.base.storage.files import open_regular
 from utvm.base.text.quoting import legal_xml
-from utvm.errors import ConfigError
+from utvm.boards import Board
+from utvm.errors import ConfigError, ProvisionError
 from utvm.hil import html
 from utvm.hil.figures import present_figures
-from utvm.hil.results import CaseResult, Outcome, RunReport
+from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Whereabouts
 from utvm.hil.schemas import REPORT, check_schema
+from utvm.paths import DATA, PACKAGE, PROVISION
+from utvm.probe.pyocd.server import version as pyocd_version
+from utvm.provenance.location import environment_digest, inherited_lease, inspect_location, read_checkout
 
 _ELEMENTS = {
     Outcome.FAILED: "failure",
@@ -33,7 +43,6 @@ _ELEMENTS = {
 
 
 def render_junit(report: RunReport) -> str:
-    """Return the XML text for a run."""
     root = ET.Element("testsuites")
     suite = ET.SubElement(
         root,
@@ -77,7 +86,7 @@ def render_junit(report: RunReport) -> str:
 
 
 def xml_document(root: ET.Element) -> str:
-    """Return an element as the text of a whole file, without the characters that XML cannot hold."""
+    """An element as the text of a whole file, without the characters that XML cannot hold."""
     for element in root.iter():
         element.attrib = {name: legal_xml(value) for name, value in element.attrib.items()}
         element.text = legal_xml(element.text) if element.text else None
@@ -105,22 +114,16 @@ FILES = ("report.json", "junit.xml", "index.html")
 
 
 def new_run_id(now: datetime.datetime) -> str:
-    """Return a name for a run: sorted by name means sorted by time, and no two runs share one.
-
-    Args:
-        now: when the run began, with its time zone.
-    """
+    """A name for a run: sorted by name means sorted by time, and no two runs share one."""
     utc = now.astimezone(datetime.timezone.utc)
     return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-{secrets.token_hex(2)}"
 
 
 def logs_beside(root: Path) -> Path:
-    """Return the folder with the logs of all runs whose reports are in ``root``."""
     return root.parent / "logs"
 
 
 def write_report(report: RunReport, root: Path) -> Path:
-    """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
     check_schema(content, REPORT)
     texts = {
@@ -140,11 +143,7 @@ def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
 
 
 def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
-    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it.
-
-    Args:
-        fill: fills the empty directory it is handed.
-    """
+    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it."""
     directory = root / run_id
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -169,3 +168,49 @@ def _switch_latest(root: Path, run_id: str) -> None:
         shutil.rmtree(latest)
     draft.symlink_to(run_id)
     draft.replace(latest)
+
+
+def checkout_digest(provision: Path = PROVISION) -> str:
+    """Digest of the environment that this checkout requests, the same in all locations.
+
+    It is a SHA-256 over the environment's lists and locks, and the sources of utvm and of the toolchain files.
+    """
+    return content_key(environment_digest(provision), tree_digest(PACKAGE), tree_digest(DATA / "toolchains"))
+
+
+def describe_environment(board: Board) -> Environment:
+    tools = {
+        "python": platform.python_version(),
+        "tvm": importlib.metadata.version("apache-tvm"),
+        "openocd": "not installed",
+        **({"pyocd": pyocd_version()} if board.by_pyocd else {}),
+        "gcc": board.compiler.version,
+        "unicorn": importlib.metadata.version("unicorn"),
+        "utvm": utvm.__version__,
+    }
+    if shutil.which("openocd") or not board.by_pyocd:
+        tools["openocd"] = _version("openocd", r"Open On-Chip Debugger (\S+)")
+    emulator = board.virtual.emulator
+    # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
+    if emulator and (shutil.which(emulator.program) or not board.physical):
+        tools["qemu"] = _version(emulator.program, r"QEMU emulator version (\S+)")
+    location = inspect_location()
+    lease = inherited_lease() if location.kind == "farm" else None
+    place = Whereabouts(
+        kind=location.kind,
+        environment=location.environment,
+        installed=location.installed,
+        hostname=read_checkout().hostname,
+        tools=tools,
+        lease=lease.record if lease else None,
+    )
+    return Environment(checkout_digest(), environment_digest(), place)
+
+
+def _version(program: str, pattern: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise ProvisionError(f"{program} is not installed", f"sudo apt-get install {program}")
+    # OpenOCD prints its version on standard error.
+    command = ["sh", "-c", f"{shlex.quote(path)} --version 2>&1"]
+    return version_of(command, timeout=10, error=ProvisionError, pattern=pattern)

@@ -10,7 +10,7 @@ from utvm.base.text.quoting import encodable_tree
 from utvm.drivers import BoardIdentity
 from utvm.errors import ExitCode
 from utvm.firmware import Firmware
-from utvm.provenance.checkout import Checkout
+from utvm.provenance.location import Checkout
 
 SCHEMA_VERSION = 4
 
@@ -38,17 +38,18 @@ class Outcome(str, enum.Enum):
 
 
 class Verdict(str, enum.Enum):
-    """Verdict on a run."""
+    """Verdict on a run, or on the job of a nightly run; ``BAD``: its board failed the health check."""
 
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
     INFRASTRUCTURE = "infrastructure"
+    BAD = "bad"
     INTERRUPTED = "interrupted"
+    NOT_RUN = "not run"
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of the command; 3 for a run that was not completed."""
         return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
 
 
@@ -76,17 +77,14 @@ class CaseResult:
 
     @property
     def id(self) -> str:
-        """Test id, the same in all reports."""
         return case_id(self.node)
 
     @property
     def suite(self) -> str:
-        """The suite's file name."""
         return self.node.partition("::")[0].rpartition("/")[2]
 
     @property
     def name(self) -> str:
-        """The test's name inside its suite."""
         return self.node.partition("::")[2] or self.suite
 
 
@@ -96,10 +94,7 @@ class ModelResult:
 
     Attributes:
         id: :attr:`utvm.compiler.Model.digest`, the same whatever compiles it; None for what was no model file.
-        executor: how it was run, for example ``host-driven``.
         outputs_sha256: over the bytes of all outputs of all samples, in order, in hexadecimal.
-        figures: values by name, as :data:`utvm.hil.figures.FIGURES` has them.
-        firmware: the image that it ran in.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
 
@@ -113,19 +108,6 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Counters of a board at the end of a test; ``docs/rpc.md`` lists the fields.
-
-    Attributes:
-        name: what it had done.
-        values: counter to number or words.
-    """
-
-    name: str
-    values: Mapping[str, int | str]
-
-
-@dataclass(frozen=True)
 class Whereabouts:
     """Location of the run and its installed packages, which differ from computer to computer.
 
@@ -133,10 +115,7 @@ class Whereabouts:
         kind: ``host``, or how else :data:`utvm.provenance.location.LocationKind` calls it.
         environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
             is *frozen*. An empty string elsewhere.
-        hostname: of the computer at which the command was given.
-        installed: SHA-256 over all installed packages.
-        tools: versions that a reader asks for.
-        lease: of a board of a farm, as :attr:`utvm.provenance.lease.Lease.record`; None elsewhere.
+        lease: of a board of a farm, as :attr:`utvm.provenance.location.Lease.record`; None elsewhere.
     """
 
     kind: str
@@ -148,11 +127,10 @@ class Whereabouts:
 
     @property
     def frozen(self) -> bool:
-        """True if exactly the locked packages are installed."""
         return bool(self.environment)
 
     @property
-    def spoken(self) -> str:
+    def title(self) -> str:
         """Location for a line of output; empty on an unfrozen host."""
         if self.frozen:
             return f"in {self.kind}, environment {self.environment[:12]}"
@@ -176,9 +154,9 @@ class Environment:
 class RunReport:
     """Everything that is reported about one run.
 
-    ``started`` is in UTC, ISO 8601. ``trouble`` says why the verdict is not simply the tests': what went wrong
-    with the board, that no test ran, that somebody interrupted it. ``duration_s`` is by this computer's clock, for
-    readers only; 0 where nobody measured it.
+    ``statistics`` are the counters of a board by name (docs/rpc.md). ``started`` is in UTC, ISO 8601. ``trouble``
+    says why the verdict is not simply the tests': what went wrong with the board, that no test ran, that somebody
+    interrupted it. ``duration_s`` is by this computer's clock, for readers only; 0 where nobody measured it.
     """
 
     run_id: str
@@ -190,11 +168,10 @@ class RunReport:
     models: tuple[ModelResult, ...]
     verdict: Verdict
     trouble: str
-    statistics: tuple[Statistics, ...] = ()
+    statistics: tuple[tuple[str, Mapping[str, int | str]], ...] = ()
     duration_s: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
-        """Number of tests with this outcome."""
         return sum(case.outcome is outcome for case in self.cases)
 
     def as_json(self) -> dict[str, object]:
@@ -245,9 +222,7 @@ class RunReport:
                 }
                 for model in self.models
             ],
-            "statistics": [
-                {"name": counters.name, "values": dict(counters.values)} for counters in self.statistics
-            ],
+            "statistics": [{"name": name, "values": dict(values)} for name, values in self.statistics],
             "verdict": self.verdict.value,
             "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),
@@ -281,7 +256,6 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
 
     Args:
         trouble: what went wrong with probe, board or machine outside of the tests, or an empty string.
-        interrupted: somebody stopped the run.
     """
     first = {case.outcome: case for case in reversed(list(cases))}
     if interrupted:

@@ -6,7 +6,7 @@ import datetime
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,24 +21,22 @@ from utvm.base.process.signals import (
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import html, provenance, report
+from utvm.hil import html, report
 from utvm.hil.display import Display
 from utvm.hil.figures import figures_line
-from utvm.hil.history_entry import remember
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.limits import check_limits
+from utvm.hil.limits import check_limits, remember
 from utvm.hil.results import (
     CaseResult,
     Environment,
     ModelResult,
     Outcome,
     RunReport,
-    Statistics,
     Verdict,
     decide,
     first_line,
 )
-from utvm.provenance.checkout import read_checkout
+from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
 _LOG = logging.getLogger("utvm.hil")
@@ -50,14 +48,6 @@ class HilRun:
     Infrastructure trouble ends the test in which it shows up, with that outcome. A board that is lost is then
     attached once more so that the other tests still get their answer; the second time, or when that does not work,
     the run stops. Either way there is no verdict on the tests: what has no answer has not passed.
-
-    Args:
-        run_id: the run's name, from :func:`utvm.hil.report.new_run_id`.
-        started: when the run began, UTC.
-        report_root: directory of all reports.
-
-    Attributes:
-        exit_code: what the run ends with, once there is a verdict.
     """
 
     def __init__(
@@ -71,7 +61,7 @@ class HilRun:
     ) -> None:
         self.holder = holder
         self.models: list[ModelResult] = []
-        self._statistics: list[Statistics] = []
+        self._statistics: list[tuple[str, Mapping[str, int | str]]] = []
         self._display = display
         self._report_root = report_root
         self._run_id = run_id
@@ -89,13 +79,11 @@ class HilRun:
         self.exit_code: ExitCode | None = None
 
     def record_model(self, model: ModelResult) -> None:
-        """Take a model's figures into the report."""
         self.models.append(model)
         self._display.line(f"{model.name}: {figures_line(model.figures)}")
 
-    def record_statistics(self, statistics: Statistics) -> None:
-        """Take a board's statistics into the report."""
-        self._statistics.append(statistics)
+    def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
+        self._statistics.append((name, values))
 
     # From when a run has said its name it owes a report, and pytest lets it finish only once all have started.
     @pytest.hookimpl(trylast=True)
@@ -104,7 +92,7 @@ class HilRun:
         self._session = session
         _silence_lost_interruptions()
         try:
-            self._environment = provenance.describe(self.holder.board)
+            self._environment = report.describe_environment(self.holder.board)
             self.holder.choose()
             require_free_space((cache_root(), self.holder.log_directory, self._report_root))
         except UtvmError as error:
@@ -163,7 +151,7 @@ class HilRun:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Show which test is running; the log has a line with it, which the report leads to."""
-        _LOG.info("%s", html.test_marker(nodeid))
+        _LOG.info("%s", html.TEST_MARKER.format(nodeid))
         self._display.running(nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -218,7 +206,10 @@ class HilRun:
             # From here on it is decided: the report, the last line and the exit code are to say one thing.
             ignore_signals()
             self._interrupted = self._interrupted or was_interrupted()
-            self._release()
+            try:
+                self.holder.release()
+            except UtvmError as error:
+                self._trouble = self._trouble or str(error)
             if exitstatus != pytest.ExitCode.USAGE_ERROR:
                 self.exit_code = self._finish(session.items)
                 session.exitstatus = int(self.exit_code)
@@ -229,7 +220,7 @@ class HilRun:
         if self.holder.auto:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
-        place = self._environment.place.spoken if self._environment else ""
+        place = self._environment.place.title if self._environment else ""
         self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", place, f"run {self._run_id}"))))
 
     def _reattach(self) -> str:
@@ -245,12 +236,6 @@ class HilRun:
         assert self._session is not None
         self._session.shouldstop = "the board is gone"
         return outcome
-
-    def _release(self) -> None:
-        try:
-            self.holder.release()
-        except UtvmError as error:
-            self._trouble = self._trouble or str(error)
 
     @property
     def _known_environment(self) -> Environment:

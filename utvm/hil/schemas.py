@@ -41,11 +41,6 @@ _IDENTITY: Mapping[str, object] = {
 
 
 def load_schema(path: Path) -> dict[str, Any]:
-    """Return a schema with the present figures in it.
-
-    Args:
-        path: of the file; that of an earlier version is returned as it is.
-    """
     schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if path in (REPORT, NIGHTLY):
         schema["$defs"] |= _definitions()
@@ -53,23 +48,19 @@ def load_schema(path: Path) -> dict[str, Any]:
 
 
 def check_schema(content: Mapping[str, object], path: Path) -> None:
-    """Hold a report against its schema."""
     jsonschema.validate(content, load_schema(path))
 
 
 def schema_text(path: Path) -> str:
-    """Text of a schema file with the current figures."""
     return json.dumps(load_schema(path), indent=2) + "\n"
 
 
 def write_schemas() -> None:
-    """Bring the files up to date."""
     for path in (REPORT, NIGHTLY):
         write_whole(path, schema_text(path))
 
 
 def _definitions() -> dict[str, object]:
-    """Definitions of models and statistics, for all boards and for each kind."""
     figures = {figure.name: {"description": figure.means, **figure.schema} for figure in FIGURES}
     definitions: dict[str, object] = {
         "model": {
@@ -124,7 +115,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def first_trouble(content: Mapping[str, Any]) -> str:
-    """Return the first test of a report that did not pass, in one line; nothing where all did."""
+    """The first test of a report that did not pass, in one line; nothing where all did."""
     for outcome in ("infrastructure", "error", "failed"):
         for test in content["tests"]:
             if test["outcome"] == outcome:

@@ -16,12 +16,7 @@ from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
 
 
 class _Ending:
-    """A pytest plugin object that keeps the run's own exit code: pytest has other meanings for some numbers.
-
-    Attributes:
-        accepted: whether what the run was asked for was right, and pytest looks for the suites.
-        trouble: what the computer did to pytest before that.
-    """
+    """A pytest plugin object that keeps the run's own exit code: pytest has other meanings for some numbers."""
 
     exit_code: ExitCode | None = None
     accepted = False
@@ -56,9 +51,6 @@ def run(
 
     From the verdict on, Ctrl-C and SIGTERM are ignored: a program that goes on afterwards and is to be interrupted
     calls :func:`utvm.base.process.signals.raise_on_signals`.
-
-    Args:
-        suites: which ones; none means all.
     """
     from utvm import boards  # with much behind it, and pytest imports this module in every environment
 

@@ -14,9 +14,7 @@ def judge(code: int, report: Path, name: str, figure: str, good: str) -> int:
     """Exit status of a step.
 
     Args:
-        code: exit status of ``hil``.
         name: the test, as in reports; the model, if ``figure`` is given.
-        good: the good value of the figure, as JSON.
     """
     if code not in (0, 1):
         return 125  # The report may be that of an earlier step.

@@ -25,11 +25,8 @@ class Change:
     """A changed figure of a model, or a test with another outcome.
 
     Attributes:
-        what: name of the figure; ``test`` for a test.
         name: the model with its executor, or the test.
-        board: kind, name and serial number of the board.
         last: last commit with the old value, and ``first`` the first with the new one; None if unknown.
-        at: start of the first run with the new value, UTC.
         sure: confidence of a measured change; 1 for a counted one.
     """
 
@@ -55,8 +52,6 @@ class Change:
 
 @dataclass(frozen=True)
 class Point:
-    """A figure of a model in one run on a board."""
-
     started: str
     run_id: str
     commit: str | None
@@ -84,7 +79,6 @@ class LastGood:
     """State of a test on a board.
 
     Attributes:
-        now: the latest outcome, ``passed`` or ``failed``.
         good, good_at: commit and time of the last passing run; None if there is none.
         bad, bad_at, bad_run: commit, time and identity of the first failing run after that.
         night: the nightly report of that run, if any.
@@ -273,7 +267,6 @@ def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[L
 
     Args:
         test: its name in reports, or the part behind ``::``.
-        board: only boards of this name.
     """
     tests = history.execute(
         "select test, id from test where id = ? or substr(id, -length(?) - 2) = '::' || ?", (test,) * 3

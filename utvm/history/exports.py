@@ -1,15 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports of the last night: badge, Prometheus metrics, Markdown, GitHub annotations, GitLab code quality."""
+"""Exports of a history: the last night in five formats, and static pages with boards, charts and failed tests.
 
+uPlot draws the charts; its script lies beside the templates and is copied into each page.
+"""
+
+import contextlib
+import datetime
+import functools
 import hashlib
+import itertools
 import json
+import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import quote
 
+from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
-from utvm.history.changes import board_label, changes, newest_night
+from utvm.errors import ConfigError
+from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
 from utvm.history.store import DECISIVE, format_time
+from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
 _WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
@@ -25,7 +40,6 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 
 
 def verdict_of_night(history: sqlite3.Connection) -> str:
-    """The worst verdict of the last night; ``none`` for an empty history."""
     rows = history.execute("select distinct verdict from run where started >= ?", (newest_night(history),))
     verdicts = {row["verdict"] for row in rows}
     return next((verdict for verdict in _WORST if verdict in verdicts), "none")
@@ -124,3 +138,270 @@ def _quality(history: sqlite3.Connection) -> str:
 EXPORTS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
     {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
 )
+
+
+_DAYS = 30
+_DAY = 86_400
+_SEASON = 90 * _DAY
+# These keep a page below 300 KB. A chart has eight colours.
+_ROWS, _RUNS, _TRENDS, _CHARTS, _LINES = 100, 30, 60, 12, 8
+_WIDTH, _HEIGHT = 220.0, 30.0
+_IS_NUMBER = "typeof(value) in ('integer', 'real')"
+
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A figure on one board: the points where it changed, the first and the last."""
+
+    name: str
+    times: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def steps(self) -> int:
+        return _count_steps(self.values)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure on all boards, most changes first; ``left_out`` is the number of boards not shown."""
+
+    figure: str
+    lines: tuple[Line, ...]
+    left_out: int
+
+    @property
+    def data(self) -> list[dict[str, object]]:
+        return [asdict(line) for line in self.lines]
+
+    @property
+    def summary(self) -> str:
+        values = [value for line in self.lines for value in line.values]
+        return f"{self.figure} on {len(self.lines)} boards, between {min(values):,} and {max(values):,}"
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """A model with charts of its figures; its number never changes."""
+
+    number: int
+    name: str
+    charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A board: the verdict of each day, and the fraction of its runs with a verdict on their tests."""
+
+    number: int
+    name: str
+    days: tuple[tuple[str, str], ...]
+    up: float
+
+
+@dataclass(frozen=True)
+class TestRow:
+    """A test that failed recently, with its state on each of these boards."""
+
+    number: int
+    name: str
+    flaky: bool
+    boards: tuple[LastGood, ...]
+
+    @property
+    def failing(self) -> int:
+        return sum(state.now == "failed" for state in self.boards)
+
+
+def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int:
+    (newest,) = history.execute("select max(started) from run").fetchone()
+    if newest is None:
+        raise ConfigError("the history is empty", "run hil or nightly, or import reports with history.import")
+    month = newest - _DAYS * _DAY
+    boards, tests = list(_boards(history, newest)), list(_tests(history, month))
+    models = list(chart_pages(history, newest - _SEASON))
+    link = functools.partial(_link, reports, folder)
+    texts = {"index.html": _index(history, boards, tests, models)}
+    for board in boards:
+        texts[f"board-{board.number}.html"] = _board_page(history, board, month, link)
+    templates = resources.files("utvm.history") / "templates"
+    charts = ((templates / name).read_text(encoding="utf-8") for name in ("uplot/uPlot.min.js", "charts.js"))
+    script = script_values("\n".join(charts))
+    for model in models:
+        texts[f"model-{model.number}.html"] = _render("model.html.j2", model=model, **script)
+    for test in tests:
+        texts[f"test-{test.number}.html"] = _render("test.html.j2", test=test, link=link)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            _write(folder, name, text.encode(errors="replace"))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot write the pages: {error.strerror or error}") from error
+    return len(texts)
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    """Write a page if it changed, so that a tool that syncs the folder copies no other."""
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / name).read_bytes() == content:
+            return
+    write_whole(folder / name, content)
+
+
+def _render(template: str, **values: object) -> str:
+    return pages_of("utvm.history").get_template(template).render(**values)
+
+
+def _link(reports: Path, folder: Path, run_id: str, night: str | None) -> str:
+    page = f"{reports}/{f'nightly/{night}' if night else run_id}/index.html"
+    return quote(os.path.relpath(page, folder)) if Path(page).is_file() else ""
+
+
+def _index(
+    history: sqlite3.Connection, boards: Sequence[BoardRow], tests: Sequence[TestRow], models: Sequence[ModelPage]
+) -> str:
+    since = newest_night(history)
+    runs = history.execute("select verdict, count(*) from run where started >= ? group by 1", (since,))
+    verdicts: dict[str, int] = dict(runs.fetchall())
+    changed = changes(history, since)
+    return _render(
+        "history.html.j2",
+        since=format_time(since),
+        verdict=verdict_of_night(history),
+        facts=[("runs", sum(verdicts.values())), *verdicts.items(), ("changes", len(changed))],
+        changes=changed[:_ROWS],
+        models=models[:_ROWS],
+        boards=boards[:_ROWS],
+        tests=tests[:_ROWS],
+        left_out=[max(0, len(rows) - _ROWS) for rows in (changed, boards, tests)],
+    )
+
+
+def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
+    last = datetime.datetime.fromtimestamp(newest, datetime.timezone.utc).date()
+    days = [str(last - datetime.timedelta(days=back)) for back in reversed(range(_DAYS))]
+    verdicts: dict[int, dict[str, str]] = {}
+    up: dict[int, list[bool]] = {}
+    query = (
+        "select board, date(started, 'unixepoch') day, verdict from run where started >= ? order by started, run"
+    )
+    for row in history.execute(query, (newest - _DAYS * _DAY,)):
+        # The last run of a day counts: a night's health check comes before its suites.
+        verdicts.setdefault(row["board"], {})[row["day"]] = row["verdict"]
+        up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
+    for board in history.execute("select * from board order by name, kind, serial").fetchall():
+        number = board["board"]
+        if number in verdicts:
+            by_day = tuple((day, verdicts[number].get(day, "no run")) for day in days)
+            yield BoardRow(number, board_label(board), by_day, sum(up[number]) / len(up[number]))
+
+
+def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
+    names = dict(history.execute("select test, id from test").fetchall())
+    boards = {row["board"]: row for row in history.execute("select * from board")}
+    flaky_tests = {flicker.test for flicker in flaky(history, month)}
+    pairs = history.execute(
+        "select distinct test, board from run cross join outcome using (run) where started >= ? and outcome = 1",
+        (month,),
+    ).fetchall()
+    states: dict[int, list[LastGood]] = {}
+    for row in pairs:
+        state = test_state(history, boards[row["board"]], row["test"], names[row["test"]])
+        if state:
+            states.setdefault(row["test"], []).append(state)
+    rows = [
+        TestRow(
+            *(test, names[test], names[test] in flaky_tests),
+            tuple(sorted(on_boards, key=lambda state: (state.now != "failed", state.board))),
+        )
+        for test, on_boards in states.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.failing, row.name))
+
+
+def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
+    rows = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
+    runs = [{**dict(row), "at": format_time(row["started"])} for row in rows.fetchmany(_RUNS)]
+    return _render(
+        "board.html.j2",
+        board=board,
+        runs=runs,
+        leased=any(run["holder"] for run in runs),
+        trends=list(_trends(history, board.number, month)),
+        link=link,
+        width=_WIDTH,
+        height=_HEIGHT,
+    )
+
+
+def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dict[str, object]]:
+    """Figures on a board in 30 days: an SVG path, the newest value, and the number of changes."""
+    rows = history.execute(
+        "select series, model, executor, figure, min(value) low, max(value) high"
+        " from series join figure using (series) where board = ? and started >= ?"
+        f" and {_IS_NUMBER} group by series order by model, executor, figure limit ?",
+        (board, month, _TRENDS),
+    )
+    for row in rows.fetchall():
+        path, now, steps = f"M0 {_HEIGHT / 2:.1f}H{_WIDTH:.0f}", row["low"], 0
+        if row["low"] != row["high"]:
+            points = _points(history, row["series"], month)
+            path, now, steps = _step_path(points), points[-1][1], _count_steps([value for _, value in points])
+        name = f"{row['model']} ({row['executor']})"
+        yield {"name": name, "figure": row["figure"], "path": path, "now": now, "steps": steps}
+
+
+def _step_path(points: Points) -> str:
+    times, values = [at for at, _ in points], [value for _, value in points]
+    low, high = min(values), max(values)
+    x = [(at - times[0]) / max(times[-1] - times[0], 1) * _WIDTH for at in times]
+    y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
+    moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]
+    return f"M0 {y[0]:.1f}" + "".join(moves) + f"H{_WIDTH:.0f}"
+
+
+def chart_pages(history: sqlite3.Connection, since: int) -> Iterator[ModelPage]:
+    """Pages of the models with figures since a time, in seconds since the epoch."""
+    for model in history.execute("select min(series) number, model from series group by model order by model"):
+        charts = sorted(_charts(history, model["model"], since), key=lambda chart: -chart.lines[0].steps)
+        if charts:
+            yield ModelPage(model["number"], model["model"], tuple(charts[:_CHARTS]))
+
+
+def _charts(history: sqlite3.Connection, model: str, since: int) -> Iterator[Chart]:
+    # SQLite finds series with a constant value, which are most, faster than their points are read.
+    rows = history.execute(
+        "select series, figure, executor, name, kind, serial, min(value) low, max(value) high,"
+        " min(started) first, max(started) last from series join board using (board) join figure using (series)"
+        f" where model = ? and started >= ? and {_IS_NUMBER} group by series"
+        " order by figure, name, kind, serial, executor, series",
+        (model, since),
+    ).fetchall()
+    for figure, series in itertools.groupby(rows, key=lambda row: str(row["figure"])):
+        lines = sorted((_line(history, row, since) for row in series), key=lambda line: -line.steps)
+        yield Chart(figure, tuple(lines[:_LINES]), max(0, len(lines) - _LINES))
+
+
+def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
+    name = f"{board_label(row)}, {row['executor']}"
+    if row["low"] == row["high"]:
+        times = tuple(dict.fromkeys((row["first"], row["last"])))
+        return Line(name, times, (row["low"],) * len(times))
+    points = _points(history, row["series"], since)
+    ends = (0, len(points) - 1)
+    shown = [point for i, point in enumerate(points) if i in ends or point[1] != points[i - 1][1]]
+    return Line(name, tuple(at for at, _ in shown), tuple(value for _, value in shown))
+
+
+def _points(history: sqlite3.Connection, series: int, since: int) -> Points:
+    query = (
+        "select started, value from figure where series = ? and started >= ?"
+        f" and {_IS_NUMBER} order by started, run"
+    )
+    return [(at, value) for at, value in history.execute(query, (series, since))]
+
+
+def _count_steps(values: Sequence[float]) -> int:
+    return sum(before != after for before, after in itertools.pairwise(values))

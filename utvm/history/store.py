@@ -79,12 +79,10 @@ _NAMES = ("id", "name", "executor", "image_sha256")
 
 
 def parse_time(moment: str) -> int:
-    """Parse a UTC time of a report into seconds since the epoch."""
     return calendar.timegm(time.strptime(moment, _FORMAT))
 
 
 def format_time(at: int) -> str:
-    """Format seconds since the epoch as a UTC time of a report."""
     return time.strftime(_FORMAT, time.gmtime(at))
 
 

@@ -6,6 +6,7 @@ script, by its hash, and no connection. Templates extend ``page.html.j2`` and us
 """
 
 import base64
+import functools
 import hashlib
 from collections.abc import Callable
 from importlib import resources
@@ -19,6 +20,7 @@ _PACKAGE = "utvm.pages"
 _CHARACTER_WIDTH = 6.6
 
 
+@functools.cache
 def pages_of(package: str) -> jinja2.Environment:
     """Templates of a package's pages, with filters that format figures; ``package`` is its dotted name."""
     environment = templates_of(package, html=True)
@@ -33,16 +35,30 @@ def pages_of(package: str) -> jinja2.Environment:
         "clock": format_duration,
         "at": lambda value: f"{value:.2f}",
         "moment": readable_time,
+        "shortened": _shorten,
     }
     environment.filters.update(filters)
     script = (resources.files(_PACKAGE) / "templates" / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals |= {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
+    environment.globals |= script_values(script)
     return environment
 
 
+def script_values(script: str) -> dict[str, str]:
+    """A page's script, and its hash for the content security policy, as values of ``page.html.j2``."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
+
+
+def _shorten(text: str, most: int) -> str:
+    """A text with its middle left out where it is too long; the end of a trace says most."""
+    if len(text) <= most:
+        return text
+    head = most // 3
+    gap = f"\n[… {len(text) - most:,} characters left out; junit.xml has them …]\n"
+    return text[:head] + gap + text[head - most :]
+
+
 def format_bytes(size: int) -> str:
-    """Format a size: ``64 KiB`` if exact, otherwise ``1,234 B``."""
     return f"{size // 1024:,} KiB" if size and size % 1024 == 0 else f"{size:,} B"
 
 

@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 
-from utvm.base.log.setup import Excerpt
+from utvm.base.log import Excerpt
 from utvm.errors import ProbeError
 from utvm.probe.packets import PacketError, PacketReader, encode
 

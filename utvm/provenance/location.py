@@ -1,28 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where this process runs, and which packages are installed there.
+"""The sources and the packages that run, and where: checkout, locks and location of this process.
 
-A command in another location inherits two variables: the kind of the location, and the names that the host has for
-its folders. Whether the location is frozen is checked against the locks: an image may have been built upon, and
-anybody can set a variable.
+A command in another location inherits variables: the kind of the location, the host's names of its folders, and
+the checkout with the host's name, since a container may have no git and another host name. Whether the location is
+frozen is checked against the locks: an image may have been built upon, and anybody can set a variable.
 """
 
+import dataclasses
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import yaml
+from packaging.markers import Marker
 
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import content_key
-from utvm.errors import ConfigError, ProvisionError
-from utvm.provenance.checkout import checkout_variables
-from utvm.provenance.lock import files_digest, locked_versions, read_lock_files
+from utvm.errors import ConfigError, ProvisionError, UtvmError
+from utvm.paths import PROVISION, ROOT, project
+
+_CHECKOUT = "UTVM_CHECKOUT"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The sources that run."""
+
+    commit: str | None
+    dirty: bool | None
+    hostname: str
+
+
+def read_checkout(root: Path | None = None) -> Checkout:
+    """Ask git for the state of the current project, or of utvm itself."""
+    root = root or project() or ROOT
+    inherited = os.environ.get(_CHECKOUT)
+    if inherited:
+        return Checkout(**json.loads(inherited))
+    # --git-dir: a copy inside another repository is no checkout of ours. safe.directory: utvm's own checkout may
+    # belong to another user, since its code runs anyway; for a project, git decides. No program watches files.
+    git = [
+        "git",
+        "--no-optional-locks",
+        *("-c", "core.fsmonitor=false"),
+        *(("-c", f"safe.directory={root}") if root == ROOT else ()),
+        *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
+    ]
+    try:
+        commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
+        changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
+    except UtvmError:
+        return Checkout(None, None, platform.node())
+    return Checkout(commit, bool(changed.strip()), platform.node())
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml")
+MACHINE = "machine/"
+"""Prefix of the files that configure the virtual machine only: ``provision/machine``."""
+
+
+@dataclass(frozen=True)
+class LockedVersions:
+    """Versions by package name; Debian names end in ``:ARCHITECTURE``.
+
+    ``machine`` are the Debian packages that only the virtual machine has.
+    """
+
+    debian: Mapping[str, str]
+    machine: Mapping[str, str]
+    python: Mapping[str, str]
+
+
+def read_lock_files(folder: Path = PROVISION) -> dict[str, str]:
+    try:
+        machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
+        names = (*_FILES, *(path.relative_to(folder).as_posix() for path in machine))
+        return {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
+        ) from error
+
+
+def files_digest(files: Mapping[str, str]) -> str:
+    return content_key(*(part for item in files.items() for part in item))
+
+
+def environment_digest(folder: Path = PROVISION) -> str:
+    """Digest of the requested environment; the lists and locks are not checked against each other."""
+    return files_digest(read_lock_files(folder))
+
+
+def locked_versions(files: Mapping[str, str]) -> LockedVersions:
+    """Read the package versions from the lock files, for the environment's Python on this system."""
+
+    def debian_versions(packages: list[dict[str, Any]]) -> dict[str, str]:
+        return {f"{package['name']}:{package['architecture']}": package["version"] for package in packages}
+
+    recipe = yaml.safe_load(files["environment.yaml"])["python"]
+    system = {"python_version": recipe["version"], "python_full_version": f"{recipe['version']}.0"}
+    debian = json.loads(files["debian.lock"])
+    python = {
+        package["name"]: package["version"]
+        for package in tomllib.loads(files["pylock.toml"])["packages"]
+        if "marker" not in package or Marker(package["marker"]).evaluate(system)
+    }
+    return LockedVersions(
+        debian=debian_versions(debian["packages"]),
+        machine=debian_versions(debian.get("machine", [])),
+        python={name: version for name, version in python.items() if name not in recipe["without"]},
+    )
+
 
 LocationKind = Literal["host", "docker", "vm", "farm"]
 """``host`` is the computer on which the command is given."""
@@ -38,7 +140,6 @@ class CurrentLocation:
 
     Attributes:
         environment: digest of the locked environment if exactly its packages are installed, otherwise empty.
-        installed: SHA-256 over the names and versions of all installed Debian and Python packages.
     """
 
     kind: LocationKind
@@ -47,7 +148,6 @@ class CurrentLocation:
 
 
 def parse_kind(name: str, hint: str) -> LocationKind:
-    """Check the name of a location."""
     for kind in _KINDS:
         if name == kind:
             return kind
@@ -55,14 +155,12 @@ def parse_kind(name: str, hint: str) -> LocationKind:
 
 
 def current_kind() -> LocationKind:
-    """Kind of this location."""
     # An image that was started by hand sets no variable, but its Python environment names it.
     name = os.environ.get(_KIND) or ("docker" if _environment_label() else "host")
     return parse_kind(name, f"unset {_KIND}: utvm sets it")
 
 
 def inspect_location() -> CurrentLocation:
-    """Compare the installed packages with the locks."""
     debian, python = _debian_packages(), _python_packages()
     files = read_lock_files()
     digest = files_digest(files)
@@ -81,7 +179,7 @@ def location_variables(kind: LocationKind, folders: Mapping[str, str]) -> dict[s
         folders: the name in that location of each of the host's folders.
     """
     inside_out = {inside: host for host, inside in folders.items()}
-    return {_KIND: kind, _FOLDERS: json.dumps(inside_out), **checkout_variables()}
+    return {_KIND: kind, _FOLDERS: json.dumps(inside_out), _CHECKOUT: json.dumps(asdict(read_checkout()))}
 
 
 def host_path(path: Path) -> Path:
@@ -119,3 +217,71 @@ def _python_packages() -> dict[str, str]:
     packages = (package.metadata for package in importlib.metadata.distributions(path=sorted(folders)))
     # Package indices compare normalised names.
     return {re.sub("[-_.]+", "-", package["Name"]).lower(): package["Version"] for package in packages}
+
+
+_LEASE_VARIABLE = "UTVM_LEASE"
+
+
+@dataclass
+class Lease:
+    """The right to use a board of a farm.
+
+    Attributes:
+        board: the host's record of the board: name, kind, serial, and the path of utvm.
+        service: address, username and port for SSH.
+        earlier: boards that the run had before and that gave no verdict: place, host and why.
+        outcome: ``verdict`` or ``infrastructure``, for the farm's health records.
+    """
+
+    place: str
+    holder: str
+    waited: float
+    board: Mapping[str, Any]
+    service: Mapping[str, Any]
+    others: int = 0
+    earlier: Sequence[Mapping[str, str]] = ()
+    lost: str = ""
+    outcome: str = ""
+    _when_lost: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def host(self) -> str:
+        return str(self.service["address"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "host": self.host,
+            "holder": self.holder,
+            "waited_s": self.waited,
+            "earlier": [dict(board) for board in self.earlier],
+        }
+
+    def variables(self) -> dict[str, str]:
+        names = {item.name for item in dataclasses.fields(self)} - {"lost", "outcome", "_when_lost"}
+        return {_LEASE_VARIABLE: json.dumps({name: getattr(self, name) for name in sorted(names)})}
+
+    def when_lost(self, action: Callable[[], None]) -> None:
+        """Call a function when the lease is lost, or at once if it already is."""
+        self._when_lost.append(action)
+        if self.lost:
+            action()
+
+    def mark_lost(self, reason: str) -> None:
+        self.lost = self.lost or reason
+        for action in self._when_lost:
+            action()
+
+
+def inherited_lease() -> Lease | None:
+    """The lease that the parent process holds for this one; None without one."""
+    value = os.environ.get(_LEASE_VARIABLE)
+    if not value:
+        return None
+    try:
+        return Lease(**json.loads(value))
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{_LEASE_VARIABLE} is not a valid lease", f"unset {_LEASE_VARIABLE}: utvm sets it"
+        ) from None

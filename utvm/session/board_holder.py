@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from utvm.base.log.setup import log_into
+from utvm.base.log import log_into
 from utvm.boards import Board
 from utvm.compiler import Library
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose

@@ -10,7 +10,7 @@ from utvm.boards.accelerators import accelerator_of
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ProbeError, ToolchainError
 from utvm.firmware import Firmware
-from utvm.firmware.unwind import callers, convention_of
+from utvm.firmware.image import callers, convention_of
 from utvm.session.fault import ARCHITECTURES, DeviceFault, FaultRecord
 from utvm.session.fault.meaning import Meaning
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
-from utvm.base.log.setup import Excerpt
+from utvm.base.log import Excerpt
 from utvm.errors import BoardError, TransportError
 from utvm.session.framing import Deframer, encode
 from utvm.session.minrpc import name_of

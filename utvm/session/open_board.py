@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy.typing as npt
 
 from utvm import boards
-from utvm.base.log.setup import log_folder, log_into
+from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Closing
 from utvm.compiler import Library, Model, load
 from utvm.drivers import Connection

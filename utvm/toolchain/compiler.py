@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross compilers as data: one YAML file a toolchain, one row a CPU.
-
-The files are in ``toolchains/`` at the root of the checkout. :class:`Toolchain` turns one of them into compiler
-calls.
-"""
+"""Cross compilers as data: one YAML file a toolchain, one row a CPU."""
 
 import contextlib
 import functools
@@ -29,6 +25,7 @@ DIRECTORY = DATA / "toolchains"
 OWN_ROWS = "toolchain.yaml"
 """The file of a board's folder that has rows of its own."""
 
+_PREFIX_MAPS = ("-ffile-prefix-map", "-Wa,--debug-prefix-map")
 _KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
 
 
@@ -60,8 +57,6 @@ class Cpu(Record):
 
 
 class _Rows(Record):
-    """CPU rows that a board's folder adds to its toolchain."""
-
     cpus: dict[str, Cpu] = Field(min_length=1)
 
 
@@ -111,7 +106,6 @@ class Toolchain:
             self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
-        """Return the row of a CPU."""
         try:
             return self.data.cpus[name]
         except KeyError:
@@ -120,7 +114,6 @@ class Toolchain:
             raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
-        """Return the path of one of its programs: ``gcc``, ``addr2line``..."""
         found = shutil.which(self.data.prefix + name)
         if found is None:
             raise ToolchainError(
@@ -131,30 +124,7 @@ class Toolchain:
 
     @functools.cached_property
     def version(self) -> str:
-        """The compiler's own version line."""
         return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
-
-    def link(
-        self,
-        output: Path,
-        sources: Sequence[Path],
-        *,
-        cpu: str,
-        linker_script: Path | None = None,
-        include: Sequence[Path],
-        defines: Sequence[str] = (),
-        path_map: Sequence[tuple[Path, str]] = (),
-        map_file: Path | None = None,
-        small: Collection[Path] = (),
-    ) -> None:
-        """Compile C and assembler sources and link them into an ELF file.
-
-        Args and errors are those of :meth:`compiled` and :meth:`Objects.link`.
-        """
-        with self.compiled(
-            output.parent, sources, cpu=cpu, include=include, defines=defines, path_map=path_map, small=small
-        ) as objects:
-            objects.link(output, linker_script=linker_script, map_file=map_file)
 
     @contextlib.contextmanager
     def compiled(
@@ -174,7 +144,6 @@ class Toolchain:
         """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
 
         Args:
-            directory: where the compiler runs.
             path_map: directories and what stands for them in debug information, so that the output does not
                 depend on where the checkout lies.
             small: those of the sources whose size matters more than their speed.
@@ -185,8 +154,11 @@ class Toolchain:
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
         # Of several that fit, the last one counts: one directory may lie in another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
+        # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+        prefixes = [(str(path), name) for path, name in path_map if path == directory]
+        prefixes += [(f"{path}/.", name) for path, name in path_map]
         options = [
-            *_mapped(directory, path_map),
+            *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
             *(f"-D{define}" for define in defines),
             *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
@@ -228,9 +200,6 @@ class Objects:
 
     Attributes:
         made: object files, each with what stands for its source's path.
-        words: the linker's call up to where a script is named.
-        libraries: what comes last in it.
-        directory: where it runs.
     """
 
     made: tuple[tuple[Path, str], ...]
@@ -250,7 +219,6 @@ class Objects:
 
         Args:
             map_file: receives the linker's map; it names sources where the linker saw objects.
-            options: more words for the linker.
         """
         script: list[str | Path] = ["-T", linker_script] if linker_script else []
         mapping = [f"-Wl,-Map,{map_file}"] if map_file else []
@@ -265,14 +233,6 @@ class Objects:
             for compiled, name in self.made:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
-
-
-def _mapped(directory: Path, path_map: Sequence[tuple[Path, str]]) -> Iterator[str]:
-    # The compiler's own folder as it calls it by itself, and the others as we call them to it.
-    prefixes = [(str(path), name) for path, name in path_map if path == directory]
-    prefixes += [(f"{path}/.", name) for path, name in path_map]
-    yield from (f"-ffile-prefix-map={prefix}={name}" for prefix, name in prefixes)
-    yield from (f"-Wa,--debug-prefix-map={prefix}={name}" for prefix, name in prefixes)
 
 
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:

@@ -29,11 +29,8 @@ class ObjectCore:
 
     Attributes:
         machine: ``EM_ARM``...
-        bits: of an address.
         float_abi: whether numbers go through registers of a floating-point unit; on RISC-V, which.
         level: ``Tag_CPU_arch``; 0 where nothing is said.
-        profile: ``A``, ``M``, ``R``, or nothing.
-        fpu: whether there is a floating-point unit.
     """
 
     machine: str
@@ -71,7 +68,6 @@ class ObjectCore:
 
 
 def core_of(elf: ELFFile) -> ObjectCore:
-    """Return the core that an ELF file is for; what a damaged one raises is not listed."""
     machine, bits = str(elf["e_machine"]), int(elf.elfclass)
     if machine == "EM_RISCV":
         return ObjectCore(machine, bits, elf["e_flags"] & _RISCV_FLOAT_ABI)
@@ -96,7 +92,7 @@ def core_of(elf: ELFFile) -> ObjectCore:
 
 
 def defined_names(elf: ELFFile) -> dict[str, str]:
-    """Return the global names that an object defines, each with its kind: ``STT_FUNC``, ``STT_OBJECT``..."""
+    """The global names that an object defines, each with its kind: ``STT_FUNC``, ``STT_OBJECT``..."""
     table = elf.get_section_by_name(".symtab")
     return {
         symbol.name: str(symbol["st_info"]["type"])
@@ -106,18 +102,13 @@ def defined_names(elf: ELFFile) -> dict[str, str]:
 
 
 def wanted_names(elf: ELFFile) -> set[str]:
-    """Return the names that an object takes from elsewhere."""
     table = elf.get_section_by_name(".symtab")
     symbols = table.iter_symbols() if table else ()
     return {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}
 
 
 def fill(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write constants into an object file.
-
-    Args:
-        contents: symbol to its bytes, all of them.
-    """
+    """Write constants into an object file."""
     if not contents:
         return
     with path.open("r+b") as file:

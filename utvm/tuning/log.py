@@ -29,10 +29,6 @@ class Origin(Record):
 
     Attributes:
         cpu: the toolchain's file and the CPU's row there.
-        core: name of the core, as its maker spells it.
-        extensions: instruction set extensions that kernels may use.
-        toolchain: version line of the C compiler.
-        tvm: version of TVM.
     """
 
     board: str
@@ -47,13 +43,8 @@ class LogEntry(Origin):
     """A measured candidate.
 
     Attributes:
-        version: format of the entry.
-        layer: operator and shapes.
         kind: ``kernel``: ``choice`` is the name of a kernel; ``trace``: a TVM schedule as JSON; ``default``: the
             untuned implementation, ``choice`` is the name of its kernel, if any.
-        unit: one of :data:`UNITS`.
-        counts: a count for each run; empty if the candidate was rejected.
-        error: reason of the rejection.
     """
 
     version: Literal[1] = 1
@@ -71,7 +62,6 @@ class LogEntry(Origin):
 
 
 def origin_of(board: Board) -> Origin:
-    """Origin of measurements on a board; raises ToolchainError if its compiler is not installed."""
     target = board.target
     return Origin(
         board=board.name,
@@ -110,7 +100,6 @@ def read_log(path: Path, origin: Origin) -> list[LogEntry]:
 
 
 def append(path: Path, entries: Sequence[LogEntry]) -> None:
-    """Append entries to a log in one write, so that an interrupt leaves only whole lines."""
     data = "".join(f"{entry.model_dump_json()}\n" for entry in entries).encode()
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -124,7 +113,6 @@ def append(path: Path, entries: Sequence[LogEntry]) -> None:
 
 
 def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
-    """The fastest candidate of each layer; the latest measurement of a candidate counts."""
     best: dict[str, LogEntry] = {}
     latest = {(entry.layer, entry.kind, entry.choice, entry.unit): entry for entry in entries}
     for unit in reversed(UNITS):
@@ -137,13 +125,11 @@ def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
 
 
 def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
-    """The target with the fastest candidate chosen for each layer."""
     choices = [(layer, entry.choice) for layer, entry in best_entries(entries).items() if entry.kind != "default"]
     return replace(target, tuned=tuple(choices))
 
 
 def tuned_target_for(board: Board, path: str) -> Target:
-    """The target of a board, tuned by a log; an empty path means no log."""
     return tuned_target(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 

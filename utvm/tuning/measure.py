@@ -4,16 +4,16 @@
 If a board of a tracker dies, its candidate is measured again on another one.
 """
 
-import collections
 import contextlib
 import multiprocessing
+import queue
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from utvm.compiler.package.write import write_package
 from utvm.errors import BoardError, ConfigError, DoesNotFitError, ToolchainError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
 from utvm.session.board_holder import BoardHolder, executor_for
-from utvm.tuning.worker import CandidateCounts, Failure, ServedCandidate, WorkerReady
+from utvm.tuning.worker import CandidateResult, ServedCandidate, WorkerReady
 
 REPEATS = {"instructions": 1, "modelled cycles": 1, "cycles": 3, "ns": 7}
 """Number of runs of a candidate, by unit. Counts of a virtual board do not vary."""
@@ -38,29 +38,14 @@ _TRACKER_SECONDS = 10.0
 _BOARD_SECONDS = 60.0  # Without any board.
 _POLL_SECONDS = 0.2
 _MOST_BOARDS = 32
+_SERVE = "board.serve --tracker HOST:PORT --key KEY serves one"
+_ENDED = CandidateResult("", (), b"", "the process that measured has ended")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A library of one layer, and its inputs."""
-
     library: Library
     inputs: Sequence[npt.NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class CandidateResult:
-    """Counts and outputs of a candidate; without counts, ``error`` says why it was rejected."""
-
-    unit: str
-    counts: tuple[int, ...]
-    outputs: bytes
-    error: str = ""
-
-    @property
-    def count(self) -> int:
-        """Median of the counts; raises IndexError if there are none."""
-        return sorted(self.counts)[len(self.counts) // 2]
 
 
 class Measurer(Protocol):
@@ -77,7 +62,6 @@ class LocalMeasurer:
     """Measures on one board here.
 
     Args:
-        holder: holds the board, attached.
         in_ram: prefer images in RAM where possible: flash wears, and is slow to write.
     """
 
@@ -129,22 +113,8 @@ def _short(error: UtvmError) -> str:
     return error.message.splitlines()[0][:200]
 
 
-@dataclass
-class _Task:
-    number: int
-    candidate: ServedCandidate
-    tries: int = 0
-
-
 class TrackerMeasurer:
-    """Measures on all boards that a tracker has under a key.
-
-    Args:
-        address: host and TCP port of the tracker.
-        board: the kind of board expected there.
-        model: the model whose layers are measured.
-        limit: seconds for a candidate; a worker that takes longer is killed.
-    """
+    """Measures on all boards that a tracker has under a key."""
 
     def __init__(
         self, address: tuple[str, int], key: str, board: Board, model: Model, limit: float = _CANDIDATE_SECONDS
@@ -164,129 +134,54 @@ class TrackerMeasurer:
         self._folder.cleanup()
 
     def board_count(self) -> int:
-        """Number of boards under the key; raises as :func:`count_boards_at`."""
         return count_boards_at(self._address, self._key)
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[CandidateResult]:
         """As :meth:`Measurer.measure`: boards measure the first candidates while further ones are generated."""
         count = max(1, min(self.board_count(), _MOST_BOARDS))
         self._workers += [_Worker(*self._address, self._key) for _ in range(count - len(self._workers))]
-        results = _Results()
-        threads = [
-            threading.Thread(target=self._drive, args=(worker, results), daemon=True)
-            for worker in self._workers[:count]
-        ]
-        for thread in threads:
-            thread.start()
+        self._free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        for worker in self._workers[:count]:
+            self._free.put(worker)
+        self._stopped, self._last_seen = False, time.monotonic()
+        pool = ThreadPoolExecutor(count)
         try:
-            for candidate in candidates:
-                results.expect(self._package(candidate))
-            results.expect(None)
-            yield from self._wait_for(results)
-        except BaseException:
-            results.fail("the search was stopped")
-            raise
-        for thread in threads:
-            thread.join()
+            results = [pool.submit(self._measure, self._package(candidate)) for candidate in candidates]
+            for result in results:
+                yield result.result()
+        finally:
+            self._stopped = True
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _wait_for(self, results: "_Results") -> Iterator[CandidateResult]:
-        deadline = time.monotonic() + _BOARD_SECONDS
-        number = 0
-        while not results.error and number < results.total:
-            result = results.wait(number)
-            if result is not None:
-                yield result
-                number += 1
-            if result is not None or any(worker.busy for worker in self._workers):
-                deadline = time.monotonic() + _BOARD_SECONDS
-            elif time.monotonic() > deadline:
-                results.fail(f"no board with the key {self._key} is left at the tracker")
-        if results.error:
-            raise BoardError(results.error, "board.serve --tracker HOST:PORT --key KEY serves one")
+    def _measure(self, candidate: ServedCandidate) -> CandidateResult:
+        """Measure on the next free board; after a failure on another one, if there is one."""
+        tries = 0
+        while not self._stopped:
+            worker = self._free.get()
+            try:
+                if served := worker.wait_for_board(_POLL_SECONDS):
+                    if served.board != self._board.name:
+                        there = f"{served.board}, not a {self._board.name}"
+                        raise BoardError(f"the board with the key {self._key} is a {there}", _SERVE)
+                    self.unit = served.unit
+                    result = worker.measure(candidate, self._limit)
+                    tries += 1
+                    self._last_seen = time.monotonic()
+                    if result.counts or tries == _TRIES:
+                        return replace(result, unit=served.unit, error=result.error[:200])
+            finally:
+                self._free.put(worker)
+            if any(worker.busy for worker in self._workers):
+                self._last_seen = time.monotonic()
+            elif time.monotonic() > self._last_seen + _BOARD_SECONDS:
+                raise BoardError(f"no board with the key {self._key} is left at the tracker", _SERVE)
+        raise BoardError("the search was stopped", _SERVE)
 
     def _package(self, candidate: Candidate) -> ServedCandidate:
         library = candidate.library
         path = write_package(library, Path(self._folder.name) / f"{library.name}.tar", model=self._model)
         inputs = [np.ascontiguousarray(array).tobytes() for array in candidate.inputs]
         return ServedCandidate(path, inputs, [output.size_bytes for output in library.outputs], REPEATS)
-
-    def _drive(self, worker: "_Worker", results: "_Results") -> None:
-        """Thread of a worker: measure until no task is left."""
-        while not results.done:
-            served = worker.wait_for_board(_POLL_SECONDS)
-            if not served:
-                continue
-            if served.board != self._board.name:
-                results.fail(f"the board with the key {self._key} is a {served.board}, not a {self._board.name}")
-                return
-            self.unit = served.unit
-            task = results.next_task()
-            if task is None:
-                continue
-            reply = worker.measure(task.candidate, self._limit)
-            if isinstance(reply, CandidateCounts):
-                results.put(task.number, CandidateResult(served.unit, reply.counts, reply.outputs))
-                continue
-            task.tries += 1
-            if task.tries == _TRIES:
-                results.put(task.number, CandidateResult(served.unit, (), b"", reply.reason[:200]))
-            else:
-                results.retry(task)
-
-
-class _Results:
-    """Queue of tasks and table of results, shared by the threads."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.error = ""
-        self._complete = False
-        self._tasks: collections.deque[_Task] = collections.deque()
-        self._results: dict[int, CandidateResult] = {}
-        self._changed = threading.Condition()
-
-    @property
-    def done(self) -> bool:
-        return bool(self.error) or (self._complete and len(self._results) == self.total)
-
-    def expect(self, candidate: ServedCandidate | None) -> None:
-        """Add a task; None marks the end."""
-        with self._changed:
-            if candidate is None:
-                self._complete = True
-            else:
-                self._tasks.append(_Task(self.total, candidate))
-                self.total += 1
-            self._changed.notify_all()
-
-    def next_task(self) -> _Task | None:
-        """Next task, or None if there is none for now: another worker's task may be retried."""
-        with self._changed:
-            if not self._tasks and not self.done:
-                self._changed.wait(_POLL_SECONDS)
-            return self._tasks.popleft() if self._tasks else None
-
-    def retry(self, task: _Task) -> None:
-        with self._changed:
-            self._tasks.append(task)
-            self._changed.notify_all()
-
-    def put(self, number: int, result: CandidateResult) -> None:
-        with self._changed:
-            self._results[number] = result
-            self._changed.notify_all()
-
-    def wait(self, number: int) -> CandidateResult | None:
-        """Wait briefly for a result."""
-        with self._changed:
-            if number not in self._results and not self.error:
-                self._changed.wait(_POLL_SECONDS)
-            return self._results.get(number)
-
-    def fail(self, error: str) -> None:
-        with self._changed:
-            self.error = error
-            self._changed.notify_all()
 
 
 class _Worker:
@@ -300,18 +195,17 @@ class _Worker:
         self.busy = False
 
     def wait_for_board(self, timeout: float) -> WorkerReady | None:
-        """The worker's board, if it gets one within ``timeout`` seconds."""
         if self._board is None:
             if self._process is None or self._process.poll() is not None:
                 self._start()
             message = self._receive(timeout)
-            if isinstance(message, Failure):
+            if isinstance(message, CandidateResult):
                 self.end()
                 time.sleep(timeout)
             self._board = message if isinstance(message, WorkerReady) else None
         return self._board
 
-    def measure(self, candidate: ServedCandidate, limit: float) -> CandidateCounts | Failure:
+    def measure(self, candidate: ServedCandidate, limit: float) -> CandidateResult:
         """Measure a candidate; after a failure the process is killed, since its board may hang."""
         assert self._pipe
         self.busy = True
@@ -319,16 +213,16 @@ class _Worker:
             self._pipe.send(candidate)
             message = self._receive(limit)
         except OSError:
-            message = Failure("the process that measured has ended")
+            message = _ENDED
         finally:
             self.busy = False
-        if isinstance(message, CandidateCounts):
-            return message
-        self.end()
-        return message if isinstance(message, Failure) else Failure(f"it did not end within {limit:g} s")
+        if not isinstance(message, CandidateResult):
+            message = CandidateResult("", (), b"", f"it did not end within {limit:g} s")
+        if not message.counts:
+            self.end()
+        return message
 
     def end(self) -> None:
-        """Kill the process."""
         self._board = None
         if self._process is not None:
             self._process.kill()
@@ -351,11 +245,10 @@ class _Worker:
         with contextlib.suppress(EOFError, OSError):
             if pipe is not None:
                 return pipe.recv() if pipe.poll(timeout) else None
-        return Failure("the process that measured has ended")
+        return _ENDED
 
 
 def count_boards_at(address: tuple[str, int], key: str) -> int:
-    """Number of boards that a tracker has under a key."""
     from tvm import rpc
 
     host, port = address
@@ -369,7 +262,6 @@ def count_boards_at(address: tuple[str, int], key: str) -> int:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse ``HOST:PORT``."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"--tracker {text!r} is not HOST:PORT", "for instance 127.0.0.1:9190")

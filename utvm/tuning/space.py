@@ -39,13 +39,7 @@ class Trial:
 
 
 class ScheduleSearch:
-    """Evolutionary search of a function's schedule: random ones first, then mutations of the best.
-
-    Args:
-        function: the function of the graph, not scheduled.
-        seed: equal seeds and counts give equal schedules.
-        batch: number of schedules of an :meth:`ask`.
-    """
+    """Evolutionary search of a function's schedule: random ones first, then mutations of the best."""
 
     def __init__(self, function: Any, seed: int, batch: int) -> None:
         self._function = function
@@ -70,7 +64,10 @@ class ScheduleSearch:
     def ask(self) -> list[Trial]:
         """The next batch of schedules; empty at the end of the search."""
         candidates = self._context.generate_measure_candidates() or ()
-        return [Trial(_to_json(candidate.sch.trace), candidate) for candidate in candidates]
+        traces = (
+            json.dumps(_plain(candidate.sch.trace.as_json()), separators=(",", ":")) for candidate in candidates
+        )
+        return list(map(Trial, traces, candidates))
 
     def tell(self, trials: Sequence[Trial], counts: Sequence[int | None]) -> None:
         """Report the counts of a batch; None for rejected schedules."""
@@ -123,12 +120,7 @@ def _space() -> Any:
     )
 
 
-def _to_json(trace: Any) -> str:
-    return json.dumps(_plain(trace.as_json()), separators=(",", ":"))
-
-
 def _plain(value: Any) -> Any:
-    """Convert TVM's containers and numbers to Python's."""
     if isinstance(value, int | float | str) or value is None:
         return value
     if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):

@@ -13,7 +13,6 @@ from utvm.base.process.peer import OwnerOnlySocket
 
 
 def main() -> None:
-    """Serve until the process is ended."""
     parser = argparse.ArgumentParser(prog="python -m utvm.tuning.tracker", description="An RPC tracker.")
     parser.add_argument(
         "port", nargs="?", type=int, default=0, help="TCP port of 127.0.0.1 (default: any free one)"

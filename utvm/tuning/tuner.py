@@ -1,15 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The search: choose the next candidate of each layer, measure it, log it."""
+"""The search: choose the next candidate of each layer of a model, measure it, log it.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+Layers with several implementations are extracted, so that each can be measured alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from utvm.compiler import Library
+import numpy as np
+import numpy.typing as npt
+
+from utvm.compiler import Library, Model, Target, Tensor
+from utvm.compiler.build import graph_of, library_of
+from utvm.compiler.kernels.cores import KERNELS
+from utvm.compiler.kernels.functions import KERNEL, LAYER
+from utvm.compiler.memory.graph import Graph, Location, Step
+from utvm.compiler.schedule.tuned import layer_of, replayed
+from utvm.compiler.tvm_types import element_type
 from utvm.errors import UtvmError
-from utvm.tuning.layers import ModelLayer
 from utvm.tuning.log import Kind, LogEntry, Origin, append
-from utvm.tuning.measure import Candidate, CandidateResult, Measurer
+from utvm.tuning.measure import Candidate, Measurer
+from utvm.tuning.worker import CandidateResult
+
+_ONLY = "layer"
+_FULL_RANGE = frozenset({"int8", "uint8", "int16", "uint16"})
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A layer of a model.
+
+    Attributes:
+        graph: the layer alone, untuned, with the constants of the model.
+        kernels: the same graph for each other kernel that supports the layer.
+        kernel: name of the kernel used without tuning; empty if the layer has none.
+    """
+
+    name: str
+    makes: str
+    times: int
+    graph: Graph
+    kernels: Mapping[str, Graph]
+    kernel: str
+    target: Target
+
+    @property
+    def function(self) -> Any:
+        return self.graph.functions[_ONLY]
+
+    def library(self, symbol: str, kind: str, choice: str) -> Library:
+        """Compile a candidate, given as in :class:`utvm.tuning.log.LogEntry`; ``symbol`` prefixes its symbols."""
+        graph = self.kernels[choice] if kind == "kernel" else self.graph
+        if kind == "trace":
+            graph = replace(graph, functions={_ONLY: replayed(self.function, choice)})
+        return library_of(symbol, graph, self.target)
+
+    def inputs(self, seed: int) -> list[npt.NDArray[Any]]:
+        """Random inputs: normal floats, full-range small integers; other integers, maybe indices, are 0 or 1."""
+        generator = np.random.default_rng(seed)
+        return [_random(generator, tensor.dtype, tensor.shape) for tensor in self.graph.inputs]
+
+
+def layers_of(model: Model, target: Target) -> list[ModelLayer]:
+    """Find the layers of a model with several implementations; tuning choices of the target are ignored."""
+    target = replace(target, tuned=())
+    graph = graph_of(model, target)
+    variants = _kernel_variants(model, graph, target)
+    layers: dict[str, ModelLayer] = {}
+    for number, step in _function_steps(graph):
+        function = graph.functions[step.function]
+        name = layer_of(function)
+        if name in layers:
+            layers[name] = replace(layers[name], times=layers[name].times + 1)
+            continue
+        kernel = _kernel_of(graph, number)
+        kernels = {
+            other: _extract(variant, variant.steps[number])
+            for other, variant in variants.items()
+            if other not in (kernel, "") and _kernel_of(variant, number) == other
+        }
+        if name and (kernels or LAYER not in (function.attrs or {})):
+            tensors = {"buffer": graph.buffers, "output": graph.outputs}
+            written = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
+            makes = ", ".join(tensor.name for tensor in written)
+            layers[name] = ModelLayer(name, makes, 1, _extract(graph, step), kernels, kernel, target)
+    return list(layers.values())
+
+
+def _kernel_variants(model: Model, graph: Graph, target: Target) -> dict[str, Graph]:
+    functions = [graph.functions[step.function] for _, step in _function_steps(graph)]
+    layers = {str(function.attrs[LAYER]) for function in functions if function.attrs and LAYER in function.attrs}
+    names = [kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions)]
+    return {
+        name: graph_of(model, replace(target, tuned=tuple((layer, name) for layer in layers)))
+        for name in (names if layers else ())
+    }
+
+
+def _function_steps(graph: Graph) -> Iterator[tuple[int, Step]]:
+    return ((number, step) for number, step in enumerate(graph.steps) if step.function in graph.functions)
+
+
+def _kernel_of(graph: Graph, number: int) -> str:
+    attributes = graph.functions[graph.steps[number].function].attrs or {}
+    return str(attributes[KERNEL]) if KERNEL in attributes else ""
+
+
+def _extract(graph: Graph, step: Step) -> Graph:
+    """A step as a graph: its variable operands become inputs, its results outputs."""
+    function = graph.functions[step.function]
+    tensors = [
+        Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
+        for number, parameter in enumerate(function.params)
+    ]
+    inputs: list[Tensor] = []
+    constants: list[npt.NDArray[Any]] = []
+    reads: list[Location] = []
+    for location, tensor in zip(step.reads, tensors, strict=False):
+        if location.kind == "constant":
+            reads.append(Location("constant", len(constants)))
+            constants.append(graph.constants[location.number])
+        else:
+            reads.append(Location("input", len(inputs)))
+            inputs.append(tensor)
+    outputs = tuple(tensors[len(step.reads) :])
+    writes = tuple(Location("output", number) for number in range(len(outputs)))
+    steps = (Step(_ONLY, tuple(reads), writes),)
+    return Graph(tuple(inputs), (), tuple(constants), steps, outputs, {_ONLY: function})
+
+
+def _random(generator: np.random.Generator, dtype: str, shape: Sequence[int]) -> npt.NDArray[Any]:
+    if dtype.startswith("float"):
+        return generator.standard_normal(shape).astype(dtype)
+    if dtype in _FULL_RANGE:
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return generator.integers(0, 2, shape).astype(dtype)
+
 
 _BATCH = 16  # Candidates in an image, and between two updates of the best.
 _OTHER_BITS = "its result differs from that without tuning"
@@ -17,8 +146,6 @@ _OTHER_BITS = "its result differs from that without tuning"
 
 @dataclass
 class _State:
-    """State of the search for a layer."""
-
     layer: ModelLayer
     default: int
     outputs: bytes
@@ -38,8 +165,6 @@ class Progress:
     """Progress of a search.
 
     Attributes:
-        measured: candidates so far, of ``trials``.
-        layer: the layer measured last.
         before, best: its count without tuning, and the best count.
     """
 
@@ -52,13 +177,7 @@ class Progress:
 
 @dataclass
 class Tuner:
-    """A search for the fastest candidate of each layer.
-
-    Attributes:
-        log: file to which each candidate is appended as soon as it was measured.
-        known: entries of the log, which are not measured again.
-        seed: of the random generator.
-    """
+    """A search for the fastest candidate of each layer."""
 
     layers: Sequence[ModelLayer]
     measurer: Measurer
@@ -72,7 +191,6 @@ class Tuner:
 
     @property
     def unit(self) -> str:
-        """Unit of all counts."""
         return self.entries[-1].unit if self.entries else ""
 
     def rows(self) -> list[tuple[ModelLayer, int, int, Kind]]:

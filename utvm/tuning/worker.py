@@ -19,9 +19,6 @@ class ServedCandidate:
     """A candidate for a served board.
 
     Attributes:
-        package: archive of its library.
-        inputs: bytes of each input.
-        outputs: size of each output in bytes.
         repeats: number of runs, by unit.
     """
 
@@ -40,18 +37,18 @@ class WorkerReady:
 
 
 @dataclass(frozen=True)
-class CandidateCounts:
-    """Counts and outputs of a candidate."""
+class CandidateResult:
+    """Counts and outputs of a candidate; without counts, ``error`` says why it was rejected."""
 
+    unit: str
     counts: tuple[int, ...]
     outputs: bytes
+    error: str = ""
 
-
-@dataclass(frozen=True)
-class Failure:
-    """Last message of a worker that failed; whether the board is at fault is unknown."""
-
-    reason: str
+    @property
+    def count(self) -> int:
+        """Median of the counts; raises IndexError if there are none."""
+        return sorted(self.counts)[len(self.counts) // 2]
 
 
 def work(connection: Connection, host: str, port: int, key: str) -> None:
@@ -70,10 +67,10 @@ def work(connection: Connection, host: str, port: int, key: str) -> None:
         return
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        connection.send(Failure(lines[-1] if lines else type(error).__name__))
+        connection.send(CandidateResult("", (), b"", lines[-1] if lines else type(error).__name__))
 
 
-def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateCounts:
+def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateResult:
     name = candidate.package.name
     session.upload(str(candidate.package))
     _module = session.load_module(name)
@@ -90,7 +87,7 @@ def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateCo
         for at in range(0, size, _CHUNK)
     )
     session.remove(name)
-    return CandidateCounts(tuple(counts), outputs)
+    return CandidateResult(unit, tuple(counts), outputs)
 
 
 if __name__ == "__main__":

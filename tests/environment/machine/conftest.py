@@ -9,9 +9,9 @@ import pytest
 
 from tests.environment.machine.real import Real, missing, real_machine
 from utvm.base.storage import lock
-from utvm.environment.machine import daemons
+from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
-from utvm.environment.machine.records import Records
+from utvm.environment.machine.settings import Records
 
 Fake = Callable[[str, str], None]
 
@@ -39,7 +39,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     """The records of a machine of a test's own; Vagrant's boxes are a test's own too, and libvirt's daemons."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(daemons, "FOLDER", tmp_path / "run")
+    monkeypatch.setattr(libvirt, "FOLDER", tmp_path / "run")
     monkeypatch.setattr(lock, "_SYSTEM_DIRECTORY", tmp_path)
     return Records("utvm-0123456789", tmp_path / "checkout", tmp_path / "records")
 

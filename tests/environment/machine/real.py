@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cli.running import inv
-from utvm.environment.machine import daemons, libvirt
+from utvm.environment.machine import libvirt
 from utvm.environment.machine.libvirt import State
 from utvm.environment.machine.machine import Machine
-from utvm.environment.machine.records import Records, records_of
+from utvm.environment.machine.settings import Records, records_of
 
 _PROGRAMS = {
     "vagrant": "vagrant vagrant-libvirt",
@@ -75,7 +75,7 @@ class Real:
     def left(self) -> list[str]:
         """Return what is left of the machine."""
         found = []
-        with daemons.running_libvirt(lambda _: None):
+        with libvirt.running_libvirt(lambda _: None):
             found += [one.name for one in libvirt.domains() if one.name == self.records.name]
             found += [name for name in libvirt.volumes() if self.records.name in name]
             if not libvirt.domains():

@@ -13,8 +13,8 @@ import pytest
 from tests.environment.machine.conftest import Fake
 from utvm import boards
 from utvm.environment.machine.guest import Guest
-from utvm.environment.machine.location import InMachine
-from utvm.environment.machine.records import Records
+from utvm.environment.machine.machine import InMachine
+from utvm.environment.machine.settings import Records
 from utvm.environment.remote import RemoteCommand
 from utvm.selection import BoardSelection
 

@@ -10,8 +10,8 @@ from tests.probe.fake_usb import plug_in, use
 from utvm import boards
 from utvm.base.storage import lock
 from utvm.drivers import attach, choose
-from utvm.environment.machine import location as in_machine
-from utvm.environment.machine.location import InMachine
+from utvm.environment.machine import machine as in_machine
+from utvm.environment.machine.machine import InMachine
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import BoardError
 from utvm.selection import BoardSelection

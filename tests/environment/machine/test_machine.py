@@ -143,7 +143,7 @@ def test_a_second_up_changes_nothing_but_the_checkout(up: Real) -> None:
 
 def test_files_come_out_of_it(up: Real, tmp_path: Path) -> None:
     up.said("sh -c 'mkdir -p build/reports/sub; echo 1 >build/reports/a; echo 2 >build/reports/sub/b'")
-    up.machine.fetch("build/reports/", tmp_path / "reports")
+    up.machine.guest.fetch("build/reports/", tmp_path / "reports")
     assert {path.name: path.read_text() for path in (tmp_path / "reports").rglob("?")} == {"a": "1\n", "b": "2\n"}
 
 

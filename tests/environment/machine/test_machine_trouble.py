@@ -18,10 +18,9 @@ import pytest
 from tests.environment.machine.conftest import Fake
 from utvm.base.storage import lock
 from utvm.environment.locked import load_locked
-from utvm.environment.machine import daemons, libvirt, vagrant
+from utvm.environment.machine import libvirt, vagrant
 from utvm.environment.machine.machine import Machine
-from utvm.environment.machine.records import Records
-from utvm.environment.machine.settings import UsbFilter
+from utvm.environment.machine.settings import Records, UsbFilter
 from utvm.environment.machine.vagrant import Vagrant
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT
@@ -56,7 +55,7 @@ def test_a_libvirt_that_systemd_has_not_started_is_left_to_it(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake("virsh", _NOBODY)
-    monkeypatch.setattr(daemons, "_SYSTEMD", tmp_path)
+    monkeypatch.setattr(libvirt, "_SYSTEMD", tmp_path)
     problem = _up(records)
     assert "does not answer" in problem.message
     assert problem.hint == "start it: sudo systemctl start libvirtd"
@@ -89,10 +88,10 @@ def test_no_daemon_is_started_that_would_keep_a_limit_too_low_for_it(
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     script = (
-        f"import os, pathlib; from utvm.environment.machine import daemons\n"
-        f"daemons.FOLDER = pathlib.Path({str(tmp_path)!r}); daemons._SYSTEMD = daemons.FOLDER / 'none'\n"
+        f"import os, pathlib; from utvm.environment.machine import libvirt\n"
+        f"libvirt.FOLDER = pathlib.Path({str(tmp_path)!r}); libvirt._SYSTEMD = libvirt.FOLDER / 'none'\n"
         "os.geteuid = lambda: 0\n"
-        "with daemons.running_libvirt(print): pass"
+        "with libvirt.running_libvirt(print): pass"
     )
     words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-c", script]
     env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
@@ -329,7 +328,7 @@ def test_a_catalogue_that_is_not_there_says_where(
         )
 
 
-@pytest.mark.parametrize("call", ["halt", "suspend", "resume", "snapshots", "shell", "sync"])
+@pytest.mark.parametrize("call", ["halt", "suspend", "snapshots", "shell"])
 def test_without_a_machine_every_command_says_how_to_get_one(fake: Fake, records: Records, call: str) -> None:
     fake("virsh", _EMPTY)
     with pytest.raises(ProvisionError) as caught:

@@ -12,9 +12,9 @@ from tests.cli.running import inv
 from tests.cli.scarce import SCARCE, call, folders_in
 from tests.environment.machine import real
 from tests.processes import may_make_mounts
-from utvm.environment.box import CATALOGUE
+from utvm.environment.builds import CATALOGUE
 from utvm.environment.machine.machine import Machine
-from utvm.environment.machine.records import records_of
+from utvm.environment.machine.settings import records_of
 from utvm.paths import ROOT
 
 pytestmark = [

@@ -1,2 +1,252 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log and the folders that hold logs."""
+"""The log: the standard ``logging``, one tree of loggers below ``utvm``, a branch per topic.
+
+A branch without readers is off, and its messages are not formatted. A record is one line: boards and programs
+choose much of its text, so unprintable characters are written as escapes.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Literal, TextIO
+
+from utvm.base.storage.files import create_own_folder, open_regular
+from utvm.base.text.quoting import printable
+from utvm.errors import ConfigError
+
+BRANCHES: Mapping[str, str] = {
+    "utvm.cache": "cache hits and misses",
+    "utvm.compiler": "models compiled, and the inputs of the cache key",
+    "utvm.compiler.notes": "how each operator of a model was compiled",
+    "utvm.environment": "layers of the environment",
+    "utvm.hil": "start of each test",
+    "utvm.probe.gdb": "packets to and from a GDB server",
+    "utvm.probe.openocd": "output of OpenOCD",
+    "utvm.probe.pyocd": "output of pyOCD",
+    "utvm.probe.relay": "requests to the model of an accelerator beside an emulator",
+    "utvm.process": "processes: start and exit status",
+    "utvm.session.board": "log messages of a board over RPC",
+    "utvm.session.rpc": "frames to and from a board's RPC server",
+    "utvm.session.serve": "clients of a served board: connect, disconnect, errors",
+}
+"""Every branch, and its messages."""
+
+VARIABLE = "UTVM_LOG"
+FILE = "utvm.log"
+LEVELS = "a level (debug, info, warning, error), or BRANCH=LEVEL,... for branches of their own"
+
+_ROOT = "utvm"
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_FORM = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
+_MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an image.
+
+
+class Excerpt:
+    """The first bytes of a packet and its length, formatted only if the record is written."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __str__(self) -> str:
+        shown = printable(self._data[:_MOST_SHOWN].decode("latin-1"))
+        rest = len(self._data) - _MOST_SHOWN
+        return f"{shown} ... ({len(self._data)} bytes)" if rest > 0 else shown
+
+
+def _make_safe(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), None
+    return True
+
+
+for _name in BRANCHES:
+    logging.getLogger(_name).addFilter(_make_safe)
+
+
+class _Levels:
+    def __init__(self, level: int, branches: Mapping[str, int]) -> None:
+        self.by_branch = {_ROOT: level, **branches}
+
+    def level(self, name: str) -> int:
+        """The level of the branch that a logger is in: of the longest name that its own begins with."""
+        while name not in self.by_branch:
+            name = name.rpartition(".")[0]
+        return self.by_branch[name]
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= self.level(record.name)
+
+
+_handlers: dict[logging.Handler, _Levels] = {}
+_begun = threading.Event()
+
+
+def configure(levels: str, file: str) -> None:
+    """Set up the log of this process; later calls do nothing.
+
+    Args:
+        levels: as :data:`LEVELS` says; empty for the environment's ``UTVM_LOG``, or without that for everything
+            where there is a file, else for warnings.
+    """
+    if _begun.is_set():
+        return
+    given = levels or os.environ.get(VARIABLE, "")
+    wish = _parse_levels(given, "--log-level" if levels else VARIABLE) if given else None
+    warnings = _Levels(logging.WARNING, {})
+    if file:
+        _attach(_file_handler(Path(file), "w"), wish or _Levels(logging.DEBUG, {}))
+    # Warnings go to the terminal, too.
+    _attach(logging.StreamHandler(_standard_error()), warnings if file else wish or warnings)
+    _begun.set()
+
+
+@contextlib.contextmanager
+def log_into(folder: Path) -> Iterator[None]:
+    """Write all messages to ``utvm.log`` in a folder, for the length of a ``with`` block."""
+    handler = _file_handler(folder / FILE, "a")
+    _attach(handler, _Levels(logging.DEBUG, {}))
+    try:
+        yield
+    finally:
+        _detach(handler)
+
+
+@contextlib.contextmanager
+def capture(branch: str) -> Iterator[list[str]]:
+    """Collect the messages of a branch, of all levels, in a ``with`` block."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    _attach(handler, _Levels(logging.CRITICAL, {branch: logging.DEBUG}))
+    try:
+        yield lines
+    finally:
+        _detach(handler)
+
+
+class _File(logging.FileHandler):
+    """A file handler that reports one write error and then stops, so that the run goes on."""
+
+    def _open(self) -> TextIOWrapper:
+        # Users name a file as they like, a pipe too; the name in a run's folder is ours.
+        raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)  # noqa: SIM115
+        return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
+        if self not in _handlers:
+            return
+        _detach(self)
+        print(f"the log {self.baseFilename} ends here: {sys.exc_info()[1]}", file=sys.stderr)
+
+
+def _file_handler(path: Path, mode: Literal["a", "w"]) -> logging.Handler:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _File(path, mode, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the log cannot be written: {error.strerror or error}", "choose another file"
+        ) from error
+
+
+def _standard_error() -> TextIO:
+    try:
+        return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, errors="backslashreplace")
+    except OSError:  # It has no file descriptor where a program has put something else in its place.
+        return sys.stderr
+
+
+def _parse_levels(text: str, option: str) -> _Levels:
+    everywhere, branches = logging.WARNING, {}
+    for word in text.split(","):
+        name, told, level = word.strip().rpartition("=")
+        if level.lower() not in _LEVELS:
+            raise ConfigError(f"{option}: {level!r} is no level", f"use {', '.join(_LEVELS)}")
+        branch = name if name == _ROOT or name.startswith(f"{_ROOT}.") else f"{_ROOT}.{name}"
+        if not told or branch == _ROOT:
+            everywhere = _LEVELS[level.lower()]
+        elif any(known == branch or known.startswith(f"{branch}.") for known in BRANCHES):
+            branches[branch] = _LEVELS[level.lower()]
+        else:
+            raise ConfigError(f"{option}: there is no branch {name!r}", f"there are: {', '.join(BRANCHES)}")
+    return _Levels(everywhere, branches)
+
+
+def _attach(handler: logging.Handler, wish: _Levels) -> None:
+    handler.setFormatter(logging.Formatter(_FORM, "%Y-%m-%d %H:%M:%S"))
+    handler.addFilter(wish.filter)
+    _handlers[handler] = wish
+    root = logging.getLogger(_ROOT)
+    root.addHandler(handler)
+    # The program around us, whose own log it is above, has not asked for every packet.
+    root.propagate = False
+    _set_levels()
+    words = f"this is process {os.getpid()}: {shlex.join(sys.argv)}"
+    handler.handle(logging.LogRecord("utvm.process", logging.INFO, __file__, 0, printable(words), None, None))
+
+
+def _detach(handler: logging.Handler) -> None:
+    logging.getLogger(_ROOT).removeHandler(handler)
+    _handlers.pop(handler, None)
+    # Closing writes what is left: that may be what could not be written.
+    with contextlib.suppress(OSError):
+        handler.close()
+    _set_levels()
+
+
+def _set_levels() -> None:
+    """Enable only the levels that some handler writes, so that other messages cost nothing."""
+    named = {_ROOT} | {name for wish in _handlers.values() for name in wish.by_branch}
+    for name in named | set(BRANCHES):
+        wanted = [wish.level(name) for wish in _handlers.values()]
+        logging.getLogger(name).setLevel(min(wanted, default=logging.WARNING))
+
+
+KEEP_VARIABLE = "UTVM_KEEP_LOGS"
+_KEPT = 50
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def log_folder(folder: Path) -> Path:
+    """Create a folder for logs, and remove its oldest neighbours beyond the last 50, or ``UTVM_KEEP_LOGS``."""
+    text = os.environ.get(KEEP_VARIABLE, "")
+    if text and not text.isdecimal():
+        raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
+    try:
+        create_own_folder(folder)
+        # Left open: the kernel takes the lock back when this process has ended, however it ends.
+        fcntl.flock(os.open(folder, _FOLDER), fcntl.LOCK_SH)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: logs cannot be written there: {error.strerror or error}",
+            "make it writable, or free some room; outside of a checkout of yours XDG_STATE_HOME names another",
+        ) from error
+    others = [
+        path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
+    ]
+    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _KEPT) - 1) :]:
+        _remove_unused(path)
+    return folder
+
+
+def _age(folder: Path) -> float:
+    with contextlib.suppress(OSError):
+        return folder.stat().st_mtime
+    return 0.0
+
+
+def _remove_unused(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, _FOLDER)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)

@@ -14,14 +14,13 @@ _ROOT = __file__.rpartition("/utvm/")[0]
 def python_command(
     program: str, *arguments: str, interpreter: tuple[str, ...] = (sys.executable,), root: str = _ROOT
 ) -> list[str]:
-    """Return the command line that runs a Python program.
+    """The command line that runs a Python program.
 
     Absolute entries of ``PYTHONPATH`` remain on the search path; empty and relative ones do not. utvm's own
     modules are taken from the root, whatever the search path says.
 
     Args:
         program: a module's name as ``python -m`` takes it, or the path of a file.
-        interpreter: the words that start Python; by default the one that runs us.
         root: the folder that has ``utvm``; by default the checkout or installation that this file belongs to.
     """
     return [*interpreter, "-S", __file__, root, program, *arguments]

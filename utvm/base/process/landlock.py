@@ -28,7 +28,6 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/dev/null")
 
 
 def can_confine() -> bool:
-    """True if the kernel offers Landlock to this process."""
     return sys.platform == "linux" and _call(_CREATE_RULESET, None, 0, _VERSION_FLAG) > 0
 
 

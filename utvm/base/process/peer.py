@@ -24,7 +24,7 @@ _UID_OFFSET = _HEADER.size + 4 + 48 + 3 * 4  # in struct inet_diag_msg: state, s
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """Return the uid of the process that opened the other end of an accepted TCP connection.
+    """The uid of the process that opened the other end of an accepted TCP connection.
 
     None when no process of this computer holds that end any more, or it is on another computer. (The kernel
     reports uid 0 for a socket without an owner; such a socket is never taken for root's.)
@@ -49,11 +49,6 @@ class OwnerOnlySocket(socket.socket):
 
     @classmethod
     def listen_on(cls, host: str, port: int, backlog: int = 64) -> "OwnerOnlySocket":
-        """Bind to an address of this computer and listen.
-
-        Args:
-            port: 0 for any free one.
-        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = cls(family, socket.SOCK_STREAM)
         try:
@@ -66,7 +61,6 @@ class OwnerOnlySocket(socket.socket):
         return listener
 
     def accept(self) -> tuple[socket.socket, object]:
-        """Return the next connection of this user, and its address."""
         while True:
             connection, address = super().accept()
             if is_own(connection, self.also):
@@ -80,7 +74,6 @@ def listen(
     """Listen on a TCP port, for this process's user only or for anyone.
 
     Args:
-        port: 0 for any free one.
         anyone: accept everybody who reaches the address.
         also: uids of further users to accept.
     """
@@ -114,14 +107,12 @@ def is_own(connection: socket.socket, also: frozenset[int] = frozenset()) -> boo
 
 
 def refuse(connection: socket.socket) -> None:
-    """Reset a connection."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
 def access_note(*, anyone: bool) -> str:
-    """Message about the users who may connect to a server."""
     if anyone:
         return "ANYONE who reaches it may connect"
     try:

@@ -18,21 +18,11 @@ _LOG = logging.getLogger("utvm.process")
 
 
 def last_lines(log: Path, lines: int = 12) -> str:
-    """Return the last lines of a log; nothing when there is no such file, or none can be opened."""
+    """The last lines of a log; nothing when there is no such file, or none can be opened."""
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
     return "\n".join(text.splitlines()[-lines:])
-
-
-class _CommandLine:
-    """A command line as one would type it, worked out when it is written."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-
-    def __str__(self) -> str:
-        return shlex.join(self._words)
 
 
 def run_tool(
@@ -52,12 +42,9 @@ def run_tool(
         timeout: seconds; temporary: a folder for the tool's own files meanwhile, in place of the system's.
         error: the error raised when the tool is missing, fails or takes too long.
         exit_meanings: what happened where it ends with one of these exit codes.
-
-    Raises:
-        error: with the tool's output.
     """
     words = [str(word) for word in command]
-    _LOG.debug("running %s", _CommandLine(words))
+    _LOG.debug("running %s", shlex.join(words))
     try:
         done = subprocess.run(
             words,
@@ -87,16 +74,12 @@ def run_tool(
 def version_of(
     command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
 ) -> str:
-    """Version of a tool: the group of a pattern, or the first line of its output.
-
-    Raises:
-        error: as :func:`run`; or it says nothing.
-    """
-    said = run_tool(command, error=error, timeout=timeout).strip()
-    if not said:
+    """Version of a tool: the group of a pattern, or the first line of its output."""
+    output = run_tool(command, error=error, timeout=timeout).strip()
+    if not output:
         raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
-    found = re.search(pattern, said) if pattern else None
-    return found[1] if found else said.splitlines()[0]
+    match = re.search(pattern, output) if pattern else None
+    return match[1] if match else output.splitlines()[0]
 
 
 def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
@@ -112,7 +95,6 @@ def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
 
 
 def free_port() -> int:
-    """Return a TCP port on the loopback interface that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long-running processes: started, supervised and ended here.
 
-:func:`utvm.base.process.run.run_tool` runs tools that end by themselves. A :class:`Service` stays until its
-``with`` block ends: OpenOCD, a virtual board. A :class:`Subprocess` ends by itself while others run beside it.
-Each process writes a log, and a service is ready once its health line has appeared. Leaving the ``with`` block
-sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the kernel ends the process
-(``PR_SET_PDEATHSIG``).
+Leaving a ``with`` block sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the
+kernel ends the process (``PR_SET_PDEATHSIG``).
 """
 
 import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,10 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
-from utvm.base.process.run import _CommandLine, last_lines
+from utvm.base.process.run import last_lines
 from utvm.base.process.signals import die_with_parent
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
@@ -34,15 +31,12 @@ class Closing:
     """Base of objects with ``close``: leaving the ``with`` block closes them."""
 
     def close(self) -> None:
-        """Release its resources. Safe to call again."""
         raise NotImplementedError
 
     def __enter__(self: _ClosingT) -> _ClosingT:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -59,7 +53,6 @@ class Watchdog:
 
     Args:
         always_busy: the process always uses processor time: OpenOCD polls its target ten times a second.
-        poke: called at each check to wake the process, which makes it always busy.
 
     Attributes:
         reason: why the process was killed, or an empty string.
@@ -81,7 +74,6 @@ class Watchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching. Safe to call again."""
         self._over.set()
         self._thread.join()
 
@@ -105,7 +97,6 @@ class Watchdog:
 
 
 def is_stopped(pid: int) -> bool:
-    """True if a signal has stopped the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
     except OSError:
@@ -120,14 +111,11 @@ def _processor_time(pid: int) -> int | None:
 
 
 _LOG = logging.getLogger("utvm.process")
+_STDIN = (subprocess.PIPE, subprocess.DEVNULL)
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """End a process that leads its own session, and everything it started. Safe to call again.
-
-    Args:
-        patience: seconds between SIGTERM and SIGKILL.
-    """
+    """End a process that leads its own session, and everything it started. Safe to call again."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -139,12 +127,6 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-
-
-def _descriptor_of(stdin: str | socket.socket | None) -> int:
-    if isinstance(stdin, socket.socket):
-        return stdin.fileno()
-    return subprocess.DEVNULL if stdin is None else subprocess.PIPE
 
 
 class _OwnedProcess:
@@ -168,25 +150,20 @@ class _OwnedProcess:
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """True while the process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, lines: int = 12) -> str:
-        """Return the last lines of the log."""
         return last_lines(self.log, lines)
 
     def stop(self) -> None:
@@ -209,7 +186,7 @@ class _OwnedProcess:
                 self._process = subprocess.Popen(
                     self._command,
                     cwd=self._cwd,
-                    stdin=_descriptor_of(stdin),
+                    stdin=stdin.fileno() if isinstance(stdin, socket.socket) else _STDIN[stdin is None],
                     stdout=stdout.fileno() if stdout else log,
                     stderr=log,
                     pass_fds=[end.fileno() for end in inherited],
@@ -225,20 +202,11 @@ class _OwnedProcess:
             raise self._error(f"{self.log}: {cause.strerror}", cause.hint) from cause
         except OSError as cause:
             raise self._error(f"{self.name} cannot be started: {cause.strerror or cause}") from cause
-        _LOG.info("%s is process %d: %s", self.name, self.pid, _CommandLine(self._command))
+        _LOG.info("%s is process %d: %s", self.name, self.pid, shlex.join(self._command))
 
 
 class Subprocess(_OwnedProcess):
-    """A process that ends by itself, at the latest with its ``with`` block.
-
-    Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard output and standard error.
-        error: the error raised when it cannot be started.
-        cwd: its working directory.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
-    """
+    """A process that ends by itself, at the latest with its ``with`` block."""
 
     def __enter__(self) -> "Subprocess":
         self._start()
@@ -261,15 +229,8 @@ class Service(_OwnedProcess):
     """A process that stays until its ``with`` block ends.
 
     Args:
-        name: what it is called in messages.
-        command: its command line.
-        log: file that receives its standard output, unless that is a socket, and standard error.
         health: regular expression; the service is ready once a line of the log matches it, without one at once.
-        error: the error raised when it does not become ready, or has ended early.
-        start_timeout: seconds until the health line must have appeared.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
         stdin: text handed to it on standard input, or a socket that becomes that.
-        stdout: socket that becomes its standard output.
         inherited: sockets that it has under their numbers. All sockets are closed here once it runs.
         log_branch: logger that gets its lines as well.
         always_busy: it never sleeps: no processor time means that it hangs.
@@ -327,7 +288,6 @@ class Service(_OwnedProcess):
         return self
 
     def stop(self) -> None:
-        """End the process and everything it started. Safe to call again."""
         if self._watch is not None:
             self._watch.close()
         super().stop()
@@ -338,7 +298,6 @@ class Service(_OwnedProcess):
 
         Args:
             answer: regular expression for the new line.
-            timeout: seconds.
         """
         known = len(self._lines())
         self.check()
@@ -370,7 +329,6 @@ class Service(_OwnedProcess):
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
 
     def _copy_lines(self) -> None:
-        """Copy new lines of the process to the log."""
         if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
             return
         # It may not be there yet, or too many files may be open: no reason to take the process for dead.

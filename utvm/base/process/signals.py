@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals: Ctrl-C, SIGTERM and SIGHUP end ``with`` blocks in order; the death of the parent kills a child."""
+"""The start and the end of a process: its environment, signals, and exit code.
 
+Ctrl-C, SIGTERM and SIGHUP end ``with`` blocks in order; the death of the parent kills a child.
+"""
+
+import contextlib
 import ctypes
 import os
+import pwd
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import FrameType
+
+from utvm.errors import ExitCode
 
 
 class Interrupted(KeyboardInterrupt):
@@ -72,11 +81,7 @@ def was_interrupted() -> bool:
 
 
 def raise_if_interrupted() -> None:
-    """Raise an interruption that another exception has replaced.
-
-    Raises:
-        Interrupted: a signal has arrived.
-    """
+    """Raise an interruption that another exception has replaced."""
     if was_interrupted():
         raise Interrupted
 
@@ -86,16 +91,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """Return a ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
+    """A ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
     return partial(die_with, os.getpid())
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended.
-
-    Args:
-        parent: the process that started it.
-    """
+    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # One that was killed before it could be asked for: nothing would tell of that any more.
     if os.getppid() != parent:
@@ -108,3 +109,56 @@ def end_with_inv() -> bool:
     if starter:
         die_with(int(starter))
     return bool(starter)
+
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def prepare_environment() -> None:
+    """Open closed standard streams, give a user that passwd does not know a name,
+    and send no connection to this computer through a proxy.
+    """
+    # A closed stream's number would be the next file's.
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+            os.dup2(getattr(sys, name).fileno(), number)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        # What getpass.getuser() looks at first, in labgrid too.
+        os.environ.setdefault("LOGNAME", f"uid-{os.getuid()}")
+    # gRPC looks at the first alone where there is one; it and others know the lower case only, Go's both.
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        hosts = os.environ.get(name, "")
+        if name != "no_grpc_proxy" or hosts:
+            added = [host for host in _LOOPBACK if host not in hosts.split(",")]
+            os.environ[name] = ",".join([hosts, *added] if hosts else added)
+
+
+_MESSAGE = b"error: a library ended the program\n  hint: is there enough memory (ulimit -v)?\n"
+_C_LIBRARY = ctypes.CDLL(None)
+_HANDLER_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
+
+
+@contextlib.contextmanager
+def guard_exit_code() -> Iterator[None]:
+    """End the process with 3 where anything but Python itself calls C's ``exit()`` within the ``with`` block."""
+    guarding = True
+    process = os.getpid()
+
+    def end(_argument: int | None, _status: int) -> None:
+        if guarding and os.getpid() == process:
+            with contextlib.suppress(OSError):
+                os.write(2, _MESSAGE)
+            os._exit(int(ExitCode.INFRASTRUCTURE))
+
+    handler = _HANDLER_TYPE(end)
+    name = ctypes.create_string_buffer(1)  # Its address names the handler to the C library.
+    _C_LIBRARY.__cxa_atexit(handler, None, name)
+    try:
+        yield
+    finally:
+        guarding = False
+        # Calls the handler once more, and forgets it: Python's own end must not find it.
+        _C_LIBRARY.__cxa_finalize(name)

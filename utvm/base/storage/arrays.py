@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads arrays from untrusted files, within limits, and writes results under any names."""
 
+import io
 import math
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,10 +47,10 @@ def read_arrays(path: str) -> dict[str, _Array]:
                     f"{path}: is a picture, and arrays are asked for",
                     "numpy.save its numbers as the model was trained on them: size, order of colours, range",
                 )
+            file.seek(0)
             if first == _NPY:
-                size = Path(path).stat().st_size
-                return {"": _read(_rewound(file), size, path, MAX_BYTES)}
-            with zipfile.ZipFile(_rewound(file)) as archive:
+                return {"": _read(file, Path(path).stat().st_size, path, MAX_BYTES)}
+            with zipfile.ZipFile(file) as archive:
                 return _members(archive, path)
     except ConfigError:
         raise
@@ -65,7 +65,6 @@ def read_arrays(path: str) -> dict[str, _Array]:
 
 
 def _read_csv(path: str) -> _Array:
-    """Read numbers with commas between them, a row in each line, as float64."""
     try:
         if Path(path).stat().st_size > MAX_CSV_BYTES:
             raise _too_large(f"{path}: has more than {MAX_CSV_BYTES} bytes")
@@ -78,27 +77,19 @@ def _read_csv(path: str) -> _Array:
 
 def write_arrays(path: Path, arrays: Mapping[str, _Array]) -> None:
     """Write arrays as .npz; :func:`utvm.base.text.quoting.archive_member` encodes their names."""
-    with tempfile.TemporaryFile() as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{archive_member(name)}.npy")
-                with archive.open(entry, "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
-        file.seek(0)
-        write_whole(path, file.read())
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{archive_member(name)}.npy")
+            with archive.open(entry, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+    write_whole(path, file.getvalue())
 
 
 def write_array(path: Path, array: _Array) -> None:
-    """Write one array as .npy."""
-    with tempfile.TemporaryFile() as file:
-        np.save(file, array, allow_pickle=False)
-        file.seek(0)
-        write_whole(path, file.read())
-
-
-def _rewound(file: IO[bytes]) -> IO[bytes]:
-    file.seek(0)
-    return file
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    write_whole(path, file.getvalue())
 
 
 def _members(archive: zipfile.ZipFile, path: str) -> dict[str, _Array]:
@@ -116,7 +107,6 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, _Array]:
 
 
 def _read(stream: IO[bytes], size: int, what: str, limit: int) -> _Array:
-    """Read one array of a stream that says it holds so many bytes."""
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:

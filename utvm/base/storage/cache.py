@@ -34,7 +34,7 @@ _checked: set[Path] = set()
 
 
 def cache_root() -> Path:
-    """Return the user's cache directory: a folder in it for each kind of entry."""
+    """The user's cache directory: a folder in it for each kind of entry."""
     root = user_folder("cache")
     if root not in _checked:
         try:
@@ -76,21 +76,17 @@ class CacheEntry:
 
 
 def entries() -> Iterator[CacheEntry]:
-    """Iterate over all entries of this user."""
     root = cache_root()
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         for path in sorted(folder.glob(_DEEPER.get(folder.name, "*"))):
             if not path.name.startswith("."):
                 with contextlib.suppress(FileNotFoundError):
-                    yield CacheEntry(folder.name, path, _size(path), path.stat().st_mtime)
+                    size = sum(file.lstat().st_blocks * 512 for file in (path, *path.rglob("*")))
+                    yield CacheEntry(folder.name, path, size, path.stat().st_mtime)
 
 
 def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
-    """Remove what was not used for some seconds and is not in use; yield each.
-
-    Args:
-        dry_run: remove nothing, only yield what would be.
-    """
+    """Remove what was not used for some seconds and is not in use; yield each."""
     root, now = cache_root(), time.time()
     for entry in entries():
         if now - entry.used < older_than:
@@ -131,17 +127,12 @@ def _lock_unused(root: Path, entry: Path) -> Iterator[bool]:
         fcntl.lockf(_locks(root), fcntl.LOCK_UN, 1, _byte(root, entry))
 
 
-def _size(path: Path) -> int:
-    found = (path, *path.rglob("*")) if path.is_dir() else (path,)
-    return sum(one.lstat().st_blocks * 512 for one in found)
-
-
 _log = logging.getLogger("utvm.cache")
 _SEAL = "seal"
 
 
 def content_key(*parts: str | bytes) -> str:
-    """Return the SHA-256, in hexadecimal, over some parts, each told apart from the next."""
+    """The SHA-256, in hexadecimal, over some parts, each told apart from the next."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -151,13 +142,12 @@ def content_key(*parts: str | bytes) -> str:
 
 
 def tree_digest(directory: Path) -> str:
-    """Return the SHA-256 over the names and contents of all source files below a directory."""
+    """The SHA-256 over the names and contents of all source files below a directory."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return content_key(*(part for path in files for part in (str(path.relative_to(directory)), path.read_bytes())))
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -199,18 +189,13 @@ def rename_durably(folder: Path, place: Path) -> None:
 
 
 class Cache:
-    """The entries of one kind.
-
-    Args:
-        kind: name of the directory that holds them, for example ``libraries``.
-        root: directory that holds all kinds; by default the user's cache directory.
-    """
+    """The entries of one kind."""
 
     def __init__(self, kind: str, root: Path | None = None) -> None:
         self.directory = (root or cache_root()) / kind
 
     def find(self, key: str) -> Path | None:
-        """Return the entry's directory, or None if there is none; one that is not as it was made is set aside."""
+        """The entry's directory, or None if there is none; one that is not as it was made is set aside."""
         entry = self.directory / key
         mark_used(entry)
         if is_sealed(entry, key):
@@ -233,7 +218,7 @@ class Cache:
         return None
 
     def fetch(self, key: str, make: Callable[[Path], None]) -> Path:
-        """Return the entry's directory, making it first if there is none or it is damaged.
+        """The entry's directory, making it first if there is none or it is damaged.
 
         Args:
             make: fills the empty directory it is handed. What it raises leaves no entry behind.
@@ -244,7 +229,6 @@ class Cache:
         return found
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
-        """Make an entry and return its directory; None if somebody else's is there, and damaged."""
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
         with contextlib.ExitStack() as open_things:
             try:

@@ -50,7 +50,6 @@ def open_regular(path: str | Path, flags: int, *, shared: bool = False) -> int:
     It has the form of an ``opener`` of :func:`open`. A file is truncated after it was checked.
 
     Args:
-        flags: as of :func:`os.open`.
         shared: it may belong to another user.
     """
     safe = flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -97,22 +96,18 @@ def check_own_folder(path: Path) -> None:
         if status.st_uid not in (0, os.geteuid()):
             raise UnsafeFileError(path, f"it belongs to {_user(status.st_uid)}")
     if not stat.S_ISDIR(status.st_mode):
-        raise UnsafeFileError(path, f"it is {_kind(status)}, not a folder")
+        raise UnsafeFileError(path, f"it is {_KINDS[stat.S_IFMT(status.st_mode)]}, not a folder")
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and _has_others(status.st_gid)):
         raise UnsafeFileError(path, "other users may write into it")
 
 
 def _check_file(path: str | Path, status: os.stat_result, shared: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFileError(path, f"it is {_kind(status)}, not a regular file")
+        raise UnsafeFileError(path, f"it is {_KINDS[stat.S_IFMT(status.st_mode)]}, not a regular file")
     if status.st_nlink > 1:
         raise UnsafeFileError(path, "it is a hard link: the file has another name, too")
     if not shared and status.st_uid != os.geteuid():
         raise UnsafeFileError(path, f"it belongs to {_user(status.st_uid)}")
-
-
-def _kind(status: os.stat_result) -> str:
-    return _KINDS[stat.S_IFMT(status.st_mode)]
 
 
 def _user(uid: int) -> str:
@@ -153,7 +148,6 @@ def check_readable(path: str | Path, hint: str) -> None:
 
 
 def read_text(path: str | Path, hint: str = "") -> str:
-    """Read a text file of a user."""
     check_readable(path, hint)
     try:
         return Path(path).read_text(encoding="utf-8")

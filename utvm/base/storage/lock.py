@@ -27,7 +27,7 @@ _LONGEST = 500  # Letters of a command that are kept.
 
 
 def shared_directory() -> Path | None:
-    """Return the directory where all users of this machine may lock things; None where there is none."""
+    """The directory where all users of this machine may lock things; None where there is none."""
     return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
 
 
@@ -43,8 +43,6 @@ def hold(
 
     Args:
         name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
-        directory: where lock files are; by default one that all users of the machine share.
-        patience: seconds to wait for another holder to let go.
         waiting: called once, when there is one to wait for, with who that is and since when.
     """
     directory = directory or shared_directory() or Path(tempfile.gettempdir())
@@ -52,10 +50,10 @@ def hold(
     handle = _open(path)
     try:
         deadline = time.monotonic() + patience
-        free = _taken(handle)
+        free = _try_lock(handle)
         if not free and patience:
             waiting(f"held by {_holder(handle)}")
-        while not (free or _taken(handle)):
+        while not (free or _try_lock(handle)):
             if time.monotonic() >= deadline:
                 raise BoardError(
                     f"{name} is busy, held by {_holder(handle)}",
@@ -63,7 +61,7 @@ def hold(
                 )
             time.sleep(0.2)
         os.ftruncate(handle, 0)
-        os.pwrite(handle, encodable(_ourselves()).encode(), 0)
+        os.pwrite(handle, encodable(_own_description()).encode(), 0)
         try:
             yield
         finally:
@@ -72,7 +70,7 @@ def hold(
         os.close(handle)
 
 
-def _ourselves() -> str:
+def _own_description() -> str:
     now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -83,7 +81,7 @@ def _ourselves() -> str:
     return f"{user}: {command[:_LONGEST]} (pid {os.getpid()}, since {now})\n"
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

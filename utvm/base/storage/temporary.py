@@ -8,6 +8,7 @@ limits.
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import tempfile
@@ -18,13 +19,11 @@ from utvm.errors import ProvisionError
 
 _PREFIX = ".draft-"
 _LONGEST_SOCKET_PATH = 107  # Bytes: sun_path of the kernel, without its NUL.
-_LONGEST_FOLDER = _LONGEST_SOCKET_PATH - len("/") - 32
+_LONGEST_PARENT = _LONGEST_SOCKET_PATH - len("/") - 32 - len(f"/{_PREFIX}") - 8
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a folder and what is in it, as far as that goes."""
-    shutil.rmtree(folder, ignore_errors=True)
+remove_tree = functools.partial(shutil.rmtree, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -32,14 +31,11 @@ def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree)
     """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
 
     Its path is absolute. It may be renamed meanwhile: then it stays.
-
-    Args:
-        remove: removes one that may be there or not.
     """
     parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)
     _sweep(parent, remove)
-    folder, handle = _made(parent)
+    folder, handle = _create_locked(parent)
     try:
         yield folder
     finally:
@@ -62,7 +58,7 @@ def private_folder() -> Iterator[Path]:
     for parent in map(Path, filter(os.path.isabs, parents)):
         with contextlib.ExitStack() as stack:
             try:
-                if not parent.is_dir() or not _short_enough(parent.resolve()):
+                if not parent.is_dir() or len(os.fsencode(parent.resolve())) > _LONGEST_PARENT:
                     continue
                 folder = stack.enter_context(temporary_folder(parent))
             except OSError as error:
@@ -73,11 +69,7 @@ def private_folder() -> Iterator[Path]:
     raise failure
 
 
-def _short_enough(parent: Path) -> bool:
-    return len(os.fsencode(parent)) + len(f"/{_PREFIX}") + 8 <= _LONGEST_FOLDER
-
-
-def _made(parent: Path) -> tuple[Path, int]:
+def _create_locked(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):

@@ -40,21 +40,21 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def printable(text: str) -> str:
-    """Return text on one line: control characters, and whatever else cannot be printed, as escapes."""
+    """Text on one line: control characters, and whatever else cannot be printed, as escapes."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return text of several lines, each as :func:`printable` writes it; tabs stay."""
+    """Text of several lines, each as :func:`printable` writes it; tabs stay."""
     if text.isprintable():
         return text
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
 
 
 def encodable(text: str) -> str:
-    """Return text that UTF-8 can hold: a lone surrogate, a byte of a path for instance, becomes ``\\udc80``."""
+    """Text that UTF-8 can hold: a lone surrogate, a byte of a path for instance, becomes ``\\udc80``."""
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -70,7 +70,7 @@ def encodable_tree(content: Any) -> Any:
 
 
 def tcl(text: str) -> str:
-    """Return a word of Tcl that has this value; between double quotes, too, unless it is empty."""
+    """A word of Tcl that has this value; between double quotes, too, unless it is empty."""
     _refuse("Tcl", text, "\0")
     letters = (
         letter
@@ -84,13 +84,13 @@ def tcl(text: str) -> str:
 
 
 def gdb(text: str) -> str:
-    """Return an argument of a GDB command that has this value."""
+    """An argument of a GDB command that has this value."""
     _refuse("GDB", text, "\0\n\r")
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def ssh_config(text: str) -> str:
-    """Return a file's path for a line of ssh_config."""
+    """A file's path for a line of ssh_config."""
     _refuse("ssh_config", text, "\0\n\r")
     return '"' + re.sub(r'(["\\])', r"\\\1", text.replace("%", "%%")) + '"'
 
@@ -105,29 +105,29 @@ def _refuse(language: str, text: str, letters: str) -> None:
 
 
 def c_string(text: str) -> str:
-    """Return a string literal of C that holds the UTF-8 of a text: its quotes, too."""
+    """A string literal of C that holds the UTF-8 of a text: its quotes, too."""
     # Octal escapes end after three digits; a question mark may be half a trigraph.
     letters = (chr(byte) if byte in _PLAIN_C else f"\\{byte:03o}" for byte in encodable(text).encode())
     return f'"{"".join(letters)}"'
 
 
 def comment(text: str) -> str:
-    """Return text that stays what it is in a comment of C and in a table of Markdown, in ASCII."""
+    """Text that stays what it is in a comment of C and in a table of Markdown, in ASCII."""
     return re.sub(r"[^ -~]|[*/\\?|`<>]", "_", text)
 
 
 def linker_name(text: str) -> str:
-    """Return a name in a GNU linker script. A quote, which has no escape there, becomes ``_``."""
+    """A name in a GNU linker script. A quote, which has no escape there, becomes ``_``."""
     return '"' + re.sub(r'[^ -~]|["\\*?\[\]]', "_", text) + '"'
 
 
 def legal_xml(text: str) -> str:
-    """Return text without the characters that XML cannot hold, even escaped."""
+    """Text without the characters that XML cannot hold, even escaped."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def markdown_cell(text: str) -> str:
-    """Return text that a cell of a Markdown table shows as it is."""
+    """Text that a cell of a Markdown table shows as it is."""
     plain = escape(printable(" ".join(text.split())), quote=False)
     # Within a word, an underscore is none of Markdown's.
     signs = r"[\\`*\[\]|#{}~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
@@ -135,32 +135,32 @@ def markdown_cell(text: str) -> str:
 
 
 def yaml_string(text: str) -> str:
-    """Return a string of YAML, in double quotes, on one line."""
+    """A string of YAML, in double quotes, on one line."""
     return str(yaml.safe_dump(encodable(text), default_style='"', width=2**31, allow_unicode=True)).rstrip("\n")
 
 
 def fish(text: str) -> str:
-    """Return a word of fish, in single quotes."""
+    """A word of fish, in single quotes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def prometheus_label(text: str) -> str:
-    """Return the value of a label in Prometheus's text format, without its quotes."""
+    """The value of a label in Prometheus's text format, without its quotes."""
     return encodable(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def workflow_message(text: str) -> str:
-    """Return the message of one of GitHub's workflow commands."""
+    """The message of one of GitHub's workflow commands."""
     return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def workflow_property(text: str) -> str:
-    """Return a property of one of GitHub's workflow commands."""
+    """A property of one of GitHub's workflow commands."""
     return workflow_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def archive_member(name: str) -> str:
-    """Return the path of a member of an archive for a name: one that lies in the folder it is unpacked into.
+    """The path of a member of an archive for a name: one that lies in the folder it is unpacked into.
 
     Different names have different paths. Slashes stay, as TensorFlow's names are full of them.
     """

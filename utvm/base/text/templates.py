@@ -5,10 +5,9 @@ import jinja2
 
 
 def templates_of(package: str, *, html: bool = False) -> jinja2.Environment:
-    """Return a package's templates; a name that is not given to one is an error.
+    """A package's templates; a name that is not given to one is an error.
 
     Args:
-        package: its name, with dots.
         html: whether what is filled in is escaped for HTML.
     """
     return jinja2.Environment(

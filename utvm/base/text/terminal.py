@@ -48,5 +48,4 @@ class Terminal(Console):
             raise SystemExit(int(ExitCode.INFRASTRUCTURE)) from None
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Make of a string, printed or in a table, what is shown."""
         return super().render_str(printable_lines(text), **settings)

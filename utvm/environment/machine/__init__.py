@@ -1,7 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frozen environment as a virtual machine, run by Vagrant and libvirt, reached by ssh and rsync.
-
-``settings`` holds a machine's settings and chooses its acceleration, ``records`` its files on this computer.
-``daemons`` starts libvirt, ``libvirt`` queries and removes, ``vagrant`` drives Vagrant and its boxes. ``guest``
-talks to the running machine. ``machine`` combines them; ``location`` runs commands there.
-"""
+"""The frozen environment as a virtual machine, run by Vagrant and libvirt, reached by ssh and rsync."""

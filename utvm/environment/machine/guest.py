@@ -13,10 +13,10 @@ from pathlib import Path
 from utvm.base.process import service
 from utvm.base.process.signals import die_with_parent
 from utvm.base.text.quoting import ssh_config
-from utvm.environment.layers import CHECKOUT
+from utvm.environment.image import CHECKOUT
 from utvm.environment.machine import libvirt
-from utvm.environment.machine.records import Records
-from utvm.environment.remote import LOST, owned, rsync, run_owned
+from utvm.environment.machine.settings import Records
+from utvm.environment.remote import LOST, bound_command, rsync, run_bound
 from utvm.errors import ProvisionError
 
 _USER = "vagrant"
@@ -43,10 +43,10 @@ class Guest:
         while True:
             if self._write_ssh_config() and self._answers():
                 return
-            found = libvirt.domain(self._records.name)
-            if found is None or found.state is not libvirt.State.RUNNING:
-                what = "is gone" if found is None else f"is {found.state.value}"
-                raise ProvisionError(f"the machine {what} before it answered", "start again: ./inv vm.up")
+            domain = libvirt.domain(self._records.name)
+            if domain is None or domain.state is not libvirt.State.RUNNING:
+                state = domain.state.value if domain else "gone"
+                raise ProvisionError(f"the machine is {state} before it answered", "start again: ./inv vm.up")
             if time.monotonic() > deadline:
                 raise ProvisionError(
                     f"the machine runs but does not answer over ssh for {_LONGEST_START:g} s",
@@ -64,40 +64,29 @@ class Guest:
         )
 
     def send(self, host_path: Path, guest_path: str, without: Sequence[Path] = ()) -> None:
-        """Copy what is in a folder into one of the guest, which is made if missing.
-
-        Args:
-            without: folders that stay here; so does what git keeps.
-        """
+        """Copy the contents of a folder into one of the guest, but for folders ``without`` and ``.git``."""
         inside = [path.relative_to(host_path) for path in without if path.is_relative_to(host_path)]
         left_out = [f"--exclude=/{path}/" for path in (Path(".git"), *inside)]
         self._rsync("--mkpath", *left_out, f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
 
     def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or what is in a folder, out of the guest; a path that is not absolute is in the
-        checkout.
-        """
+        """Copy a file, or the contents of a folder, out of the guest; relative paths are in the checkout."""
         self._rsync(
             f"{self._records.name}:{Path(CHECKOUT) / guest_path}{'/' * guest_path.endswith('/')}", str(host_path)
         )
 
     def run(self, words: Sequence[str]) -> int:
-        """Run a command in the guest's checkout, pass on what it prints, and return its exit code.
-
-        It is told to end in the guest when we end, in whatever way; interrupted, we wait until it has. One that
-        came to a verdict all the same has said so, and that is its exit code.
-        """
-        return self._told_apart(run_owned(self._ssh("-T", shlex.join(owned(CHECKOUT, words)))))
+        """Run a command in the guest's checkout, pass its output on, and return its exit code."""
+        return self._check_connection(run_bound(self._ssh("-T", shlex.join(bound_command(CHECKOUT, words)))))
 
     def shell(self) -> int:
-        """Hand the terminal to a shell in the guest's checkout until it ends, and return its exit code."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ProvisionError("a shell needs a terminal", "vm.run runs a command without one")
         command = self._ssh("-t", f"cd {CHECKOUT} && exec bash --login")
         # The terminal is raw: every key is the guest's, Ctrl-C too.
-        return self._told_apart(subprocess.run(command, check=False).returncode)
+        return self._check_connection(subprocess.run(command, check=False).returncode)
 
-    def _told_apart(self, code: int) -> int:
+    def _check_connection(self, code: int) -> int:
         if code == LOST and not self._answers():
             raise ProvisionError("the connection to the machine broke", "./inv vm.status says what it does")
         return code
@@ -130,8 +119,8 @@ class Guest:
         return ["ssh", "-F", str(self._records.ssh_config), words[0], self._records.name, *words[1:]]
 
     def _rsync(self, *words: str) -> None:
-        over = ["ssh", "-F", str(self._records.ssh_config)]
-        rsync(over, *words, hint="is there room on both disks? ./inv vm.run 'df -h'")
+        ssh = ["ssh", "-F", str(self._records.ssh_config)]
+        rsync(ssh, *words, hint="is there room on both disks? ./inv vm.run 'df -h'")
 
     def _write_ssh_config(self) -> bool:
         """Write how the guest is reached; return whether that is known.

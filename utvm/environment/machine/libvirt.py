@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt's machines, disks, snapshots and networks, and the removal of ours, through virsh."""
+"""libvirt through virsh: machines, disks, snapshots, networks, the removal of ours, and its daemons.
+
+The daemons are started if there is no systemd, and stopped with the last machine. They and the machines are the
+only processes that outlive the command that started them.
+"""
 
 import contextlib
+import fcntl
 import json
+import os
 import pwd
 import re
+import resource
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from utvm.base.process.run import run_tool
-from utvm.environment.machine.records import PREFIX
-from utvm.environment.machine.settings import UsbFilter
+import psutil
+
+from utvm.base.process.run import last_lines, run_tool
+from utvm.base.storage.files import create_own_folder, open_regular
+from utvm.environment.machine.settings import PREFIX, UsbFilter
 from utvm.errors import ProvisionError
 
 INSTALL = "sudo apt-get install libvirt-daemon-system libvirt-clients"
@@ -39,8 +50,6 @@ def qemu_user() -> str:
 
 
 class State(Enum):
-    """State of a machine."""
-
     RUNNING = "running"
     PAUSED = "paused"
     SUSPENDED = "suspended to the disk"
@@ -50,8 +59,6 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Domain:
-    """A machine in libvirt."""
-
     name: str
     state: State
     description: str
@@ -67,7 +74,6 @@ class LibvirtError(ProvisionError):
 
 
 def problem() -> LibvirtError | None:
-    """Why libvirt cannot be used, or None."""
     try:
         virsh("uri")
     except LibvirtError as error:
@@ -76,7 +82,6 @@ def problem() -> LibvirtError | None:
 
 
 def virsh(*words: str, timeout: float = _PATIENCE) -> str:
-    """Run a command of virsh and return what it printed."""
     if shutil.which("virsh") is None:
         raise LibvirtError("virsh is not installed: libvirt's own command line", INSTALL)
     try:
@@ -104,18 +109,15 @@ def _translate_error(said: str) -> LibvirtError:
 
 
 def domain(name: str) -> Domain | None:
-    """Return the machine of that name, if there is one."""
     return next((one for one in domains() if one.name == name), None)
 
 
 def domains() -> list[Domain]:
-    """All machines with our prefix."""
-    found = (_unless_gone(_look, name, _names) for name in _names() if name.startswith(PREFIX))
+    def names() -> list[str]:
+        return virsh("list", "--all", "--name").split()
+
+    found = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
     return [one for one in found if one is not None]
-
-
-def _names() -> list[str]:
-    return virsh("list", "--all", "--name").split()
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
@@ -126,11 +128,6 @@ def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[
         if name in there():
             raise
         return None
-
-
-def running_domains() -> list[str]:
-    """Names of all running machines, also of other users."""
-    return virsh("list", "--name").split()
 
 
 def _look(name: str) -> Domain:
@@ -144,7 +141,6 @@ def _look(name: str) -> Domain:
 
 
 def address(name: str) -> str | None:
-    """Address of a machine, if the network still knows it."""
     found = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
     return found[1] if found else None
 
@@ -152,28 +148,13 @@ def address(name: str) -> str | None:
 def wait_for_jobs(name: str) -> None:
     """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk."""
     deadline = time.monotonic() + _PATIENCE
-    while _look(name).state in (State.RUNNING, State.PAUSED) and not _idle(name):
+    while _look(name).state in (State.RUNNING, State.PAUSED):
+        with contextlib.suppress(LibvirtError):  # It may end between the two questions.
+            if re.search(r"Job type:\s+None", virsh("domjobinfo", name)):
+                return
         if time.monotonic() > deadline:
             raise LibvirtError(f"libvirt is still busy with {name}", f"virsh -c {_URI} domjobabort {name}")
         time.sleep(0.2)
-
-
-def _idle(name: str) -> bool:
-    try:
-        return bool(re.search(r"Job type:\s+None", virsh("domjobinfo", name)))
-    except LibvirtError:
-        # It has ended between the two questions: ask anew.
-        return False
-
-
-def wake(name: str) -> None:
-    """Resume a paused machine."""
-    virsh("resume", name)
-
-
-def resume(name: str) -> None:
-    """Resume a machine that was suspended to the disk; faster than Vagrant."""
-    virsh("start", name)
 
 
 def restore(name: str, snapshot: str) -> None:
@@ -205,12 +186,10 @@ def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
 
 
 def cut_power(name: str) -> None:
-    """Power a machine off."""
     virsh("destroy", name)
 
 
 def snapshots(name: str) -> dict[str, str]:
-    """Return a machine's snapshots by name, each with the state that it is of, in the order they were made."""
     found = {}
     for snapshot in virsh("snapshot-list", name, "--topological", "--name").split("\n"):
         if snapshot.strip():
@@ -220,7 +199,6 @@ def snapshots(name: str) -> dict[str, str]:
 
 
 def volumes() -> list[str]:
-    """Our disks and boxes in libvirt."""
     if _POOL not in virsh("pool-list", "--all", "--name").split():
         return []
     # Somebody may have stopped it, and what Vagrant wrote last it may not have seen.
@@ -232,22 +210,16 @@ def volumes() -> list[str]:
 
 
 def unused_boxes() -> list[str]:
-    """Return the boxes that no machine's disk is built on."""
+    def backing_of(volume: str) -> str:
+        described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
+        return (described.findtext("backingStore/path") or "").rpartition("/")[2]
+
     ours = volumes()
-    backing = set()
-    for name in ours:
-        if not _BOX_VOLUME.fullmatch(name):
-            backing.add(_unless_gone(_backing, name, volumes))
+    backing = {_unless_gone(backing_of, name, volumes) for name in ours if not _BOX_VOLUME.fullmatch(name)}
     return [name for name in ours if _BOX_VOLUME.fullmatch(name) and name not in backing]
 
 
-def _backing(volume: str) -> str:
-    described = ElementTree.fromstring(virsh("vol-dumpxml", volume, "--pool", _POOL))
-    return (described.findtext("backingStore/path") or "").rpartition("/")[2]
-
-
 def orphan_disks() -> list[str]:
-    """Return the disks that no machine has."""
     names = {one.name for one in domains()}
     return [
         name for name in volumes() if not _BOX_VOLUME.fullmatch(name) and name.removesuffix(".img") not in names
@@ -255,7 +227,6 @@ def orphan_disks() -> list[str]:
 
 
 def remove_volume(name: str) -> None:
-    """Remove a disk or a box."""
     virsh("vol-delete", name, "--pool", _POOL)
 
 
@@ -278,24 +249,15 @@ def remove_domain(name: str) -> list[str]:
 
 
 def has_network() -> bool:
-    """True if our network exists."""
     return NETWORK in virsh("net-list", "--all", "--name").split()
 
 
 def start_network() -> None:
-    """Start our network if it exists and does not run."""
     if has_network() and NETWORK not in virsh("net-list", "--name").split():
         virsh("net-start", NETWORK)
 
 
-def stop_networks() -> None:
-    """Stop every network; none of them is used when no machine runs."""
-    for name in virsh("net-list", "--name").split():
-        virsh("net-destroy", name)
-
-
 def remove_network() -> bool:
-    """Remove our network; False if there is none."""
     if not has_network():
         return False
     if NETWORK in virsh("net-list", "--name").split():
@@ -305,7 +267,6 @@ def remove_network() -> bool:
 
 
 def network_address() -> str:
-    """Address of our network, or a free one for it."""
     if has_network():
         described = ElementTree.fromstring(virsh("net-dumpxml", NETWORK)).find("ip")
         if described is not None:
@@ -323,3 +284,133 @@ def network_address() -> str:
     raise LibvirtError(
         f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}"
     )
+
+
+FOLDER = Path("/run/utvm")
+"""Their process ids, logs and locks."""
+_SYSTEMD = Path("/run/systemd/system")
+# In the order of their start.
+_DAEMONS = ("virtlogd", "libvirtd")
+_DAEMON_SECONDS = 60.0
+# They and their machines inherit the shell's limits. Limit: minimum, option of ulimit, description.
+_LIMITS = {
+    resource.RLIMIT_NOFILE: (1024, "-n", "the number of open files"),
+    resource.RLIMIT_FSIZE: (resource.RLIM_INFINITY, "-f", "the size of files"),
+    resource.RLIMIT_AS: (resource.RLIM_INFINITY, "-v", "memory"),
+}
+
+
+@contextlib.contextmanager
+def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
+    """Keep libvirt running in a ``with`` block; then stop our daemons, unless a machine needs them."""
+    if os.geteuid() != 0:
+        _ensure(say)
+        yield
+        return
+    create_own_folder(FOLDER)
+    with open(FOLDER / "users", "w", opener=open_regular) as users:
+        # While a command holds this lock, no other one stops the daemons; the kernel releases it.
+        fcntl.flock(users, fcntl.LOCK_SH)
+        started = _ensure(say)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                ended = _stop_if_idle()
+                if ended and not started:
+                    say(f"{' and '.join(ended)} ended: there is no machine any more")
+
+
+def running_daemons() -> dict[str, int]:
+    pids = {}
+    for name in _DAEMONS:
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((FOLDER / f"{name}.pid").read_text())
+            # The number may have been reused.
+            if Path(f"/proc/{pid}/comm").read_text().strip() == name:
+                pids[name] = pid
+    return pids
+
+
+def _ensure(say: Callable[[str], None]) -> bool:
+    error = problem()
+    if error is None:
+        return False
+    if not error.nobody_answers:
+        raise error
+    if _SYSTEMD.exists():
+        raise ProvisionError(error.message, "start it: sudo systemctl start libvirtd")
+    if os.geteuid() != 0:
+        raise ProvisionError(error.message, "start it as root: sudo virtlogd --daemon && sudo libvirtd --daemon")
+    _check_limits()
+    with open(FOLDER / "starter", "w", opener=open_regular) as starter:
+        # Only one of two concurrent commands starts them.
+        fcntl.flock(starter, fcntl.LOCK_EX)
+        started: list[str] = []
+        deadline = time.monotonic() + _DAEMON_SECONDS
+        while error := problem():
+            # Repeatedly: a daemon that is ending no longer answers.
+            started += [name for name in _DAEMONS if _start(name)]
+            if time.monotonic() > deadline:
+                log = FOLDER / "libvirtd.log"
+                raise ProvisionError(
+                    f"{error.message}, although it was started; {log} ends with:\n{last_lines(log)}"
+                )
+            time.sleep(0.1)
+    if started:
+        say(f"{' and '.join(started)} started, since there is no systemd to do it; they end with the last machine")
+    return bool(started)
+
+
+def _check_limits() -> None:
+    for limit, (least, option, what) in _LIMITS.items():
+        allowed = resource.getrlimit(limit)[0]
+        if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):
+            wanted = "unlimited" if least == resource.RLIM_INFINITY else least
+            raise ProvisionError(
+                f"libvirt's daemon does not run, and could not work with this shell's limit on {what}: {allowed}",
+                f"raise it: ulimit {option} {wanted}",
+            )
+
+
+def _stop_if_idle() -> list[str]:
+    """Stop our daemons, unless there is a running machine or one of ours; return their names.
+
+    A stopped machine counts, since a new libvirt may take a minute to probe QEMU.
+    """
+    ours = running_daemons()
+    if not ours or virsh("list", "--name").split() or domains():
+        return []
+    # Otherwise bridges and DHCP servers would stay.
+    for network in virsh("net-list", "--name").split():
+        virsh("net-destroy", network)
+    for name, pid in reversed(ours.items()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _DAEMON_SECONDS
+        while name in running_daemons() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    if left := running_daemons():
+        pids = " ".join(map(str, left.values()))
+        raise ProvisionError(f"{' and '.join(left)} did not end on SIGTERM", f"kill -9 {pids}")
+    return list(ours)
+
+
+def _start(name: str) -> bool:
+    processes = (process.info for process in psutil.process_iter(["name", "status"]))
+    if any(info["name"] == name and info["status"] != psutil.STATUS_ZOMBIE for info in processes):
+        return False
+    if shutil.which(name) is None:
+        raise ProvisionError(f"{name} is not installed", INSTALL)
+    # They detach themselves.
+    run_tool(
+        [
+            *("env", f"LIBVIRT_LOG_OUTPUTS=2:file:{FOLDER / name}.log"),
+            *(name, "--daemon", "--pid-file", FOLDER / f"{name}.pid"),
+        ],
+        timeout=_DAEMON_SECONDS,
+        error=ProvisionError,
+        hint=f"its log is {FOLDER / name}.log",
+    )
+    return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual machine of a checkout: its state, and commands that change it.
+"""The virtual machine of a checkout: its state, commands that change it, and commands that run in it.
 
 A machine is complete when it has started, has the checkout, and has the snapshot ``ready`` of the running machine.
 An incomplete machine is removed and created again. A complete one is never removed, and keeps its disk, unless the
@@ -7,21 +7,29 @@ user asks for it.
 """
 
 import contextlib
+import secrets
 import shlex
+import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from utvm.base.process.run import free_port
+from utvm.environment.builds import hold_alone, make_missing_box
+from utvm.environment.image import CHECKOUT
 from utvm.environment.locked import Locked, load_locked
-from utvm.environment.machine import daemons, libvirt
+from utvm.environment.machine import libvirt
 from utvm.environment.machine.guest import Guest
 from utvm.environment.machine.libvirt import Domain, State
-from utvm.environment.machine.records import Records, records_of
-from utvm.environment.machine.settings import Plug, Settings, choose_acceleration
+from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of, usb_filter
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
-from utvm.environment.making import hold_alone, make_missing_box
-from utvm.errors import ConfigError, ProvisionError
+from utvm.environment.remote import RemoteCommand, remote_paths
+from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
+from utvm.paths import ROOT
+from utvm.probe.choice import hold_probe
+from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.provenance.location import location_variables
 
 READY = "ready"
 """The first snapshot of a machine."""
@@ -44,11 +52,7 @@ class MachineStatus:
 
 
 class Machine:
-    """The virtual machine of a checkout, by default this one.
-
-    Args:
-        say: receives progress messages.
-    """
+    """The virtual machine of a checkout, by default this one."""
 
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
         self.records = records or records_of()
@@ -59,9 +63,7 @@ class Machine:
         """Start the machine, set its clock, check ssh, and copy the checkout.
 
         Args:
-            box: path or URL of the box's catalogue, for a new machine.
             fresh: restore the snapshot ``ready``; later writes to the disk are lost.
-            patience: seconds to wait for another command that uses the machine.
         """
         with self._alone(patience):
             locked = load_locked()
@@ -84,37 +86,23 @@ class Machine:
             self._say("copying the checkout")
             self.guest.sync()
 
-    def sync(self) -> None:
-        """Copy the checkout into the running machine."""
-        self._require_running()
-        self.guest.sync()
-
     def run(self, words: Sequence[str]) -> int:
-        """Run a command in the machine's checkout and return its exit code."""
         self._require_running()
         self.records.mark_used()
         return self.guest.run(words)
 
     def shell(self) -> int:
-        """Open a shell in the machine's checkout and return its exit code."""
         self._require_running()
         self.records.mark_used()
         return self.guest.shell()
 
-    def fetch(self, guest_path: str, host_path: Path) -> None:
-        """Copy a file, or with a ``/`` at the end the contents of a folder, out of the machine."""
-        self._require_running()
-        self.guest.fetch(guest_path, host_path)
-
     @property
     def plugs(self) -> tuple[Plug, ...]:
-        """The machine's USB plugs."""
         facts = self._require_complete()
         ports = (part for part in facts["plugs"].split(","))
         return tuple(Plug(int(port), host) for host, _, port in (part.rpartition(":") for part in ports))
 
     def halt(self) -> None:
-        """Shut the machine down; keep its disk."""
         with self._alone():
             found = self._require_own()
             if found.state is State.SUSPENDED:
@@ -124,26 +112,16 @@ class Machine:
                 )
             if found.state in (State.RUNNING, State.PAUSED):
                 if found.state is State.PAUSED:
-                    libvirt.wake(found.name)
-                self._vagrant().halt()
+                    libvirt.virsh("resume", found.name)
+                Vagrant(self.records).halt()
             elif found.state is State.BROKEN:
                 libvirt.cut_power(found.name)
 
     def suspend(self) -> None:
-        """Suspend the machine to the disk."""
         with self._alone():
             if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.status says what it does")
-            self._vagrant().suspend()
-
-    def resume(self) -> None:
-        """Resume a suspended machine."""
-        with self._alone():
-            found = self._require_own()
-            if found.state not in (State.SUSPENDED, State.PAUSED):
-                raise ProvisionError(f"the machine is {found.state.value}, not suspended", "./inv vm.up starts it")
-            self._start(found, fresh=False)
-            self.guest.prove()
+            Vagrant(self.records).suspend()
 
     def snapshots(self) -> dict[str, str]:
         """Snapshots and their states, by name. Starts nothing, not even libvirt."""
@@ -153,7 +131,6 @@ class Machine:
         return libvirt.snapshots(self._require_own().name)
 
     def save(self, name: str) -> None:
-        """Save a snapshot."""
         with self._alone():
             found = self._require_own()
             self._check_name(name)
@@ -162,10 +139,9 @@ class Machine:
                 raise ConfigError(f"there is a snapshot {name} already", hint)
             if found.state is State.SUSPENDED:
                 raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
-            self._vagrant().snapshot_save(name)
+            Vagrant(self.records).snapshot_save(name)
 
     def restore(self, name: str) -> None:
-        """Restore a snapshot; the current state is lost."""
         with self._alone():
             found = self._require_snapshot(name)
             self._restore(found, name)
@@ -173,11 +149,10 @@ class Machine:
                 self.guest.prove()
 
     def delete(self, name: str) -> None:
-        """Delete a snapshot."""
         with self._alone():
             self._require_snapshot(name)
             self._check_name(name)
-            self._vagrant().snapshot_delete(name)
+            Vagrant(self.records).snapshot_delete(name)
 
     def destroy(self) -> list[str]:
         """Remove the machine in any state, and leftovers of other machines of ours; return their names."""
@@ -191,15 +166,13 @@ class Machine:
         """State of the machine. Starts nothing, not even libvirt."""
         if problem := libvirt.problem():
             return MachineStatus(
-                self.records, None, self.records.facts, {}, daemons.running(), [], problem.message
+                self.records, None, self.records.facts, {}, libvirt.running_daemons(), [], problem.message
             )
         found = libvirt.domain(self.records.name)
         snapshots = libvirt.snapshots(found.name) if found else {}
         return MachineStatus(
-            self.records, found, self.records.facts, snapshots, daemons.running(), self._left_over(), ""
+            self.records, found, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
         )
-
-    # --- making it ---------------------------------------------------------------------------------------------
 
     def _make(self, locked: Locked, wanted: Box, where: str) -> None:
         with self._making():
@@ -219,7 +192,7 @@ class Machine:
 
     def _make_anew(self, locked: Locked, wanted: Box, where: str) -> None:
         self.records.create()
-        vagrant = self._vagrant()
+        vagrant = Vagrant(self.records)
         self._say("looking for the box")
         if ensure_box(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
@@ -262,13 +235,13 @@ class Machine:
         if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.is_used):
             self._restore(found, READY)
         elif found.state is State.PAUSED:
-            libvirt.wake(found.name)
+            libvirt.virsh("resume", found.name)
         elif found.state is State.SUSPENDED:
             self._say("resuming")
-            libvirt.resume(found.name)
+            libvirt.virsh("start", found.name)  # Faster than Vagrant.
         elif found.state is not State.RUNNING:
             self._say("starting: it was shut down, and its disk is as it was then")
-            self._vagrant().up()
+            Vagrant(self.records).up()
 
     def _restore(self, found: Domain, name: str) -> None:
         self._say(f"restoring the snapshot {name}")
@@ -278,8 +251,6 @@ class Machine:
             self.records.mark_used(False)
         else:
             self.records.mark_used()
-
-    # --- removing ----------------------------------------------------------------------------------------------
 
     def _remove(self) -> list[str]:
         removed = libvirt.remove_domain(self.records.name)
@@ -297,7 +268,6 @@ class Machine:
         return removed + self._remove_unused_boxes()
 
     def _remove_unused_boxes(self) -> list[str]:
-        """Remove what machines share, where none has it."""
         removed = []
         for name in libvirt.unused_boxes():
             libvirt.remove_volume(name)
@@ -314,24 +284,18 @@ class Machine:
             left.append(f"network {libvirt.NETWORK} without a machine")
         return left
 
-    # --- conditions --------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _alone(self, patience: float = 0.0) -> Iterator[None]:
         what, other = f"virtual machine {self.records.name}", "another command is at work on it"
-        with self._lock(what, other, patience), daemons.running_libvirt(self._say):
+        with self._lock(what, other, patience), libvirt.running_libvirt(self._say):
             yield
 
     def _making(self) -> contextlib.AbstractContextManager[None]:
-        return self._lock(
-            "making virtual machines", "another checkout's machine is being made or removed", _LOCK_TIMEOUT
-        )
+        other = "another checkout's machine is being made or removed"
+        return self._lock("making virtual machines", other, _LOCK_TIMEOUT)
 
     def _lock(self, what: str, other: str, patience: float) -> contextlib.AbstractContextManager[None]:
         return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
-
-    def _vagrant(self) -> Vagrant:
-        return Vagrant(self.records)
 
     def _ours(self) -> Domain | None:
         found = libvirt.domain(self.records.name)
@@ -363,7 +327,7 @@ class Machine:
 
     def _require_running(self) -> None:
         self._require_complete()
-        with daemons.running_libvirt(self._say):
+        with libvirt.running_libvirt(self._say):
             if self._require_own().state is not State.RUNNING:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 
@@ -401,3 +365,100 @@ def _records_are_gone(description: str) -> bool:
     except PermissionError:
         # Another user's, then.
         return False
+
+
+_HOME = PurePosixPath("/home/vagrant")
+_MACHINE_TIMEOUT = 600.0  # Seconds that another command may use the machine: it may be creating it.
+_PLUG_TIMEOUT = 120  # Seconds for the guest's kernel to see a probe; an emulated guest is slow.
+# Wait until Linux has a device of a serial number.
+_AWAIT_DEVICE = (
+    f"for i in $(seq {_PLUG_TIMEOUT * 2}); do"
+    ' grep -qxsF -- "$1" /sys/bus/usb/devices/*/serial && exit 0; sleep 0.5; done; exit 1'
+)
+
+
+class InMachine:
+    """A virtual machine, started if needed: a :class:`utvm.environment.remote.RemoteLocation`."""
+
+    has_usb = True
+    chooses_board = False
+
+    def __init__(self, say: Callable[[str], None], machine: Machine | None = None, box: str = "") -> None:
+        self._say = say
+        self._box = box
+        self._machine = machine or Machine(say=say)
+
+    def run(self, command: RemoteCommand) -> int:
+        machine = self._machine
+        machine.up(box=self._box, patience=_MACHINE_TIMEOUT)
+        self._say("")
+        own = _HOME / f"run-{secrets.token_hex(4)}"
+        paths = remote_paths(command, own, CHECKOUT)
+        try:
+            for folder in set(command.paths) - set(command.output_folders):
+                if ROOT not in folder.parents:
+                    machine.guest.send(folder, paths[folder], command.output_folders)
+            with self._plugged_in(command):
+                folders = {str(ROOT): CHECKOUT} | {str(path): name for path, name in paths.items()}
+                variables = (f"{name}={value}" for name, value in location_variables("vm", folders).items())
+                code = machine.run(["env", *variables, *command.argv(paths, CHECKOUT)])
+        except BaseException:
+            # If the machine no longer answers, the first error is the one to report.
+            with contextlib.suppress(ProvisionError):
+                self._fetch_outputs(command.output_folders, paths, own)
+            raise
+        try:
+            self._fetch_outputs(command.output_folders, paths, own)
+        except KeyboardInterrupt:
+            # After a verdict was printed, the report must still be fetched.
+            if code not in VERDICTS:
+                raise
+            self._fetch_outputs(command.output_folders, paths, own)
+        return code
+
+    def _fetch_outputs(self, output_folders: Sequence[Path], paths: dict[Path, str], own: PurePosixPath) -> None:
+        for folder in output_folders:
+            if self._machine.guest.run(["test", "-d", paths[folder]]) == 0:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._machine.guest.fetch(f"{paths[folder]}/", folder)
+        self._machine.guest.run(["rm", "-rf", str(own)])
+
+    @contextlib.contextmanager
+    def _plugged_in(self, command: RemoteCommand) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            serial = None
+            if command.usb:
+                stack.enter_context(self._virtual(command))
+                serial = command.selection.serial
+            elif command.probe:
+                # A probe that is not here may be in the machine: one that a program connected to its plugs.
+                wait = command.selection.wait
+                probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
+                stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
+                serial = probe.serial
+            if serial is not None and self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
+                raise ProbeError(
+                    f"the machine does not see the probe {serial} that was plugged into it",
+                    f"list its devices: ./inv vm.run {shlex.quote('cat /sys/bus/usb/devices/*/serial')}",
+                )
+            yield
+
+    @contextlib.contextmanager
+    def _virtual(self, command: RemoteCommand) -> Iterator[None]:
+        """Run the virtual board in a process of this computer, with its probe in a plug of the machine."""
+        assert command.usb
+        plug = next((plug for plug in self._machine.plugs if _is_free(plug)), None)
+        if plug is None:
+            raise ConfigError("all USB plugs of the machine are in use", "list them: ./inv vm.status")
+        with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
+            usb = UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
+            with start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
+                yield
+
+
+def _is_free(plug: Plug) -> bool:
+    try:
+        socket.create_server((plug.host, plug.port)).close()
+    except OSError:
+        return False
+    return True

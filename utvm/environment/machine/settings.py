@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a machine, read by ``vm/Vagrantfile`` as JSON, and the choice between KVM and emulation."""
+"""Records and settings of a checkout's machine, and the choice between KVM and emulation.
+
+The records lie outside of the checkout: removing ``build`` must not lose a machine. Its name is a hash of the
+checkout and the records' folder, so that each checkout has its own. ``vm/Vagrantfile`` reads the settings as JSON.
+"""
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -14,7 +19,9 @@ from typing import Any
 import psutil
 
 from utvm.base.process.signals import die_with_parent
+from utvm.base.storage.files import create_own_folder
 from utvm.errors import ProvisionError
+from utvm.paths import ROOT, user_folder
 from utvm.probe.usb import Probe
 
 _MEMORY_MB = 4096
@@ -26,8 +33,6 @@ class UsbFilter:
     """Identifies a probe on USB.
 
     Attributes:
-        vendor, product: in Vagrant's form, ``0x0483``.
-        serial: empty for any.
         bus: number of its current bus; None if it is not plugged in.
         device: its number on that bus, which changes with each plugging in.
     """
@@ -63,8 +68,6 @@ class Acceleration:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a machine."""
-
     name: str
     description: str
     box: str
@@ -83,7 +86,6 @@ class Settings:
 
 
 def memory_for(total_bytes: int) -> int:
-    """Memory of a machine in MiB: at most half of the computer's."""
     return min(_MEMORY_MB, total_bytes // 2 // (1 << 20))
 
 
@@ -145,3 +147,76 @@ def _problem(kernel: Path, model: str) -> str:
         return ""
     own = [line for line in output.splitlines() if line.startswith("qemu")]
     return f"QEMU ends with code {guest.returncode}" + (f": {own[0]}" if own else "")
+
+
+PREFIX = "utvm-"
+"""Prefix of our machines' names."""
+
+
+class Records:
+    """The records of one machine.
+
+    Attributes:
+        description: the machine's in libvirt, which identifies it as ours.
+        known_hosts: the guest's host key, created at its first start.
+    """
+
+    def __init__(self, name: str, checkout: Path, folder: Path) -> None:
+        self.name, self.checkout, self.folder = name, checkout, folder
+        self.description = f"utvm: checkout {checkout}, records {folder}"
+        self.settings = folder / "settings.json"
+        self.vagrant = folder / "vagrant"
+        self.key = self.vagrant / "machines" / name / "libvirt" / "private_key"
+        self.known_hosts = folder / "known_hosts"
+        self.ssh_config = folder / "ssh_config"
+        self.log = folder / "vagrant.log"
+        self._facts, self._used_mark = folder / "made.json", folder / "used"
+
+    @property
+    def is_used(self) -> bool:
+        """True if a command has run since the snapshot ``ready``: the disk may hold somebody's work."""
+        return self._used_mark.exists()
+
+    @property
+    def facts(self) -> dict[str, str] | None:
+        """Box and settings of a complete machine; None before."""
+        if not self._facts.exists():
+            return None
+        facts: dict[str, str] = json.loads(self._facts.read_text(encoding="utf-8"))
+        return facts
+
+    def create(self) -> None:
+        try:
+            create_own_folder(self.folder)
+        except OSError as error:
+            raise ProvisionError(
+                f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"
+            ) from error
+
+    def finish(self, facts: dict[str, str]) -> None:
+        """Mark the machine as complete, atomically."""
+        temporary = self._facts.with_suffix(".draft")
+        temporary.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        temporary.rename(self._facts)
+
+    def mark_used(self, used: bool = True) -> None:
+        if used:
+            self._used_mark.touch()
+        else:
+            self._used_mark.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the records, first the mark of a complete machine."""
+        self._facts.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
+    parent = (state or user_folder("state")) / "machines"
+    name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
+    return Records(name, checkout, parent / name)
+
+
+def records_of_test() -> Records:
+    """Records of the machine that tests a box; it is removed after the test."""
+    return records_of(state=user_folder("state") / "test")

@@ -21,10 +21,9 @@ import vagrant
 
 from utvm.base.process import service
 from utvm.base.storage.files import create_own_folder
-from utvm.environment.box import CATALOGUE, KERNEL, box_name, box_version
-from utvm.environment.locked import Locked
-from utvm.environment.machine.records import Records
-from utvm.environment.temporary_roots import temporary_root
+from utvm.environment.builds import CATALOGUE, KERNEL, box_name, box_version
+from utvm.environment.locked import Locked, temporary_root
+from utvm.environment.machine.settings import Records
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import ROOT, user_folder
 
@@ -35,7 +34,6 @@ _STOP_TIMEOUT = 10.0
 
 
 def vagrant_home() -> Path:
-    """Return the folder that Vagrant keeps boxes in, for us."""
     return user_folder("data") / "vagrant"
 
 
@@ -49,7 +47,6 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         super().__init__(str(ROOT / "vm"))
 
     def boxes(self) -> list[tuple[str, str]]:
-        """Return the boxes that it has for libvirt: name and version."""
         return [(box.name, box.version) for box in self.box_list() if box.provider == PROVIDER]
 
     def add_box(self, catalogue: Path) -> None:
@@ -64,7 +61,6 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         self._run_vagrant_command(args)
 
     def _run_vagrant_command(self, args: Sequence[str | None]) -> str:
-        """Run it to its end and return all that it printed."""
         words = [word for word in args if word is not None]
         environment = {
             "VAGRANT_HOME": vagrant_home(),
@@ -93,29 +89,29 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         ) as job:
             while job.running:
                 time.sleep(0.02)
-            said = log.read_text(encoding="utf-8", errors="replace")
+            output = log.read_text(encoding="utf-8", errors="replace")
             if job.exit_code != 0:
-                raise _translate_error(" ".join(words[:2]), said, log)
-        # What it complains about goes into the same log, and is no row of a table.
-        rows = [line for line in said.splitlines() if re.match(r"\d+,", line)]
-        return "\n".join(rows) if for_programs else said
+                raise _translate_error(" ".join(words[:2]), output, log)
+        # Its complaints go into the same log, and are no rows of a table.
+        rows = [line for line in output.splitlines() if re.match(r"\d+,", line)]
+        return "\n".join(rows) if for_programs else output
 
 
-def _translate_error(what: str, said: str, log: Path) -> ProvisionError:
-    if "libvirt" in said and "provider" in said and "could not be found" in said:
+def _translate_error(what: str, output: str, log: Path) -> ProvisionError:
+    if "libvirt" in output and "provider" in output and "could not be found" in output:
         return ProvisionError("Vagrant does not know libvirt", _INSTALL)
-    if "checksum of the downloaded box did not match" in said:
+    if "checksum of the downloaded box did not match" in output:
         return ProvisionError(
             "the box is not what its catalogue says: its checksum differs", "make it anew: ./inv vm.box"
         )
-    if "No space left" in said or "disk is full" in said.lower():
+    if "No space left" in output or "disk is full" in output.lower():
         full = os.statvfs(vagrant_home())
         return ProvisionError(
             f"the disk is full ({full.f_bavail * full.f_frsize // 1_000_000} MB free in {vagrant_home()})",
             "a machine takes its box twice, and what is written in it; libvirt keeps them in /var/lib/libvirt",
         )
     # Progress is written over itself with carriage returns.
-    lines = [line.rpartition("\r")[2].rstrip() for line in said.splitlines()]
+    lines = [line.rpartition("\r")[2].rstrip() for line in output.splitlines()]
     last = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line) for line in lines if line.strip()][-12:]
     return ProvisionError(
         f"vagrant {what} failed, and its last words were:\n" + "\n".join(last), f"its log is {log}"
@@ -141,38 +137,33 @@ class Box:
 
     @property
     def checksum(self) -> Path:
-        """File with the checksum in the catalogue that it was added from."""
         return self.folder / "utvm.sha256"
 
     @property
     def kernel(self) -> Path:
-        """Its kernel, once Vagrant has it."""
-        found = sorted(self.folder.rglob(KERNEL))
-        if not found:
-            raise ProvisionError(
-                f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}"
-            )
-        return found[0]
+        for kernel in sorted(self.folder.rglob(KERNEL)):
+            return kernel
+        raise ProvisionError(f"{self.folder}: the box has no kernel", f"have it added anew: rm -r {self.folder}")
 
 
 def locked_box(locked: Locked) -> Box:
-    """Return the box that the locks ask for."""
     return Box(box_name(locked), box_version(locked))
 
 
 def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
-    """Add the box to Vagrant if it is missing, or if the catalogue has another checksum; return whether it was
-    added.
+    """Add the box to Vagrant if it is missing, or if its checksum has changed; return whether it was added.
 
     Args:
         where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
-        make: builds the box, if ``./inv vm.box`` did not.
     """
     has_it = (box.name, box.version) in vagrant.boxes()
-    if not where and not _is_made(box):
-        if has_it:
-            return False
-        make()
+    if not where:
+        try:
+            _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
+        except UtvmError:  # ./inv vm.box did not build this box.
+            if has_it:
+                return False
+            make()
     url = _as_url(where)
     provider = _provider(_read(url), box, where or str(LOCAL_CATALOGUE))
     if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
@@ -188,17 +179,7 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
     return True
 
 
-def _is_made(box: Box) -> bool:
-    """True if ``./inv vm.box`` built this box."""
-    try:
-        _provider(_read(LOCAL_CATALOGUE.as_uri()), box, "")
-    except UtvmError:
-        return False
-    return True
-
-
 def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]:
-    """A box's URL and checksum in a catalogue."""
     if catalogue.get("name") != box.name:
         raise ConfigError(
             f"{where} has the box {catalogue.get('name')}, the checkout's locks ask for {box.name}",
@@ -206,11 +187,8 @@ def _provider(catalogue: dict[str, Any], box: Box, where: str) -> dict[str, str]
         )
     for version in catalogue["versions"]:
         for provider in version["providers"]:
-            if (version["version"], provider["name"], provider["checksum_type"]) == (
-                box.version,
-                PROVIDER,
-                "sha256",
-            ):
+            facts = (version["version"], provider["name"], provider["checksum_type"])
+            if facts == (box.version, PROVIDER, "sha256"):
                 return dict(provider)
     raise ConfigError(f"{where} has no version {box.version} for {PROVIDER}", "make it: ./inv vm.box")
 
@@ -229,13 +207,13 @@ def _as_url(where: str) -> str:
 
 def _read(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=_PATIENCE) as answer:
-            found = json.load(answer)
+        with urllib.request.urlopen(url, timeout=_PATIENCE) as reply:
+            catalogue = json.load(reply)
     except (OSError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", error)
         raise ProvisionError(f"{url}: cannot be fetched: {reason}") from error
     except ValueError as error:
         raise ConfigError(f"{url} is no catalogue of a box: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("versions"), list):
+    if not isinstance(catalogue, dict) or not isinstance(catalogue.get("versions"), list):
         raise ConfigError(f"{url} is no catalogue of a box", "./inv vm.box writes one as utvm.json")
-    return found
+    return catalogue

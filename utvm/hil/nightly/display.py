@@ -11,21 +11,17 @@ from rich.table import Table
 from utvm.base.text.terminal import Terminal
 from utvm.hil.display import PLAIN_WIDTH, VERDICTS
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport
-from utvm.hil.results import Outcome, first_line
+from utvm.hil.nightly.report import BoardResult, NightlyReport, last_line
+from utvm.hil.results import Outcome, Verdict, first_line
 from utvm.pages import format_duration
 
-_STYLES = {BoardVerdict.PASSED: "green", BoardVerdict.FAILED: "bold red"}
+_STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
 _PROGRESS_INTERVAL = 60.0  # Seconds without a word.
 
 
 class NightlyDisplay:
-    """Prints a nightly run as it goes.
-
-    Args:
-        stream: where to print.
-    """
+    """Prints a nightly run as it goes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
@@ -34,16 +30,10 @@ class NightlyDisplay:
         self._last_printed = 0.0
 
     def begin(self, run_id: str, queue: Sequence[Job], jobs: int) -> None:
-        """Print the boards that will run."""
         self._total = len(queue)
-        self._print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
-
-    def print_note(self, text: str) -> None:
-        """Print a message about a running board."""
-        self._print_line(text)
+        self.print_line(f"nightly run {run_id}, {jobs} at once: {', '.join(job.label for job in queue)}")
 
     def finish(self, result: BoardResult) -> None:
-        """Print the result of a board."""
         self._ended += 1
         width = len(str(self._total))
         style = _STYLES.get(result.verdict, _NO_VERDICT)
@@ -56,47 +46,29 @@ class NightlyDisplay:
         )
 
     def show_progress(self, spent: float, running: Sequence[str]) -> None:
-        """Print the progress once a minute.
-
-        Args:
-            spent: seconds since it began.
-            running: labels of the boards that are at work.
-        """
         if spent - self._last_printed < _PROGRESS_INTERVAL:
             return
         self._last_printed = spent
         left = ""
         if self._ended:
             left = f", about {format_duration(spent * (self._total - self._ended) / self._ended)} left"
-        self._print_line(
+        self.print_line(
             f"{self._ended} of {self._total} boards after {format_duration(spent)}{left}; "
             f"at work: {', '.join(running)}"
         )
 
     def close(self, report: NightlyReport, directory: Path, warning: str = "") -> None:
-        """Print the tables, a warning if there is one, where the report is, and the verdict."""
         self._console.print(_boards(report))
         if warning:
-            self._print_line(f"warning: {warning}")
+            self.print_line(f"warning: {warning}")
         if report.advisories is not None:
             count = f"{len(report.advisories['findings'])} apply to locked packages"
-            self._print_line(f"advisories: {report.advisories['problem'] or count}")
-        self._print_line(f"report: {directory / 'index.html'}")
-        self._print_line(last_line(report), VERDICTS[report.verdict][1])
+            self.print_line(f"advisories: {report.advisories['problem'] or count}")
+        self.print_line(f"report: {directory / 'index.html'}")
+        self.print_line(last_line(report), VERDICTS[report.verdict][1])
 
-    def _print_line(self, text: str, style: str = "") -> None:
+    def print_line(self, text: str, style: str = "") -> None:
         self._console.print(escape(text), style=style, soft_wrap=True)
-
-
-def last_line(report: NightlyReport) -> str:
-    """Return the verdict in one line: how many boards ended how, which are not well, and the exit code."""
-    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in BoardVerdict if report.count(verdict)]
-    unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
-    return (
-        f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
-        + (f" ({', '.join(unwell)})" if unwell else "")
-        + f"; exit code {int(report.verdict.exit_code)}"
-    )
 
 
 def _counts(result: BoardResult) -> str:

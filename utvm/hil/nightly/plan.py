@@ -28,7 +28,6 @@ class Job:
     """One board's job.
 
     Attributes:
-        choice: what ``hil`` is told of it; its folder by the absolute path.
         label: what its part of the report is called; no other board of the list has the same.
         kind: what it is before it was reached: ``auto`` where that is yet to be seen.
     """
@@ -41,7 +40,6 @@ class Job:
 
 
 def default_list() -> Path:
-    """Return the list of the current project, else that of utvm."""
     folder = project()
     return folder / PROJECT_FILE if folder else DATA / "nightly.yaml"
 
@@ -100,7 +98,6 @@ def _may_be_same(first: Job, second: Job) -> bool:
 
 
 def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
-    """Return the jobs of the boards of these names; all where none is named."""
     known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the report of a nightly run, and the message if the verdict has changed.
+"""Results of a nightly run, its report, and the message if the verdict has changed.
 
 A report is ``nightly.json``, ``junit.xml``, ``index.html``, and the report of each board. Its directory appears by
 one rename, as that of a single run does, and sorts by when the run began.
@@ -9,18 +9,180 @@ import contextlib
 import json
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from utvm.base.storage.files import write_whole
+from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
+from utvm.hil.display import VERDICTS
 from utvm.hil.figures import present_figures
-from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, page_templates, unfolded
-from utvm.hil.nightly.display import last_line
-from utvm.hil.nightly.results import BoardResult, BoardVerdict, NightlyReport, TestOfNight, tests_of
+from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, open_suites
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
-from utvm.hil.results import Outcome, Verdict, first_line
+from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.hil.schemas import NIGHTLY, check_schema
+from utvm.pages import pages_of
+from utvm.provenance.location import Checkout
+
+SCHEMA_VERSION = 4
+
+
+@dataclass(frozen=True)
+class BoardResult:
+    """Result of one job.
+
+    Attributes:
+        board: its kind is ``auto`` where the run ended before that was known.
+        content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
+        lease: of a board of a farm, with those that were tried before; None elsewhere, and where it had none.
+    """
+
+    label: str
+    board: BoardIdentity
+    place: str
+    suites: tuple[str, ...]
+    verdict: Verdict
+    reason: str
+    duration_s: float = 0.0
+    suites_s: float = 0.0
+    content: Mapping[str, Any] | None = None
+    source: Path | None = None
+    lease: Mapping[str, Any] | None = None
+
+    @property
+    def spoken(self) -> str:
+        """Board for a line of output, with its kind in capitals, and its location unless that is the host."""
+        return self.board.spoken + ("" if self.place == "host" else f" in {self.place}")
+
+    @property
+    def models(self) -> Sequence[Mapping[str, Any]]:
+        return self.content["models"] if self.content else ()
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(test["outcome"] == outcome.value for test in self.content["tests"]) if self.content else 0
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "label": self.label,
+            **board_entry(self.board.name),
+            "kind": self.board.kind,
+            "serial": self.board.serial,
+            "place": self.place,
+            "suites": list(self.suites),
+            "verdict": self.verdict.value,
+            "exit_code": int(self.verdict.exit_code),
+            "reason": self.reason,
+            "duration_s": round(self.duration_s, 1),
+            "suites_s": round(self.suites_s, 1),
+            "counts": {outcome.value: self.count(outcome) for outcome in Outcome},
+            "models": list(self.models),
+            "environment": self.content["environment"]["digest"] if self.content else "",
+            "report": f"{self.label}/report.json" if self.content else "",
+            "lease": self.lease,
+        }
+
+
+@dataclass(frozen=True)
+class NightlyReport:
+    """Everything that is reported about one nightly run. ``started`` is in UTC, ISO 8601.
+
+    ``advisories`` are those that apply to locked packages; None where nobody looked. They change no verdict.
+    """
+
+    run_id: str
+    started: str
+    checkout: Checkout
+    jobs: int
+    duration_s: float
+    boards: tuple[BoardResult, ...]
+    interrupted: bool
+    advisories: Mapping[str, Any] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Worst verdict; a board without a verdict counts as worse than a failed test, as in a single run."""
+        codes = {result.verdict.exit_code for result in self.boards}
+        if self.interrupted:
+            return Verdict.INTERRUPTED
+        if ExitCode.INFRASTRUCTURE in codes:
+            return Verdict.INFRASTRUCTURE
+        if ExitCode.USAGE in codes:
+            return Verdict.ERROR
+        return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(result.verdict is verdict for result in self.boards)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run_id": self.run_id,
+            "started": self.started,
+            "source": {"commit": self.checkout.commit, "dirty": self.checkout.dirty},
+            "hostname": self.checkout.hostname,
+            "jobs": self.jobs,
+            "duration_s": round(self.duration_s, 1),
+            "boards": [result.as_json() for result in self.boards],
+            **({} if self.advisories is None else {"advisories": dict(self.advisories)}),
+            "verdict": self.verdict.value,
+            "exit_code": int(self.verdict.exit_code),
+        }
+
+
+_WORST_FIRST = (
+    Outcome.INFRASTRUCTURE,
+    Outcome.ERROR,
+    Outcome.FAILED,
+    Outcome.NOT_RUN,
+    Outcome.PASSED,
+    Outcome.SKIPPED,
+)
+
+
+@dataclass(frozen=True)
+class TestOfNight:
+    """One test."""
+
+    __test__ = False  # For pytest, which looks at names.
+
+    id: str
+    boards: Mapping[Outcome, Sequence[str]]
+
+    @property
+    def suite(self) -> str:
+        return self.id.partition("::")[0]
+
+    @property
+    def name(self) -> str:
+        return self.id.partition("::")[2] or self.id
+
+    @property
+    def outcome(self) -> Outcome:
+        """Worst outcome; a pass on one board outweighs skips on others."""
+        return next(outcome for outcome in _WORST_FIRST if outcome in self.boards)
+
+    @property
+    def summary(self) -> str:
+        """Outcomes with numbers of boards; boards without a pass are named."""
+        parts = []
+        for outcome in _WORST_FIRST:
+            where = self.boards.get(outcome, ())
+            if where and outcome is Outcome.PASSED:
+                parts.append(f"passed on {len(where)}")
+            elif where:
+                parts.append(f"{outcome.value} on {', '.join(where)}")
+        return "; ".join(parts)
+
+
+def tests_of(results: Sequence[BoardResult]) -> list[TestOfNight]:
+    outcomes: dict[str, dict[Outcome, list[str]]] = {}
+    for result in results:
+        for test in result.content["tests"] if result.content else ():
+            outcomes.setdefault(test["id"], {}).setdefault(Outcome(test["outcome"]), []).append(result.label)
+    return [TestOfNight(name, boards) for name, boards in outcomes.items()]
+
 
 # The page is to stay under 300 KB.
 _TESTS = 600
@@ -49,11 +211,7 @@ def write_report(report: NightlyReport, root: Path) -> Path:
 
 
 def _copy(source: Path, target: Path, final: Path) -> None:
-    """Copy a board's own report; the links to its logs, which stay where they are, are mended for its new place.
-
-    Args:
-        final: where ``target`` will be.
-    """
+    """Copy a board's own report, and adapt the links to its logs, which stay where they are."""
     for file in FILES:
         shutil.copyfile(source / file, target / file)
     logs = logs_beside(source.parent) / source.name
@@ -63,11 +221,12 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 
 
 def render_html(report: NightlyReport, root: Path) -> str:
-    """Return the page: what went wrong, the boards, the models, and each test with what became of it where.
+    """The page: what went wrong, the boards, the models, and each test with what became of it where."""
 
-    Args:
-        root: the folder of all nightly reports, in which the page will be.
-    """
+    def output_of(result: BoardResult) -> list[LogTail]:
+        tails = log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
+        return [tail for tail in tails if tail.name.endswith("output.txt")]
+
     tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
@@ -77,15 +236,15 @@ def render_html(report: NightlyReport, root: Path) -> str:
         for model in result.models:
             models.setdefault(model["name"], []).append((result, model))
     return (
-        page_templates()
+        pages_of("utvm.hil")
         .get_template("nightly.html.j2")
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            troubled=[result for result in report.boards if result.verdict is not BoardVerdict.PASSED],
-            output=lambda result: _output(report, result, root),
+            troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
+            output=output_of,
             suites=suites,
-            unfolded=unfolded(suites),
+            open_suites=open_suites(suites),
             counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
             left_out=max(0, len(tests) - _TESTS),
             headline=HEADLINES[report.verdict],
@@ -97,15 +256,10 @@ def render_html(report: NightlyReport, root: Path) -> str:
 
 
 def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
-    for verdict in BoardVerdict:
-        if report.count(verdict) or verdict is BoardVerdict.PASSED:
+    for verdict in Verdict:
+        if report.count(verdict) or verdict is Verdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
-
-
-def _output(report: NightlyReport, result: BoardResult, root: Path) -> list[LogTail]:
-    logs = root / "logs" / report.run_id / result.label
-    return [end for end in log_tails(logs, root / report.run_id) if end.name.endswith("output.txt")]
 
 
 def render_junit(report: NightlyReport) -> str:
@@ -126,7 +280,7 @@ def _suite(result: BoardResult) -> ET.Element:
     counters = ("tests", "failures", "errors", "skipped")
     suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
     shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
-    if result.verdict is not BoardVerdict.PASSED and not shown:
+    if result.verdict is not Verdict.PASSED and not shown:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
         case = ET.SubElement(suite, "testcase", classname="nightly", name=result.verdict.value, time="0.000")
         ET.SubElement(case, kind, message=result.reason)
@@ -135,12 +289,19 @@ def _suite(result: BoardResult) -> ET.Element:
     return suite
 
 
-def previous_verdict(root: Path) -> str:
-    """Return the verdict of the newest night that has a report; passed where there is none.
+def last_line(report: NightlyReport) -> str:
+    """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
+    counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
+    unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
+    return (
+        f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
+        + (f" ({', '.join(unwell)})" if unwell else "")
+        + f"; exit code {int(report.verdict.exit_code)}"
+    )
 
-    Args:
-        root: the folder of all nightly reports.
-    """
+
+def previous_verdict(root: Path) -> str:
+    """The verdict of the newest night that has a report; passed where there is none."""
     for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(path.read_text(encoding="utf-8"))["verdict"])

@@ -1,29 +1,270 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the jobs of all boards, several in parallel, and writes the report."""
+"""Runs the jobs of all boards, several in parallel, and writes the report.
+
+A job is the health check of one board, then its suites, each as ``./inv hil`` in its own process. For a board of a
+farm, this process holds one lease for both, and passes it to them.
+"""
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
+from utvm.base.process.interpreter import python_command
+from utvm.base.process.service import Subprocess
 from utvm.base.process.signals import ignore_signals
-from utvm.errors import ConfigError, ExitCode
+from utvm.drivers import BoardIdentity
+from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
+from utvm.farm.client import LeaseHolder, coordinator_address
+from utvm.farm.location import required_tags
 from utvm.hil.display import standard_output
-from utvm.hil.history_entry import iter_board_runs, remember
+from utvm.hil.limits import iter_board_runs, remember
 from utvm.hil.nightly import report
 from utvm.hil.nightly.display import NightlyDisplay
 from utvm.hil.nightly.plan import Job
-from utvm.hil.nightly.report import previous_verdict, write_message
-from utvm.hil.nightly.results import BoardResult, NightlyReport
-from utvm.hil.nightly.running import PATIENCE, RunningJob, not_run_result
+from utvm.hil.nightly.report import BoardResult, NightlyReport, previous_verdict, write_message
 from utvm.hil.report import new_run_id
-from utvm.provenance.checkout import read_checkout
+from utvm.hil.results import Verdict
+from utvm.hil.schemas import first_trouble, read_report
+from utvm.options import words
+from utvm.provenance.location import Lease, read_checkout
+from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
+
+
+class JobLease(LeaseHolder):
+    """The lease of one job, for the length of a ``with`` block.
+
+    Args:
+        used: boards that other jobs of the same entry had; this job takes another one, and adds it.
+    """
+
+    def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
+        entry = job.entry
+        tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
+        # An unattended run must not wait for ever.
+        wait = entry.wait or 60 * entry.minutes
+        super().__init__(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
+        self._used = used
+        self._last: Lease | None = None
+
+    @property
+    def folder(self) -> str:
+        return f"again-{len(self.earlier)}" if self.earlier else ""
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """``lease`` of the report; None if there was no lease."""
+        last = self.lease or self._last
+        return {**last.record, "earlier": [dict(board) for board in self.earlier]} if last else None
+
+    def poll(self) -> Lease | None:
+        lease = super().poll()
+        if lease and lease.place in self._used.difference(self._excluded):
+            # Another job took it while this one was in the queue.
+            self.exchange(self._used)
+            return None
+        if lease:
+            self._used.add(lease.place)
+            self._say(f"leased {lease.place} at {lease.host}, after {lease.waited:.1f} s in line")
+        return lease
+
+    def finish(self, result: BoardResult) -> bool:
+        """Give the board back; True if another board was requested for a retry."""
+        lease = self._last = self.lease
+        assert lease
+        trouble = result.verdict.exit_code is ExitCode.INFRASTRUCTURE
+        if result.verdict is not Verdict.INTERRUPTED:
+            lease.outcome = "infrastructure" if trouble else "verdict"
+        if trouble and self.retry(result.reason, self._used):
+            self._say(f"{lease.place}: {result.reason}; once more, on another board")
+            return True
+        self.release()
+        return False
+
+
+HEALTH = "health"
+
+# How long a run may take to let go of its board and to write its report, once it has been told to end.
+PATIENCE = 30.0
+
+
+class RunningJob:
+    """One board's turn while it runs; to be asked again and again by :meth:`poll`.
+
+    Args:
+        used: boards of a farm that other turns of the same entry had; it adds its own.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        stack: contextlib.ExitStack,
+        used: set[str],
+        say: Callable[[str], None],
+    ) -> None:
+        self.job = job
+        self._folder = folder
+        self._stack = stack
+        self._used = used
+        self._say = lambda line: say(f"{job.label}: {line}")
+        self._started = time.monotonic()
+        self._step_started = self._started
+        self._late = False
+        self._healthy: Mapping[str, Any] | None = None
+        self._leased: JobLease | None = None
+        self._process: Subprocess | None = None
+        if job.entry.place == "farm":
+            self._leased = JobLease(job, folder, used, self._say)
+            stack.enter_context(self._leased)
+        else:
+            self._process = self._start(HEALTH, job.choice, [HEALTH])
+
+    def poll(self) -> BoardResult | None:
+        """Go on where the board has got to; return the result once there is one."""
+        if self._process is None:
+            return self._await_board()
+        if self._process.running:
+            if not self._late and time.monotonic() > self._step_started + 60 * self.job.entry.minutes:
+                self._late = True
+                self._process.ask_to_end()
+                self._step_started = time.monotonic()
+            elif self._late and time.monotonic() > self._step_started + PATIENCE:
+                self._process.stop()
+            return None
+        result = self._read_result()
+        if self._healthy is None and result.verdict is Verdict.PASSED:
+            self._healthy = result.content
+            self._start_suites(result)
+            return None
+        if self._leased is None:
+            return result
+        again = self._leased.finish(result)
+        if again:
+            self._healthy, self._process, self._late = None, None, False
+        return None if again else result
+
+    def _await_board(self) -> BoardResult | None:
+        assert self._leased
+        try:
+            lease = self._leased.poll()
+        except UtvmError as error:
+            return self._result(Verdict.INFRASTRUCTURE, error.message, None, None)
+        if lease:
+            self._step_started = time.monotonic()
+            self._process = self._start(HEALTH, self.job.choice, [HEALTH])
+            lease.when_lost(self._process.ask_to_end)
+        return None
+
+    def interrupt(self) -> None:
+        if self._process:
+            self._process.ask_to_end()
+
+    def interrupted_result(self, deadline: float) -> BoardResult:
+        if self._process is None:
+            return self._result(Verdict.INTERRUPTED, "interrupted while it waited for a board", None, None)
+        while self._process.running and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._process.stop()
+        # It may have ended by itself a moment before.
+        result = self._read_result()
+        if self._healthy is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
+            return result
+        phase = "its suites" if self._healthy is not None else "its health check"
+        return self._result(Verdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
+
+    def _start_suites(self, health: BoardResult) -> None:
+        """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
+        # That of a virtual board on USB is the one that was asked for.
+        serial = health.board.serial if health.board.kind == "physical" else self.job.entry.serial
+        self._step_started = time.monotonic()
+        kind = "auto" if health.board.kind == "process" else cast(BoardKind, health.board.kind)
+        choice = dataclasses.replace(self.job.choice, kind=kind, serial=serial)
+        self._process = self._start("suites", choice, self.job.entry.suites or ())
+        if self._leased and self._leased.lease:
+            self._leased.lease.when_lost(self._process.ask_to_end)
+
+    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> Subprocess:
+        folder = self._folder / (self._leased.folder if self._leased else "") / step
+        command = [
+            *python_command("utvm", "hil"),
+            *words(choice),
+            *words(PlaceChoice(self.job.entry.place)),
+        ]
+        command += [*words(ReportChoice(str(folder / "reports"))), *words(SuiteChoice(",".join(suites)))]
+        lease = self._leased.lease if self._leased else None
+        if lease:
+            command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
+        process = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
+        return self._stack.enter_context(process)
+
+    def _read_result(self) -> BoardResult:
+        assert self._process
+        code = self._process.exit_code
+        source = self._process.log.parent / "reports" / "latest"
+        content = None
+        with contextlib.suppress(ConfigError):
+            content = read_report(source / "report.json")
+        verdict, reason = Verdict.INFRASTRUCTURE, ""
+        lease = self._leased.lease if self._leased else None
+        if lease and lease.lost:
+            reason = f"the lease of {lease.place} was lost: {lease.lost}"
+        elif self._late:
+            reason = f"took longer than {self.job.entry.minutes:g} minutes and was ended"
+        elif content is None:
+            output = self._process.log_tail()
+            _, error, reason = f"\n{output}".rpartition("\nerror: ")
+            if not error:
+                reason = f"ended with exit code {code} and without a report; its output ends with:\n{output}"
+        elif content["exit_code"] != code:
+            reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
+        else:
+            verdict = Verdict(content["verdict"])
+            reason = content["trouble"] or first_trouble(content)
+        lost = lease is not None and lease.lost
+        if self._healthy is None and verdict is not Verdict.PASSED and not lost:
+            verdict, reason = Verdict.BAD, f"health check: {reason}"
+        return self._result(verdict, reason, content, source if content else None)
+
+    def _result(
+        self, verdict: Verdict, reason: str, content: Mapping[str, Any] | None, source: Path | None
+    ) -> BoardResult:
+        entry = self.job.entry
+        known = content or self._healthy
+        now = time.monotonic()
+        return dataclasses.replace(
+            not_run_result(self.job, reason),
+            board=BoardIdentity(
+                self.job.board.full_name,
+                known["board"]["kind"] if known else self.job.kind,
+                serial=known["board"]["serial"] if known else entry.serial,
+            ),
+            verdict=verdict,
+            duration_s=now - self._started,
+            suites_s=0.0 if self._healthy is None else now - self._step_started,
+            content=content,
+            source=source.resolve() if source else None,
+            lease=self._leased.record if self._leased else None,
+        )
+
+
+def not_run_result(job: Job, reason: str) -> BoardResult:
+    return BoardResult(
+        label=job.label,
+        board=BoardIdentity(job.board.full_name, job.kind, serial=job.entry.serial),
+        place=job.entry.place,
+        suites=job.entry.suites or (),
+        verdict=Verdict.NOT_RUN,
+        reason=reason,
+    )
+
 
 # What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
 _BYTES_A_BOARD = 2**30
@@ -51,12 +292,8 @@ def run(
     """Run all jobs, print their results, and write the report.
 
     Args:
-        queue: the boards; no two of them may be the same.
-        jobs: how many at once.
-        report_root: directory of all nightly reports; what the processes say goes into ``logs`` in it.
         notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
             empty for none.
-        advisories: what the report has of those that apply to locked packages; None where nobody looked.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -110,7 +347,7 @@ def _run_all(
                 while waiting and len(running) < jobs:
                     job = waiting.pop(0)
                     used_boards = used[id(job.entry)]
-                    running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_note))
+                    running.append(RunningJob(job, folder / job.label, stack, used_boards, display.print_line))
                 for running_job in list(running):
                     result = running_job.poll()
                     if result is not None:

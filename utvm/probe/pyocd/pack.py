@@ -50,11 +50,10 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
     sectors = [f"{{{size}u, {start}u}}" for (size, _), start in zip(kinds, starts, strict=False)]
-    board.compiler.link(
-        output,
+    with board.compiler.compiled(
+        output.parent,
         (algorithm.source, common / "descriptor.c"),
         cpu=board.cpu,
-        linker_script=common / "algorithm.ld",
         include=(common, *runtime.include(board.architecture, "host_driven")),
         defines=(
             *algorithm.numbers.defines,
@@ -65,4 +64,5 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
             f"UTVM_FLASH_KINDS={len(kinds)}u",
             f"UTVM_FLASH_SECTORS={', '.join(sectors)}",
         ),
-    )
+    ) as objects:
+        objects.link(output, linker_script=common / "algorithm.ld")

@@ -7,8 +7,7 @@
 from pathlib import Path
 from typing import Any
 
-from utvm.project import Project
-from utvm.project.project import differences
+from utvm.project import Project, differences
 
 
 def test_it_reports_what_it_should(board: Any, record_model: Any) -> None:

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds of the locks: image and box of a checkout if missing, the Vagrant box, and a signed release.
+
+A release is a folder that any web server serves: ``utvm.json`` is the catalogue of the box for Vagrant, with
+``utvm.box`` beside it; ``oci`` is the container image; ``sbom.cdx.json`` is the bill of materials.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+
+import utvm
+from utvm.base.process.interpreter import python_command
+from utvm.base.process.run import run_tool
+from utvm.base.storage.cache import file_digest
+from utvm.base.storage.lock import hold
+from utvm.environment import engine
+from utvm.environment.debian import DebianPackage
+from utvm.environment.disk import make_disk
+from utvm.environment.image import Image, Layers, build, link, tags, write_sums
+from utvm.environment.locked import Locked, Progress, Store, fetch, load_locked, replace_folder
+from utvm.environment.python_lock import Wheel
+from utvm.environment.rootfs import Shape
+from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.paths import ROOT
+from utvm.provenance.location import MACHINE, read_checkout
+
+_ROOT = f"{MACHINE}root/"  # files of the machine
+_CONFIGURE = f"{MACHINE}configure.sh"  # runs when all packages are installed
+# The public half of the pair that every Vagrant has (its documentation, "Creating a Base Box").
+_KEY = f"{MACHINE}vagrant.pub"
+
+# The drivers in the initial RAM disk must not depend on the machine that builds the box.
+_BEFORE = """
+set -e
+mkdir -p "$1/etc/initramfs-tools/conf.d"
+printf '%s\\n' $UTVM_DRIVERS > "$1/etc/initramfs-tools/modules"
+echo MODULES=list > "$1/etc/initramfs-tools/conf.d/utvm"
+"""
+
+
+def machine_shape(locked: Locked) -> Shape:
+    drivers = locked.recipe.machine.early_drivers
+    return Shape(
+        name="machine",
+        # The kernel makes the nodes; mmdebstrap's are those of the computer at hand.
+        leave_out=("dev/",),
+        before=_BEFORE,
+        files={name.removeprefix(_ROOT): text for name, text in locked.files.items() if name.startswith(_ROOT)},
+        after=locked.files[_CONFIGURE],
+        variables={"UTVM_DRIVERS": " ".join(drivers), "UTVM_VAGRANT_KEY": locked.files[_KEY].strip()},
+    )
+
+
+BOX = "utvm.box"
+CATALOGUE = "utvm.json"
+KERNEL = "vmlinuz"
+"""In the box beside the disk: starting the kernel alone shows quickly whether an accelerator works."""
+
+# How the disk is attached.
+_VAGRANTFILE = """Vagrant.configure("2") do |config|
+  config.vm.provider :libvirt do |libvirt|
+    libvirt.disk_bus = "virtio"
+  end
+end
+"""
+
+
+@dataclass(frozen=True)
+class BuiltBox:
+    """A built box: ``digest`` is the SHA-256 of its file, ``seconds`` the time of each step."""
+
+    folder: Path
+    digest: str
+    size: int
+    seconds: Mapping[str, float]
+
+
+def box_name(locked: Locked) -> str:
+    return f"utvm/{locked.digest[:12]}"
+
+
+def box_version(locked: Locked) -> str:
+    return f"{locked.debian.date:%Y.%m.%d}"
+
+
+def build_box(locked: Locked, layers: Layers, output: Path, say: Progress = lambda _: None) -> BuiltBox:
+    """Build the box, its catalogue and checksums; they replace the output folder as a whole."""
+    system = layers.machine(machine_shape(locked))
+    python = layers.python(system)
+    begin = time.monotonic()
+    with replace_folder(output) as (whole, folder):
+        work = folder / "work"
+        work.mkdir()
+        say("the disk")
+        make_disk(
+            [system.path, python.path],
+            work,
+            folder / "disk.qcow2",
+            folder / KERNEL,
+            name=locked.digest,
+            epoch=locked.debian.epoch,
+            gib=locked.recipe.machine.disk_gib,
+        )
+        say("the box")
+        _write_box(folder / "disk.qcow2", folder / KERNEL, whole / BOX, locked)
+        digest = file_digest(whole / BOX)
+        (whole / CATALOGUE).write_text(_catalogue(locked, digest), encoding="utf-8")
+        write_sums(whole)
+    seconds = {**layers.seconds, "disk and box": time.monotonic() - begin}
+    return BuiltBox(output, digest, (output / BOX).stat().st_size, seconds)
+
+
+def _write_box(disk: Path, kernel: Path, output: Path, locked: Locked) -> None:
+    """Write the archive (vagrant-libvirt, "Box Format"); the disk is already compressed."""
+    metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": locked.recipe.machine.disk_gib}
+    texts = {"Vagrantfile": _VAGRANTFILE, "metadata.json": json.dumps(metadata)}
+    with tarfile.open(output, "w", format=tarfile.GNU_FORMAT) as tar:
+        for name, text in sorted(texts.items()):
+            (output.parent / name).write_text(text, encoding="utf-8")
+            _add(tar, output.parent / name, name, locked.debian.epoch)
+            (output.parent / name).unlink()
+        _add(tar, disk, "box.img", locked.debian.epoch)
+        _add(tar, kernel, KERNEL, locked.debian.epoch)
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str, epoch: int) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = path.stat().st_size, epoch, 0o644
+    with path.open("rb") as content:
+        tar.addfile(info, content)
+
+
+def _catalogue(locked: Locked, digest: str) -> str:
+    """Catalogue of the box beside it (Vagrant, "Box Catalog Metadata")."""
+    provider = {"name": "libvirt", "url": BOX, "checksum_type": "sha256", "checksum": digest}
+    catalogue = {
+        "name": box_name(locked),
+        "description": f"utvm environment {locked.digest}",
+        "versions": [{"version": box_version(locked), "providers": [provider]}],
+    }
+    return json.dumps(catalogue, indent=1) + "\n"
+
+
+IMAGE_FOLDER = ROOT / "build" / "environment"
+BOX_FOLDER = ROOT / "build" / "box"
+# On two idle cores with an empty cache (benchmarks/README.md), rounded up.
+_IMAGE_MINUTES = 2
+_BOX_MINUTES = 3
+_LOCK_TIMEOUT = 3600.0  # Seconds that another process may take to build it.
+_MB = 1_000_000
+
+
+@contextlib.contextmanager
+def hold_alone(what: str, hint: str, patience: float, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock of this computer, see :func:`utvm.base.storage.lock.hold`, or raise ProvisionError."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(hold(what, patience=patience, waiting=waiting))
+        except BoardError as error:
+            raise ProvisionError(error.message, hint) from None
+        yield
+
+
+def make_image(
+    locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
+) -> Image:
+    store = Store()
+    fetch(locked, store, archive, mirror, say)
+    return build(locked, Layers(locked, store, anew=anew, say=say), IMAGE_FOLDER, say)
+
+
+def make_box(
+    locked: Locked, say: Progress, archive: Path | None = None, mirror: str = "", anew: bool = False
+) -> BuiltBox:
+    store = Store()
+    fetch(locked, store, archive, mirror, say, machine=True)
+    return build_box(locked, Layers(locked, store, anew=anew, say=say), BOX_FOLDER, say)
+
+
+def ensure_image(client: docker.DockerClient, say: Progress) -> str:
+    """Tag of the image of the checkout's locks, which is built if the engine has none."""
+    locked = load_locked()
+    name = tags(locked)[0]
+    if not engine.has_tag(client, name):
+        what = f"making the image {name}"
+        with hold_alone(what, "wait for its end", _LOCK_TIMEOUT, lambda who: say(f"waiting: {what}, {who}")):
+            # Another process may have built it meanwhile.
+            if not engine.has_tag(client, name):
+                _announce("container image", locked.packages, _IMAGE_MINUTES, say)
+                built = make_image(locked, say)
+                say("loading it into the engine")
+                engine.load_image(client, built)
+    return name
+
+
+def make_missing_box(locked: Locked, say: Progress) -> None:
+    _announce("box", locked.machine_packages, _BOX_MINUTES, say)
+    make_box(locked, say)
+
+
+def _announce(what: str, packages: Sequence[DebianPackage | Wheel], minutes: int, say: Progress) -> None:
+    store = Store()
+    missing = sum(package.size for package in packages if not store.has(package)) // _MB
+    fetching = f", with {missing} MB to fetch" if missing else ""
+    say(f"there is no {what} of the checkout's locks: making it, in {minutes} minutes on two idle cores{fetching}")
+
+
+_SUMS = "SHA256SUMS"
+
+
+def write_release(sources: Sequence[Path], output: Path) -> Path:
+    """Merge folders, such as an image and a box of one environment, into a new or replaced release folder.
+
+    Files are linked if possible, so that a release takes no space of its own.
+    """
+    if output.exists() and any(output.iterdir()) and not (output / _SUMS).is_file():
+        raise ConfigError(f"{output} is not empty and not a release", "name a new or empty folder")
+    output = output.resolve()
+    with replace_folder(output) as (whole, _):
+        for source in sources:
+            for path in sorted(source.rglob("*")):
+                if path.is_file() and not path.name.startswith(_SUMS):
+                    target = whole / path.relative_to(source)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    link(path, target)
+        write_sums(whole)
+    return output
+
+
+def check_key(key: str) -> None:
+    """Check minisign and a secret key before any work; an empty key means no signature."""
+    if not key:
+        return
+    try:
+        with Path(key).open("rb") as file:
+            begin = file.read(200)
+    except OSError as error:
+        raise ConfigError(
+            f"--sign {key}: cannot be read: {error.strerror}", "create a key: minisign -G"
+        ) from error
+    if b"secret key" not in begin.partition(b"\n")[0]:
+        raise ConfigError(f"--sign {key}: is no secret key of minisign", "create one: minisign -G -s FILE")
+    if shutil.which("minisign") is None:
+        raise ProvisionError("minisign is not installed", "sudo apt-get install minisign")
+
+
+def sign(folder: Path, key: str, comment: str) -> Path:
+    """Sign a folder's list of checksums with minisign, which may ask for a password; return the signature."""
+    sums = folder / _SUMS
+    signature = sums.with_name(f"{_SUMS}.minisig")
+    result = subprocess.run(
+        ["minisign", "-S", "-q", "-s", key, "-m", sums, "-x", signature, "-t", comment], check=False
+    )
+    if result.returncode != 0:
+        raise ProvisionError(f"{sums} is not signed: minisign ended with exit code {result.returncode}")
+    return signature
+
+
+NOTES = "NOTES.md"
+_LINK_TO_A_PAGE = re.compile(r"\[([^]]*)\]\((?!https?:)[^)]*\)")
+_USE = """
+In this folder, with the public key of whoever signed it:
+
+```sh
+minisign -V -p utvm.pub -m SHA256SUMS && sha256sum --check --quiet SHA256SUMS
+pipx install ./{wheel}        # the command utvm
+./inv vm.up --box FOLDER/utvm.json    # in a checkout: the box
+```
+
+The container image lies in `oci/`, as an OCI layout; its digest is that of its manifest.
+"""
+
+
+def changes(changelog: str, version: str = utvm.__version__) -> str:
+    for section in changelog.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        if title.startswith(f"{version}, "):
+            # A release has no documentation pages to link to.
+            text = _LINK_TO_A_PAGE.sub(r"\1", text.strip())
+            return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text}\n"
+    raise ConfigError(
+        f"CHANGELOG.md has no section '## {version}, DATE'",
+        "cut the version: in CHANGELOG.md, and in utvm/__init__.py",
+    )
+
+
+def build_package(folder: Path) -> dict[str, str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    run_tool(python_command("hatchling", "build", "-d", str(folder)), cwd=ROOT, error=ProvisionError)
+    return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
+
+
+def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
+    sources = read_checkout(ROOT)
+    of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
+    use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
+    rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())
+    text = f"# utvm {utvm.__version__}\n\n{of}{changed}\n## Digests\n\n| part | digest |\n|---|---|\n{rows}{use}"
+    (folder / NOTES).write_text(text, encoding="utf-8")
