@@ -117,7 +117,7 @@ def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(be
 
 @pytest.mark.slow
 def test_a_run_without_memory_has_no_verdict_and_no_traceback() -> None:
-    before = "from utvm.hil import provenance\nprovenance.describe = lambda board: bytearray(1 << 62)\n"
+    before = "from utvm.hil import report\nreport.describe_environment = lambda board: bytearray(1 << 62)\n"
     done = _run("BoardSelection('host'), suites=SuiteChoice('health')", before=before)
     output = done.stdout + done.stderr
     assert done.returncode == 3, output
