@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``board.*``; what they print is in the modules ``board_...``."""
+"""The commands ``board.*``; the modules ``board_...`` do their work."""
 
 import math
 
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import CompiledChoice, DebugChoice, ExecutorChoice, JsonChoice
+from utvm.cli.choices import CompiledChoice, DebugChoice, ModelChoice
 from utvm.errors import ExitCode
 from utvm.selection import BOARD, BoardSelection, ReportChoice
 
@@ -14,44 +14,33 @@ from utvm.selection import BOARD, BoardSelection, ReportChoice
 @task(
     example="board.list --fits my.tflite",
     page="docs/porting.md",
+    json=True,
     name="list",
+    iterable=["set_"],
     help={
         "fits": "model: show its flash and RAM on each board, or that it does not fit",
         "run_python": "trust the model file as a program",
-        "shape": "shapes of inputs with open dimensions, as for model.run",
-        "explain": "with --fits: print the kernel of each operator on each board",
+        "set_": "shape=NAME:1,8,8,1: sizes of an input with open dimensions",
     },
 )
-def list_(
-    _: Context,
-    json: JsonChoice,
-    fits: str = "",
-    run_python: bool = False,
-    shape: str = "",
-    explain: bool = False,
-) -> None:
+def list_(_: Context, fits: str = "", run_python: bool = False, set_: list[str] | None = None) -> None:
     """List the boards of utvm and your own."""
     if fits:
         from utvm.cli.board_show import list_fitting
 
-        list_fitting(CompiledChoice(fits, run_python, shape, explain), json)
+        list_fitting(ModelChoice(fits, run_python, tuple(set_ or ())))
     else:
         from utvm.cli.board_list import list_boards
 
-        list_boards(json)
+        list_boards()
 
 
-@task(
-    example="board.show stm32f746",
-    page="docs/porting.md",
-    positional=["name"],
-    help={"name": BOARD},
-)
-def show(_: Context, name: str, json: JsonChoice) -> None:
+@task(example="board.show stm32f746", page="docs/porting.md", json=True, positional=["name"], help={"name": BOARD})
+def show(_: Context, name: str) -> None:
     """Print the memory map, probe, toolchain and console of a board."""
     from utvm.cli.board_show import show_board
 
-    show_board(name, json)
+    show_board(name)
 
 
 @task(
@@ -82,12 +71,12 @@ def check(_: Context, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     return check_board(where, reports)
 
 
-@task(example="board.detect", page="docs/usb.md")
-def detect(_: Context, json: JsonChoice) -> None:
+@task(example="board.detect", page="docs/usb.md", json=True)
+def detect(_: Context) -> None:
     """List the debug probes on USB, with serial numbers and USB paths."""
     from utvm.cli.board_show import detect_boards
 
-    detect_boards(json)
+    detect_boards()
 
 
 @task(
@@ -208,7 +197,7 @@ def virtual(
 )
 def serve(
     _: Context,
-    model: ExecutorChoice,
+    model: CompiledChoice,
     *,
     listen: str = "127.0.0.1",
     port: int = 9090,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.check`` does: walks through docs/bring-up.md, a part of a board after the other."""
+"""``board.check``: the steps of docs/bring-up.md, one part of a board after the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice,
 
 @dataclass(frozen=True)
 class PartStep:
-    """A part of a board, the suites that show that it is right, and what was wrong most likely if they do not."""
+    """A part of a board, its suites, and the likely cause if they fail."""
 
     part: SiliconPart
     suites: str
@@ -43,13 +43,9 @@ STEPS = (
 
 
 def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Run the suites of each part in order, up to the first that does not pass, and say which parts are right.
+    """Run the suites of each part in order, up to the first that fails, and print the parts that are right.
 
-    Args:
-        where: the board; what answers at the first step is what all others are about.
-
-    Returns:
-        what the last run ended with.
+    Later steps run on the board that the first has met. Returns the exit code of the last run.
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
@@ -81,12 +77,11 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
 
 
 def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
-    """Run a step's suites and return how they ended, and their report."""
     latest = report_root(reports) / "latest"
     before = latest.resolve()
     code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())
     if latest.resolve() == before:
-        raise ProvisionError(f"the run of {step.suites} left no report", "what it said is above")
+        raise ProvisionError(f"the run of {step.suites} left no report", "its output is above")
     return code, read_report(latest / "report.json")
 
 
@@ -98,7 +93,7 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
     OUT.print(f"\n{step.part}: not right: {content['trouble'] or first_trouble(content)}")
     if code is ExitCode.FAILED or number == 1:
         OUT.print(f"  look at: {step.look_at}")
-    if left := ", ".join(each.part for each in STEPS[number:]):
+    if left := ", ".join(step.part for step in STEPS[number:]):
         OUT.print(f"  not run, for they would fail for the same reason: {left}")
 
 

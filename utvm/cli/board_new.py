@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.new`` does and prints."""
+"""``board.new``: a board's folder from the description of its chip."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,12 @@ from utvm.errors import ConfigError
 
 
 def new_board(chip: str, source: str, registers: str, probe: str, output: str) -> None:
-    """Make a board's folder from a description of its chip, load it, and say what is left to be looked up.
+    """Write a board's folder from a description of its chip, load it, and print the lines to check.
 
     Args:
         source: the file that describes the chip, or ``pyocd``.
         registers: the file of its registers (SVD), or nothing.
-        probe: a kind of probe.
-        output: the folder; by default called as the chip is, here.
+        output: the folder; by default with the chip's name.
     """
     if not source:
         raise ConfigError(
@@ -36,7 +35,7 @@ def new_board(chip: str, source: str, registers: str, probe: str, output: str) -
 
 
 def guesses_in(folder: Path) -> list[str]:
-    """Return the lines of a board's file that say of themselves that they are to be looked up."""
+    """Lines of a board's file that are marked as to be checked."""
     text = (folder / "board.yaml").read_text(encoding="utf-8")
     return [
         f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
+"""``board.serve``: a board as a TVM RPC server, for the stock client."""
 
 import contextlib
 import ipaddress
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
-from utvm.cli.choices import ExecutorChoice
+from utvm.cli.choices import CompiledChoice
 from utvm.cli.opening import served
 from utvm.cli.output import OUT, logs_of
 from utvm.errors import ConfigError
@@ -21,7 +21,7 @@ _LAST_PORT = 65535
 
 def serve_board(
     choice: BoardSelection,
-    asked: ExecutorChoice,
+    asked: CompiledChoice,
     transport: str,
     listen: str,
     ports: tuple[int, int],
@@ -29,15 +29,11 @@ def serve_board(
     key: str,
     anyone: bool,
 ) -> None:
-    """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
+    """Compile a model, flash it to a board and serve the board to TVM RPC clients until Ctrl-C.
 
     Args:
-        transport: what RPC goes through, or an empty string for the usual one.
-        listen: address of the interface to listen on.
-        ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
-        tracker: ``HOST:PORT`` or ``unix:PATH`` of a TVM RPC tracker, or an empty string.
+        ports: TCP port, 0 for any free one; and the one that the tracker announces, 0 for the same.
         key: the board's RPC key; empty for none, and at a tracker for its name.
-        anyone: whether clients of other users, and other computers, are accepted too.
     """
     if not all(0 <= port <= _LAST_PORT for port in ports):
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")

@@ -1,30 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling a model for a board, as commands do it: they say what of a quantised model is computed in float."""
+"""Loads and compiles the model of a command line, and says which parts of a quantised model stay in float."""
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from utvm import firmware
+from utvm import compiler, firmware
 from utvm.base.log.setup import capture
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import progress
+from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT
-from utvm.compiler import CompileOptions, Library, Model, bounded
+from utvm.cli.progress import Progress
+from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
+from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
+from utvm.compiler.memory.regions import Memory, Region
+from utvm.errors import ConfigError
+from utvm.tuning.log import tuned_target_for
+
+_UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 @contextlib.contextmanager
 def compiling(model: object, explain: bool = False) -> Iterator[None]:
-    """Tell how far the compiler is with a model, for the length of a ``with`` block.
+    """Show the compiler's progress for the length of a ``with`` block.
 
     Args:
-        explain: print in the end what became of its operators, and why.
+        explain: in the end, print the kernel of each operator, and whether it was folded or fused.
     """
+    progress = Progress(f"compiling {model}")
     with (
         capture(NOTES) if explain else contextlib.nullcontext(()) as notes,
-        progress.looked_at(f"compile {model}", "compiling") as (_, look),
-        bounded.looked_at(look),
+        contextlib.closing(progress),
+        bounded.looked_at(progress.show),
     ):
         yield
     for line in notes:
@@ -32,19 +43,10 @@ def compiling(model: object, explain: bool = False) -> Iterator[None]:
 
 
 def compile_for(
-    board: Board,
-    model: Model,
-    options: CompileOptions = CompileOptions(),
-    *,
-    explain: bool,
-    name: str | None = None,
+    board: Board, model: Model, options: CompileOptions = CompileOptions(), name: str | None = None
 ) -> Library:
-    """Compile a model as :func:`utvm.firmware.compile_for` does, and warn if a part of it stays in float.
-
-    Args:
-        explain: print the kernel of each operator, and whether it was folded or fused.
-    """
-    with compiling(model.origin, explain):
+    """Compile a model as :func:`utvm.firmware.compile_for` does, and warn if a part of it stays in float."""
+    with compiling(model.origin):
         library = firmware.compile_for(board, model, options, name)
     if library.leftovers:
         first, count = library.leftovers[0], len(library.leftovers)
@@ -54,3 +56,70 @@ def compile_for(
             f"{first.reason}{others}"
         )
     return library
+
+
+def compile_named(board: Board, choice: CompiledChoice, name: str | None = None) -> Library:
+    """Compile the model of a command line for a board."""
+    return compile_for(board, load_named(choice), compile_options(board, choice), name)
+
+
+def check_named(model: str) -> Path:
+    """Path of the model's file; refuses a command without one."""
+    if not model:
+        raise ConfigError("no model is named", "give one with --model FILE")
+    return Path(model)
+
+
+def load_named(choice: ModelChoice) -> compiler.Model:
+    """Load the model of a command line."""
+    return compiler.load(check_named(choice.model), run_python=choice.run_python, shapes=choice.shapes)
+
+
+def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:
+    """The compile options of a command line; without a board, for any CPU."""
+    given = choice.settings
+    accelerator = _one_of("accelerator", given.get("accelerator", "auto"), Wish)
+    if board is None and accelerator == "all":
+        raise ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
+    if board is None and "tuned" in given:
+        raise ConfigError("--set tuned needs the core that was tuned for", "name a board that has it with --board")
+    target = tuned_target_for(board, given.get("tuned", "")) if board else ANY
+    return CompileOptions(
+        target=replace(target, unchecked=_is_yes(given, "unchecked-indices")),
+        memory=_memory(given.get("memory", ""), given.get("pin", "")),
+        executor=_one_of("executor", given.get("executor", "aot"), Literal["aot", "graph"]),
+        accelerator=accelerator,
+        in_ram=_is_yes(given, "in-ram"),
+    )
+
+
+def _is_yes(given: dict[str, str], key: str) -> bool:
+    return bool(_one_of(key, given.get(key, "no"), Literal["yes", "no"]) == "yes")
+
+
+def _one_of(key: str, value: str, words: Any) -> Any:
+    if value not in get_args(words):
+        raise ConfigError(f"--set {key} cannot be {value!r}", f"it is one of {', '.join(get_args(words))}")
+    return value
+
+
+def _memory(regions: str, pins: str) -> Memory:
+    chosen = tuple(_region(item) for item in regions.split(",") if item) or Memory().regions
+    return Memory(chosen, dict(_pin(item) for item in pins.split(",") if item))
+
+
+def _region(text: str) -> Region:
+    name, _, size = text.partition("=")
+    if not size:
+        return Region(name)
+    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1] in _UNITS else (size, 1)
+    if not number.isdecimal():
+        raise ConfigError(f"{text!r} is no memory region", "write NAME=SIZE, with a size like 65536 or 64K")
+    return Region(name, int(number) * unit)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    tensor, _, region = text.rpartition("=")
+    if not tensor or not region:
+        raise ConfigError(f"{text!r} cannot be read", "the form is --set pin=TENSOR=REGION")
+    return tensor, region

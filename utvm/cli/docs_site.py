@@ -33,7 +33,7 @@ def build(output: Path) -> None:
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
         raise ConfigError(f"{output} holds something that is no site", "name a folder that is new or empty")
-    with telling("docs.site") as say:
+    with telling() as say:
         _build(output, say)
     OUT.print(f"site: {output / 'index.html'}")
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``history.*``: what the project's runs were, and what has changed since when."""
+"""The commands ``history.*``: the project's runs, and changes between them."""
 
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
 from utvm.selection import FarmChoice
 
 _SINCE = "date (2026-11-23) or tested commit (default: twelve hours before the newest run)"
@@ -15,30 +14,32 @@ _FLAKY = "list tests that passed and failed at one commit, on boards of one name
 @task(
     example="history.changes --since 2026-11-01",
     page="docs/history.md",
+    json=True,
     help={"since": _SINCE, "flaky": _FLAKY, "accept": _ACCEPT},
 )
-def changes(_: Context, json: JsonChoice, since: str = "", flaky: bool = False, accept: bool = False) -> None:
+def changes(_: Context, since: str = "", flaky: bool = False, accept: bool = False) -> None:
     """List figures and tests that changed, with the commit and the confidence; or flaky tests."""
     from utvm.cli.history_show import show_changes, show_flaky
 
     if flaky:
-        show_flaky(json, since)
+        show_flaky(since)
     else:
-        show_changes(json, since, accept)
+        show_changes(since, accept)
 
 
 @task(
     example="history.trend digits:instructions --board stm32f746",
     page="docs/history.md",
+    json=True,
     positional=["what"],
     help={"what": "a figure, MODEL or MODEL:FIGURE; or a test, SUITE::TEST", "board": "only boards of this name"},
 )
-def trend(_: Context, json: JsonChoice, what: str, board: str = "") -> None:
+def trend(_: Context, what: str, board: str = "") -> None:
     """Print a model's figures run by run; of a test, when it last passed and since when it fails."""
     from utvm.cli.history_show import show_last_good, show_trend
 
     is_test = "::" in what or what.startswith("test_")
-    (show_last_good if is_test else show_trend)(json, what, board)
+    (show_last_good if is_test else show_trend)(what, board)
 
 
 @task(

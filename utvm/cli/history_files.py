@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands do that fill a history from reports, and write it out."""
+"""``history.import`` and ``history.export``."""
 
 import csv
 import functools
@@ -35,7 +35,7 @@ _TABLES = {
 
 
 def import_reports(folder: str) -> None:
-    """Add all reports below a folder, and say how many were new."""
+    """Add all reports below a folder, and print their number."""
     if not Path(folder).is_dir():
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
@@ -48,8 +48,8 @@ def import_reports(folder: str) -> None:
                 new += 1
             else:
                 known += 1
-    for each in wrong:
-        OUT.print(f"warning: left out: {each}")
+    for problem in wrong:
+        OUT.print(f"warning: left out: {problem}")
     OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
 
 
@@ -101,7 +101,7 @@ def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
 
 
 def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
-    """A column has one type there: what is no number of a figure's values goes into the column ``text``."""
+    """Write a table whose columns have one type each: figures that are no numbers go into the column ``text``."""
     try:
         from pyarrow import RecordBatch, bool_, float64, int64, schema, string
         from pyarrow.parquet import ParquetWriter

@@ -12,11 +12,10 @@ from utvm.selection import PlaceChoice
 
 
 def elsewhere(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
-    """Return a place that is not here.
+    """The remote location of a kind.
 
     Args:
-        choice: what its options say.
-        say: is told what is being done before a command runs there, and nothing when it begins.
+        say: receives each step before a command runs there, and an empty text when it begins.
     """
     places: dict[LocationKind, Callable[[], RemoteLocation]] = {
         "docker": lambda: InContainer(say),

@@ -1,26 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
+"""``model.profile``: the cost of each operator, as a table, a picture and folded stacks."""
 
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-
-from rich.table import Table
 
 from utvm import boards
 from utvm.base.storage.files import check_folder, write_whole
-from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli.choices import InputChoice, JsonChoice
+from utvm.cli.choices import InputChoice
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
 from utvm.cli.opening import check_counts, find, opened
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.output import OUT, as_json, logs_of, say
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware.estimate import check_pipeline
 from utvm.pages import label_in, pages_of
 from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of
@@ -32,7 +27,7 @@ _COLOURS = 8  # Of the pages' style.
 
 @dataclass(frozen=True)
 class Flame:
-    """A box of the flame picture: where it begins, how wide it is, in which row, and what it says."""
+    """A box of the flame picture."""
 
     x: float
     width: float
@@ -44,7 +39,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class StepBar:
-    """What a step needs of the arena: as wide as it takes, as high as it uses."""
+    """Arena in use in a step: as wide as its count, as high as its bytes."""
 
     x: float
     width: float
@@ -52,37 +47,25 @@ class StepBar:
     hint: str
 
 
-def profile_model(
-    where: BoardSelection, asked: InputChoice, output: str, wanted: JsonChoice, estimate: bool = False
-) -> None:
-    """Run a model on a board once, step by step, and print and write what each step took.
+def profile_model(where: BoardSelection, choice: InputChoice, output: str) -> None:
+    """Run a model on a board once, step by step, and print and write the count of each step.
 
     Args:
-        output: folder in which the profile's folder is made.
-        estimate: whether cycles are estimated, too.
+        output: parent folder of the profile's folder.
     """
     check_folder(output or "build")
-    check_json(wanted)
-    found = find(where)
-    check_counts(found)
-    if estimate:
-        check_pipeline(found.board.cpu_row)
-    with opened(where, asked, logs_of("model.profile"), _log) as ready:
-        if estimate:
-            check_counts_instructions(ready.board.unit)
-        inputs = read_inputs(ready.library, asked.input, asked.scale)
+    check_counts(find(where))
+    with opened(where, choice, logs_of("model.profile"), say) as ready:
+        inputs = read_inputs(ready.library, choice.input, choice.settings.get("scale", ""))
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
         counted = _modelled(where, ready.library)
-        cycles = estimate_of(ready, profile) if estimate else None
     _print(profile)
     _print_accelerator(profile, counted)
     OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
-    if cycles:
-        print_estimate(cycles)
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,35 +77,35 @@ def profile_model(
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)
     if counted:
-        write_whole(folder / "accelerator.json", json.dumps(counted, indent=2) + "\n")
-    estimated = {"estimate": asdict(cycles)} if cycles else {}
-    if cycles:
-        write_whole(folder / "estimate.json", json.dumps(asdict(cycles), indent=2) + "\n")
-    write_json(wanted, json.loads(texts["json"]) | estimated)
+        write_whole(folder / "accelerator.json", as_json(counted))
+    OUT.results(json.loads(texts["json"]))
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
 def _print(profile: Profile) -> None:
-    table = Table("step", "makes", "operator", box=None)
-    for heading in (profile.unit, "share", "per MAC", "floor", "arena in use"):
-        table.add_column(heading, justify="right", min_width=6 if heading == "share" else None)
-    for step in profile.steps:
-        table.add_row(
-            str(step.number),
-            printable(", ".join(step.makes)),
-            step.function,
-            f"{step.count:,}",
-            f"{100 * profile.share(step):.1f} %",
-            f"{step.count / step.macs:.2f}" if step.macs else "",
-            f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
-            f"{step.live_bytes:,}",
-        )
-    table.add_row("all", "", "", f"{profile.total:,}", "", "", "", f"{profile.arena_bytes:,}")
-    OUT.print(table)
+    OUT.table(
+        *("step", "makes", "operator", f">{profile.unit}", "> share", ">per MAC", ">floor", ">arena in use"),
+        rows=[
+            *(
+                (
+                    str(step.number),
+                    ", ".join(step.makes),
+                    step.function,
+                    step.count,
+                    f"{100 * profile.share(step):.1f} %",
+                    f"{step.count / step.macs:.2f}" if step.macs else "",
+                    f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
+                    step.live_bytes,
+                )
+                for step in profile.steps
+            ),
+            ("all", "", "", profile.total, "", "", "", profile.arena_bytes),
+        ],
+    )
 
 
 def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
-    """Return what the model of the accelerator counts in each step; nothing where the library uses none."""
+    """Counts of the accelerator's model in each step; empty where the library uses none."""
     if not library.accelerator:
         return ()
     modelled = accelerator_of(boards.load(where.board)).modelled
@@ -130,20 +113,17 @@ def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, 
 
 
 def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -> None:
-    steps = [(step, each) for step, each in zip(profile.steps, counted, strict=False) if any(each.values())]
-    if not steps:
-        return
-    table = Table("step", "operator", box=None)
-    for name in steps[0][1]:
-        table.add_column(name.replace("_", " "), justify="right")
-    for step, each in steps:
-        table.add_row(str(step.number), step.function, *(f"{value:,}" for value in each.values()))
-    OUT.print("on the accelerator, by its model:")
-    OUT.print(table)
+    steps = [(step, counts) for step, counts in zip(profile.steps, counted, strict=False) if any(counts.values())]
+    if steps:
+        OUT.print("on the accelerator, by its model:")
+        OUT.table(
+            *("step", "operator", *(f">{name.replace('_', ' ')}" for name in steps[0][1])),
+            rows=[(str(step.number), step.function, *counts.values()) for step, counts in steps],
+        )
 
 
 def render(profile: Profile) -> str:
-    """Return the page with the picture: style and picture are in it, so that it can be kept."""
+    """The page with the picture and its style."""
     return (
         pages_of("utvm.cli")
         .get_template("profile.html.j2")
@@ -152,7 +132,7 @@ def render(profile: Profile) -> str:
 
 
 def _boxes(profile: Profile) -> list[Flame]:
-    """Lay out three rows: the model, steps of one kind that follow each other, each step."""
+    """Boxes in three rows: the model, adjacent steps of one kind, each step."""
     colours = _kinds(profile)
     boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
     begin = 0
@@ -187,7 +167,3 @@ def _bars(profile: Profile) -> list[StepBar]:
         return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
 
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
-
-
-def _log(line: str) -> None:
-    OUT.print(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.tune --in farm --count``: the search is here, and measures on several leased boards at once."""
+"""``model.tune --in farm --count``: the search runs here and measures on several leased boards at once."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from utvm.base.process import service
 from utvm.base.process.interpreter import python_command
 from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE
-from utvm.cli.choices import CountingChoice, JsonChoice, TuneChoice
+from utvm.cli.choices import CountingChoice, TuneChoice
 from utvm.cli.model_tune import tune_model
 from utvm.cli.output import OUT, logs_of
 from utvm.environment.remote import RemoteCommand
@@ -21,14 +21,14 @@ from utvm.options import parts
 from utvm.selection import BoardFolders, FarmChoice
 
 _SERVED = "models/digits/digits_int8.tflite"
-"""What a board is served with is of no concern: candidates are uploaded."""
+"""Any model will do: candidates are uploaded."""
 
 _TRACKER_READY = r"^the tracker listens on port (\d+)"
 
 
-def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, json: JsonChoice) -> None:
-    """Lease boards, have each served at its host to a tracker of ours, tune on all of them, and give them back."""
-    if asked.tracker or asked.key or where.wait_states:
+def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -> None:
+    """Lease boards, serve each at its host to an own tracker, tune on all of them, and return them."""
+    if asked.tracker or where.wait_states:
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)
     key = f"{board.name}-{secrets.token_hex(4)}"
@@ -52,4 +52,4 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice, j
         from utvm.tuning.measure import count_boards_at
 
         served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
-        tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}", key=key, count=1), where, json)
+        tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}/{key}", count=1), where)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options say of the board, for the commands that open one."""
+"""Boards of a command line: found, checked, and opened with a model on them."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from utvm import boards, firmware
 from utvm.base.log.setup import log_into
-from utvm.cli.choices import ExecutorChoice
-from utvm.cli.model_library import compile_named
+from utvm.cli.choices import CompiledChoice
+from utvm.cli.compiling import compile_named
+from utvm.cli.output import OUT
 from utvm.compiler import Library
 from utvm.drivers import Connection, ReachableBoard, choose
 from utvm.errors import ConfigError
@@ -22,12 +23,12 @@ from utvm.session.served import ModuleBoard
 
 
 def find(where: BoardSelection) -> ReachableBoard:
-    """Decide which one of the board is meant; nothing is started."""
+    """Find the selected board; nothing is started."""
     return choose(boards.load(where.board), where)
 
 
 def find_debugged(where: BoardSelection) -> ReachableBoard:
-    """Decide as :func:`find`, and refuse a board that nobody can look into."""
+    """Find the selected board, and refuse one without a debug port."""
     found = find(where)
     if "debug port" not in found.capabilities:
         raise ConfigError(
@@ -38,7 +39,7 @@ def find_debugged(where: BoardSelection) -> ReachableBoard:
 
 
 def check_counts(found: ReachableBoard) -> None:
-    """Refuse a board on which nobody counts, for a command that is about counts."""
+    """Refuse a board without a counter, for a command that is about counts."""
     if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
         raise ConfigError(
             f"{found.board.name} has no counter, and this command is about what it counts",
@@ -53,38 +54,35 @@ def image_for(
     pipe: str = "",
     in_ram: bool = False,
 ) -> Firmware:
-    """Build what runs libraries on a board.
-
-    Args:
-        executor: by default what drives that board to run models.
-        pipe, in_ram: as :func:`utvm.firmware.build`.
-    """
+    """Build the firmware that runs libraries on a board, by default with the executor that suits the board."""
     chosen = executor or executor_for(found.capabilities)
     return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
 
 
+def print_use(image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
+    for name, used in image.region_use().items():
+        size = image.board.region(name).size
+        OUT.print(f"{name}: {used:,} of {size:,} bytes, {100 * used / size:.1f} %")
+
+
 @dataclass(frozen=True)
 class Opened:
-    """A model on a board that answers RPC.
-
-    Attributes:
-        clock_hz: what the board's cycle counter counts in a second.
-    """
+    """A model on a board that answers RPC."""
 
     board: RpcBoard
     library: Library
     image: Firmware
-    clock_hz: int
 
 
 @contextlib.contextmanager
-def _programmed(
-    where: BoardSelection, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str
+def _opened_for_rpc(
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
 ) -> Iterator[tuple[Connection, Firmware]]:
-    """Compile a model, link it with the RPC server, and have a board for it."""
+    """Compile a model, link it with the RPC server, and open a board for it."""
     found = find(where)
     with log_into(logs):
-        library = compile_named(found.board, asked)
+        library = compile_named(found.board, choice)
         image = image_for(found, [library], "rpc", transport)
         with found.open(logs, log) as connection:
             yield connection, image
@@ -92,25 +90,22 @@ def _programmed(
 
 @contextlib.contextmanager
 def opened(
-    where: BoardSelection, asked: ExecutorChoice, logs: Path, log: Callable[[str], None], transport: str = ""
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
 ) -> Iterator[Opened]:
-    """Compile a model and put it with the RPC server on a board, for the length of a ``with`` block.
-
-    Args:
-        log: receives what the board logs.
-        transport: what RPC goes through; by default the console, or a process's streams.
+    """Compile a model and flash it with the RPC server, for the length of a ``with`` block; ``log`` receives the
+    board's log.
     """
     with (
-        _programmed(where, asked, logs, log, transport) as (connection, image),
+        _opened_for_rpc(where, choice, logs, log, "") as (connection, image),
         start_rpc(connection, image, log) as ready,
     ):
-        yield Opened(ready, image.libraries[0], image, connection.board.clock_hz)
+        yield Opened(ready, image.libraries[0], image)
 
 
 @contextlib.contextmanager
 def served(
     where: BoardSelection,
-    asked: ExecutorChoice,
+    choice: CompiledChoice,
     logs: Path,
     log: Callable[[str], None],
     transport: str,
@@ -120,10 +115,11 @@ def served(
     """As :func:`opened`, for clients who may upload modules.
 
     Args:
-        only_own: all of them are this user's own. On a board that is a process, nobody else's modules run.
+        transport: of RPC; by default the console, or a process's streams.
+        only_own: all clients are this user's. A board that is a process refuses the modules of others.
     """
     with (
-        _programmed(where, asked, logs, log, transport) as (connection, image),
+        _opened_for_rpc(where, choice, logs, log, transport) as (connection, image),
         ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready

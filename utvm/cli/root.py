@@ -4,7 +4,6 @@
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
 from utvm.errors import ExitCode
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
@@ -72,9 +71,9 @@ def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
     return run_tests(quick, nightly)
 
 
-@task(example="doctor", page="docs/hosts.md")
-def doctor(_: Context, json: JsonChoice) -> ExitCode:
+@task(example="doctor", page="docs/hosts.md", json=True)
+def doctor(_: Context) -> ExitCode:
     """Check installed dependencies, and print how to install those that are missing."""
     from utvm.cli.root_doctor import examine
 
-    return examine(json)
+    return examine()

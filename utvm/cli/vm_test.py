@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``vm.test`` does: a machine is made of a box, suites run in it, and it is gone again."""
+"""``vm.test``: suites in a new machine of a box, which is then removed."""
 
 from utvm import boards
 from utvm.base.storage.lock import hold
@@ -23,7 +23,7 @@ def test_box(box: str, where: BoardSelection, suites: SuiteChoice, reports: Repo
     boards.load(where.board)
     records = records_of_test()
     # There is one such machine: another test would take this one's away.
-    with hold(f"vm.test {records.name}"), telling("vm.test", "asking libvirt") as say:
+    with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # what a test has left that was killed

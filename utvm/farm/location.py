@@ -59,7 +59,7 @@ class InFarm:
 
     def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
-        self._address = coordinator_address(choice.farm)
+        self._address = coordinator_address()
         self._choice = choice
         required_tags(choice)
 
@@ -229,11 +229,11 @@ def login_to(lease: Lease) -> list[str]:
 def required_tags(
     choice: FarmChoice, board: Board | None = None, selection: BoardSelection | None = None
 ) -> dict[str, str]:
-    """Labgrid tags that a place must have, for a board and the ``--tags`` and ``--place`` options."""
+    """Labgrid tags that a place must have, for a board and the option ``--tags``."""
     tags = {}
     if board and selection:
         kind = "" if selection.kind == "auto" else selection.kind
-        optional = {"kind": kind, "serial": selection.serial, "name": choice.place}
+        optional = {"kind": kind, "serial": selection.serial}
         tags = {"health": "ok", "board": board.full_name}
         tags |= {name: value for name, value in optional.items() if value}
     for tag in filter(None, choice.tags.split(",")):

@@ -82,7 +82,7 @@ class ServedBoards:
             command = self._command_for(0, "", 0)
             tags = required_tags(self._choice, command.board, command.selection)
             wait, log = command.selection.wait or None, self._logs / f"labgrid-{number}.log"
-            address = coordinator_address(self._choice.farm)
+            address = coordinator_address()
             with LeaseHolder(address, tags, wait, log, self._say) as holder:
                 while lease := self._wait_for_lease(holder):
                     reason = self._serve_once(number, lease)

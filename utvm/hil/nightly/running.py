@@ -41,7 +41,7 @@ class JobLease:
         tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
         # An unattended run must not wait for ever.
         wait = entry.wait or 60 * entry.minutes
-        self._holder = LeaseHolder(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
+        self._holder = LeaseHolder(coordinator_address(), tags, wait, folder / "labgrid.log", say)
         self._used, self._say = used, say
         self._stack = contextlib.ExitStack()
         self._excluded: set[str] = set()
