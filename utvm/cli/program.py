@@ -4,12 +4,15 @@
 A command line that is wrong ends with the exit code for wrong usage and a hint.
 """
 
+import contextlib
 import difflib
+import io
 import itertools
 import re
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from invoke.exceptions import Exit, ParseError
@@ -26,11 +29,12 @@ from utvm.paths import COMMAND, INSTALLED
 
 # Invoke's options that no command here needs: without a letter, and not in help.
 _NOT_OURS = {
-    "command-timeout", "complete", "config", "dry", "echo", "hide", "print-completion-script",
-    "prompt-for-sudo-password", "pty", "warn-only", "write-pyc",
+    "command-timeout", "complete", "config", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only",
+    "write-pyc",
 }  # fmt: skip
 
 
+_NAME = Path(COMMAND).name
 _FEW_OPTIONS = 8
 _OPTION_GROUPS = {
     "Model and data": (
@@ -55,7 +59,6 @@ class Inv(Program):
 
     def core_args(self) -> list[Argument]:
         ours = [
-            Argument(names=("completion",), help="Print what completes commands in a shell: bash, zsh or fish."),
             Argument(
                 names=("log-level",), help=f"Log {setup.LEVELS}; default: the environment's {setup.VARIABLE}."
             ),
@@ -96,13 +99,23 @@ class Inv(Program):
         if not {"-h", "--help"}.isdisjoint(words):
             # Behind a command that takes a FILE, Invoke takes it for that.
             words = [words[0], "--help", *[word for word in words if word in self._commands][:1]]
+        if "--complete" in words:
+            # Invoke expects the program without its folder.
+            words = [_NAME if word == COMMAND else word for word in words]
         for place, following in enumerate(words[1:]):
             if words[place] in ("--json", "-j") and following in self._commands:
                 words = [*words[:place], f"--json={STDOUT}", *words[place + 1 :]]
+        script = io.StringIO()
+        is_completion = any(word.startswith("--print-completion-script") for word in words)
         try:
-            super().parse_core(words)
+            with contextlib.redirect_stdout(script) if is_completion else contextlib.nullcontext():
+                super().parse_core(words)
         except ParseError as error:
             raise self._usage(error) from None
+        finally:
+            # A checkout is not in PATH.
+            text = script.getvalue().replace(f"{_NAME} --complete", f"{COMMAND} --complete")
+            print(text.replace(" --no-files", ""), end="")
         # Invoke has all modules of a command compiled each time. An installed utvm may belong to another user.
         sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
 
@@ -185,18 +198,6 @@ class Inv(Program):
         return [*([",".join(files)] if files else []), *others]
 
     def parse_cleanup(self) -> None:
-        if shell := self.args["completion"].value:
-            from utvm.cli.completion import script
-
-            contexts = self.parser.contexts
-            summaries = dict(self._make_pairs(self.collection))
-            try:
-                commands = [(contexts[name], told or "") for name, told in summaries.items()]
-                core = [each for each in self.core_args() if each.names[0] not in _NOT_OURS]
-                print(script(shell, commands, ParserContext(args=core)))
-            except ConfigError as error:
-                raise Exit(f"error: {error}", int(error.exit_code)) from None
-            raise Exit
         try:
             super().parse_cleanup()
         except Exit as error:
