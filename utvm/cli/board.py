@@ -20,7 +20,7 @@ from utvm.selection import BOARD, BoardSelection, ReportChoice
     help={
         "fits": "model: show its flash and RAM on each board, or that it does not fit",
         "run_python": "trust the model file as a program",
-        "set_": "shape=NAME:1,8,8,1: sizes of an input with open dimensions",
+        "set_": "shape=NAME=1,8,8,1: sizes of an input with open dimensions",
     },
 )
 def list_(_: Context, fits: str = "", run_python: bool = False, set_: list[str] | None = None) -> None:

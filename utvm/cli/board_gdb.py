@@ -85,7 +85,7 @@ def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], por
 
 @contextlib.contextmanager
 def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Listen at a TCP port for this user's debuggers, or at a private socket; yields it and its address for GDB."""
+    """Listen for this user's debuggers at a TCP port or a private socket; yields it and its address for GDB."""
     with contextlib.ExitStack() as stack:
         if port:
             try:

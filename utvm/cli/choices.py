@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d+")
 MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also PyTorch (.pt2) or Relax (.py)"
 
 SETTINGS: Mapping[str, str] = {
-    "shape": "sizes of an input with open dimensions: shape=NAME:1,8,8,1",
+    "shape": "sizes of an input with open dimensions: NAME=1,8,8,1",
     "scale": "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
     "weights": "weights file for cifar10_cnn, see its README.md (default: random weights)",
     "tuned": "log of model.tune for this core: use its fastest candidate for each layer",
@@ -86,14 +86,14 @@ class ModelChoice:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes of inputs, from settings such as ``shape=image:1,8,8,1``."""
+        """Sizes of inputs, from settings such as ``shape=image=1,8,8,1``."""
         shapes = {}
         for text in filter(None, self.settings.get("shape", "").split(";")):
-            name, _, sizes = text.rpartition(":")
+            name, _, sizes = text.rpartition("=")
             if not name or not all(size.strip().isdecimal() and int(size) for size in sizes.split(",")):
                 raise ConfigError(
                     f"--set shape={text!r} is no shape",
-                    "write shape=NAME:1,8,8,1, with a size from 1 for each dimension",
+                    "write shape=NAME=1,8,8,1, with a size from 1 for each dimension",
                 )
             shapes[name] = tuple(map(int, sizes.split(",")))
         return shapes

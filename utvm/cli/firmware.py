@@ -116,13 +116,13 @@ def size(_: Context, asked: LinkedChoice, board: str = "") -> None:
     except UnknownNeedError as error:
         unknown = str(error)
     OUT.table(
-        *("section", "in", "address", ">bytes"),
+        *("section", "in", "address", "bytes"),
         rows=[
             (
                 section.name,
                 "+".join(image.parts(section.address, section.size)) or "?",
                 f"{section.address:#010x}",
-                section.size,
+                f"{section.size:,}",
             )
             for section in image.sections
         ],

@@ -56,7 +56,7 @@ OUT = Output(markup=False, soft_wrap=True)
 
 def as_json(content: object) -> str:
     """JSON text of a command's results; dataclasses become objects."""
-    return json.dumps(content, indent=2, default=dataclasses.asdict) + "\n"  # type: ignore[call-overload]
+    return json.dumps(content, indent=2, default=dataclasses.asdict) + "\n"
 
 
 def _cell(value: object) -> str | Text:
