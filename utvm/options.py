@@ -98,9 +98,9 @@ class _Option:
     def spelled(self, record: object) -> Iterator[Parts]:
         """The option as a command line has it, in parts; nothing where its value is the default."""
         value = getattr(record, self.field.name)
-        if value is True or value == self.sets:
+        if value is True or (self.sets and value == self.sets):
             yield (self.flag,)
-        elif self.sets is None and value != self.field.default:
+        elif not self.sets and value != self.field.default:
             split = self.field.metadata["spelled"] or (lambda item: (str(item),))
             for item in value if self.kind is tuple else (value,):
                 yield (f"{self.flag}=", *split(item))

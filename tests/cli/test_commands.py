@@ -82,7 +82,7 @@ def test_the_keys_of_set_are_in_the_guide_and_in_help() -> None:
     guide = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
     for key, text in SETTINGS.items():
         assert f"| `{key}` | {text} |" in guide
-    help_text = " ".join(inv("model.run", "-h").stdout.split())
+    help_text = " ".join(inv("model.run", "-h").stdout.split()).replace("- ", "-")
     assert f"keys: {', '.join(RunChoice.keys)} (docs/compiler.md)" in help_text
 
 
@@ -183,7 +183,7 @@ _BASH = r"""
 source {script}
 for line in {lines}; do
     read -ra COMP_WORDS <<< "$line"; _complete_inv inv "${{COMP_WORDS[-1]}}"
-    [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"))
+    [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "${{COMP_WORDS[-1]}}"))
     echo "$line -> ${{COMPREPLY[*]}}"
 done
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--shape: sizes that an ONNX file leaves open are given on the command line."""
+"""--set shape: sizes that an ONNX file leaves open are given on the command line."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_an_open_size_is_given_wherever_it_stands(model: Path) -> None:
     (given,), (made,) = read.graph.input, read.graph.output
     assert [each.dim_value for each in given.type.tensor_type.shape.dim] == [2, 4]
     assert [each.dim_value for each in made.type.tensor_type.shape.dim] == [2, 3]
-    with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--shape NAME=1"):
+    with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--set shape=NAME=1"):
         compiler.load(model)
 
 

@@ -114,7 +114,7 @@ class Inv(Program):
             raise self._usage(error) from None
         finally:
             # A checkout is not in PATH.
-            text = script.getvalue().replace(f"{_NAME} --complete", f"{COMMAND} --complete")
+            text = re.sub(rf"\b{_NAME} (.*--complete)", rf"{COMMAND} \1", script.getvalue())
             print(text.replace(" --no-files", ""), end="")
         # Invoke has all modules of a command compiled each time. An installed utvm may belong to another user.
         sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
