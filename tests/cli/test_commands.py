@@ -220,7 +220,10 @@ def test_zsh_completes(tmp_path: Path) -> None:
         try:
             os.write(ours, f"source {script}; echo rea''dy\n".encode())
             _wait_for(ours, "ready")
+            # Invoke's script for zsh completes commands and files, no options.
             for line, rest in _COMPLETED.items():
+                if " --" in line:
+                    continue
                 os.write(ours, f"{line}\t".encode())
                 _wait_for(ours, line.rpartition(" ")[2] + rest)
                 os.write(ours, b"\x15")
