@@ -14,7 +14,7 @@ from invoke.exceptions import Exit
 
 import tasks
 from utvm import errors
-from utvm.cli import docs_pages, docs_site
+from utvm.cli import docs_site
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
 
@@ -68,7 +68,7 @@ def test_command_lines_are_understood(pages: Mapping[Path, str]) -> None:
             continue
         for line in _lines(text):
             words = [word for word in shlex.split(line)[1:] if word not in ("--yes", "--no-install")]
-            program = Inv(groups={}, name="inv", namespace=docs_pages.namespace(), version="1")
+            program = Inv(groups={}, name="inv", namespace=docs_site.namespace(), version="1")
             try:
                 program.create_config()
                 program.parse_core(["inv", *words])

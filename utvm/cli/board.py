@@ -58,7 +58,7 @@ def new(
     _: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = ""
 ) -> None:
     """Create a board folder from the description of its chip."""
-    from utvm.cli.board_new import new_board
+    from utvm.cli.board_check import new_board
 
     new_board(chip, from_, svd, probe, output)
 

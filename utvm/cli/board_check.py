@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.check``: the steps of docs/bring-up.md, one part of a board after the other."""
+"""``board.new`` and ``board.check``: a new board, from its chip's description to the steps of docs/bring-up.md."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from utvm import boards
+from utvm.boards import described
 from utvm.boards.parts import SiliconPart
-from utvm.cli.board_new import guesses_in
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
-from utvm.errors import ExitCode, ProvisionError, UtvmError
+from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.hil.plugin import report_root
 from utvm.hil.schemas import first_trouble, read_report
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -107,3 +109,36 @@ def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, 
     OUT.print("silicon:" if right else "silicon: {}")
     for part, content in right.items():
         OUT.print(f'  {part}: "{title}, {content["started"][:10]}, run {content["run_id"]}"')
+
+
+def new_board(chip: str, source: str, registers: str, probe: str, output: str) -> None:
+    """Write a board's folder from a description of its chip, load it, and print the lines to check.
+
+    Args:
+        source: the file that describes the chip, or ``pyocd``.
+        registers: the file of its registers (SVD), or nothing.
+        output: the folder; by default with the chip's name.
+    """
+    if not source:
+        raise ConfigError(
+            "--from is missing",
+            "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
+        )
+    found = described.find(Path(source), chip)
+    if registers:
+        found = described.refine(found, Path(registers))
+    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
+    board = described.write(found, folder, probe)
+    OUT.print(f"{folder}: {board.title}")
+    for guess in guesses_in(folder):
+        OUT.print(f"  {guess}")
+    OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {folder}")
+    OUT.print(f"then plugged in, part by part: ./inv board.check --board {folder} --physical (docs/bring-up.md)")
+
+
+def guesses_in(folder: Path) -> list[str]:
+    """Lines of a board's file that are marked as to be checked."""
+    text = (folder / "board.yaml").read_text(encoding="utf-8")
+    return [
+        f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line
+    ]

@@ -26,9 +26,8 @@ from utvm.base.text.quoting import gdb
 from utvm.boards import Board
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
-from utvm.cli.compiling import compile_named
+from utvm.cli.compiling import compile_named, find_debugged
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import ConfigError, ProbeError, ToolchainError, TransportError

@@ -12,7 +12,7 @@ from pathlib import Path
 from utvm.base.log.setup import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream
-from utvm.cli.opening import find_debugged, print_use
+from utvm.cli.compiling import find_debugged, print_use
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.drivers.bitstream_memory import remember_bitstream

@@ -1,22 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.serve``: a board as a TVM RPC server, for the stock client."""
+"""``board.serve``, and boards that answer RPC for other commands."""
 
 import contextlib
 import ipaddress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.log.setup import log_into
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.opening import served
+from utvm.cli.compiling import compile_named, find, image_for
 from utvm.cli.output import OUT, logs_of
+from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.errors import ConfigError
+from utvm.firmware import Firmware
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
-from utvm.session.served import UPLOAD_BYTES
+from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.served import UPLOAD_BYTES, ModuleBoard
 from utvm.tuning.measure import parse_address
 
 _LAST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model on a board that answers RPC."""
+
+    board: RpcBoard
+    library: Library
+    image: Firmware
+
+
+@contextlib.contextmanager
+def _opened_for_rpc(
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
+) -> Iterator[tuple[Connection, Firmware]]:
+    """Compile a model, link it with the RPC server, and open a board for it."""
+    found = find(where)
+    with log_into(logs):
+        library = compile_named(found.board, choice)
+        image = image_for(found, [library], "rpc", transport)
+        with found.open(logs, log) as connection:
+            yield connection, image
+
+
+@contextlib.contextmanager
+def opened(
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
+) -> Iterator[Opened]:
+    """Compile a model and flash it with the RPC server, for the length of a ``with`` block; ``log`` receives the
+    board's log.
+    """
+    with (
+        _opened_for_rpc(where, choice, logs, log, "") as (connection, image),
+        start_rpc(connection, image, log) as ready,
+    ):
+        yield Opened(ready, image.libraries[0], image)
+
+
+@contextlib.contextmanager
+def served(
+    where: BoardSelection,
+    choice: CompiledChoice,
+    logs: Path,
+    log: Callable[[str], None],
+    transport: str,
+    *,
+    only_own: bool,
+) -> Iterator[ModuleBoard]:
+    """As :func:`opened`, for clients who may upload modules.
+
+    Args:
+        transport: of RPC; by default the console, or a process's streams.
+        only_own: all clients are this user's. A board that is a process refuses the modules of others.
+    """
+    with (
+        _opened_for_rpc(where, choice, logs, log, transport) as (connection, image),
+        ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+    ):
+        yield ready
 
 
 def serve_board(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and compiles the model of a command line, and says which parts of a quantised model stay in float."""
+"""Finds the board of a command line, and loads, compiles and links its model."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from utvm import compiler, firmware
+from utvm import boards, compiler, firmware
 from utvm.base.log.setup import capture
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
@@ -18,7 +18,12 @@ from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory, Region
+from utvm.drivers import ReachableBoard, choose
 from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.runtime import Executor
+from utvm.selection import BoardSelection
+from utvm.session.board_holder import executor_for
 from utvm.tuning.log import tuned_target_for
 
 _UNITS = {"K": 1024, "M": 1024 * 1024}
@@ -123,3 +128,47 @@ def _pin(text: str) -> tuple[str, str]:
     if not tensor or not region:
         raise ConfigError(f"{text!r} cannot be read", "the form is --set pin=TENSOR=REGION")
     return tensor, region
+
+
+def find(where: BoardSelection) -> ReachableBoard:
+    """Find the selected board; nothing is started."""
+    return choose(boards.load(where.board), where)
+
+
+def find_debugged(where: BoardSelection) -> ReachableBoard:
+    """Find the selected board, and refuse one without a debug port."""
+    found = find(where)
+    if "debug port" not in found.capabilities:
+        raise ConfigError(
+            f"{found.board.name} has no debug port, and this command goes through one",
+            "take a board that has, virtual ones too: --board stm32f746; ./inv board.list shows all",
+        )
+    return found
+
+
+def check_counts(found: ReachableBoard) -> None:
+    """Refuse a board without a counter, for a command that is about counts."""
+    if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
+        raise ConfigError(
+            f"{found.board.name} has no counter, and this command is about what it counts",
+            "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
+        )
+
+
+def image_for(
+    found: ReachableBoard,
+    libraries: list[Library],
+    executor: Executor | None = None,
+    pipe: str = "",
+    in_ram: bool = False,
+) -> Firmware:
+    """Build the firmware that runs libraries on a board, by default with the executor that suits the board."""
+    chosen = executor or executor_for(found.capabilities)
+    return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
+
+
+def print_use(image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
+    for name, used in image.region_use().items():
+        size = image.board.region(name).size
+        OUT.print(f"{name}: {used:,} of {size:,} bytes, {100 * used / size:.1f} %")

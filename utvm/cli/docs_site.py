@@ -1,29 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``docs.site``: the documentation as a web site that works offline.
+"""``docs.site``: the documentation as a web site that works offline, and the README's terminal.
 
 The repository's pages are copied with their paths, so that links hold; pages of commands and errors are generated.
 mkdocs checks every link. It runs in an environment of its own, of the packages that ``provision/docs.txt`` locks.
 """
 
+import io
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
+from invoke.collection import Collection
+from rich.console import Console
+from rich.text import Text
+
+from utvm import errors
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
-from utvm.cli import docs_pages
+from utvm.base.text.templates import templates_of
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.environment.python_lock import locked_venv
-from utvm.errors import ConfigError
-from utvm.paths import ROOT
+from utvm.errors import BoardError, ConfigError, UtvmError
+from utvm.paths import COMMAND, DATA, ROOT
 
 LOCK = ROOT / "provision" / "docs.txt"
 _CONFIGURATION = ROOT / "docs" / "site"
+_WIDTH = 100
+_BRIEF = re.compile(r"^\[ *\d+/\d+\] ")
+_SHOWN_TESTS = 6
+_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # Would be fetched from another host.
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 
 
@@ -67,8 +79,8 @@ def gather(folder: Path) -> None:
     for path in {*pages, *(linked for page in pages for linked in _linked(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, folder / path)
-    (folder / "docs" / "commands.md").write_text(docs_pages.commands(), encoding="utf-8")
-    (folder / "docs" / "errors.md").write_text(docs_pages.error_kinds(), encoding="utf-8")
+    (folder / "docs" / "commands.md").write_text(_commands(), encoding="utf-8")
+    (folder / "docs" / "errors.md").write_text(_error_kinds(), encoding="utf-8")
 
 
 def _linked(page: Path) -> Iterator[Path]:
@@ -77,3 +89,70 @@ def _linked(page: Path) -> Iterator[Path]:
         path = Path(os.path.normpath(page.parent / link))
         if (ROOT / path).is_file():
             yield path
+
+
+def namespace() -> Collection:
+    """All commands, as in ``tasks.py``."""
+    sys.path.insert(0, str(DATA))
+    try:
+        return cast(Collection, __import__("tasks").namespace)
+    finally:
+        del sys.path[0]
+
+
+def _commands() -> str:
+    """The page of all commands, in Markdown."""
+    known = namespace()
+    contexts = sorted(known.to_contexts(), key=lambda context: str(context.name))
+    template = templates_of("utvm.cli").get_template("commands.md.j2")
+    return template.render(commands=[(known[str(context.name)], context) for context in contexts], cell=_cell)
+
+
+def _error_kinds() -> str:
+    """The page of the error classes, in Markdown."""
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UtvmError)]
+    return templates_of("utvm.cli").get_template("errors.md.j2").render(kinds=kinds)
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text or "").split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def record(words: list[str], output: Path) -> None:
+    """Run ``./inv`` and draw its output as an SVG, with the first few lines of tests only."""
+    environment = {**os.environ, "COLUMNS": str(_WIDTH)}
+    run = subprocess.run(
+        [COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        check=False,
+    )
+    if run.returncode:
+        raise BoardError(f"./inv {' '.join(words)} ended with exit code {run.returncode}", run.stdout[-500:])
+    console = Console(record=True, width=_WIDTH, file=io.StringIO())
+    console.print(f"$ ./inv {' '.join(words)}", style="bold", highlight=False)
+    for line in _shorten(run.stdout.replace(str(ROOT), ".").splitlines()):
+        console.print(_styled(line), no_wrap=True, overflow="ellipsis")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(_FONT.sub("", console.export_svg(title="utvm")), encoding="utf-8")
+
+
+def _shorten(lines: list[str]) -> list[str]:
+    """Leave out all but the first tests, and say how many were left out."""
+    tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
+    hidden = set(tests[_SHOWN_TESTS:])
+    shown: list[str] = []
+    for number, line in enumerate(lines):
+        if number not in hidden:
+            shown.append(line)
+        elif number == tests[_SHOWN_TESTS]:
+            shown.append(f"… {len(hidden)} more tests")
+    return shown
+
+
+def _styled(line: str) -> Text:
+    style = "bold green" if line.startswith("PASSED") else "dim" if line.startswith(("…", "[")) else ""
+    return Text(line, style=style)

@@ -34,7 +34,7 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
     there.require_farm()
     need_checkout("--in farm")
     if (search := next((known for known in records if isinstance(known, TuneChoice)), None)) and search.count > 1:
-        from utvm.cli.model_tune_farm import tune_together
+        from utvm.cli.model_tune import tune_together
 
         tune_together(there, *records)
         return ExitCode.PASSED

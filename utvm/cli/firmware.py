@@ -35,9 +35,8 @@ def build(
     """Build stand-alone firmware that runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_writable, write_whole
-    from utvm.cli.compiling import check_named, compile_named
+    from utvm.cli.compiling import check_named, compile_named, print_use
     from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.cli.opening import print_use
 
     if mlperf:
         from utvm.cli.mlperf_run import write_image
@@ -102,8 +101,7 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 def size(_: Context, asked: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for, compile_options, load_named
-    from utvm.cli.opening import print_use
+    from utvm.cli.compiling import compile_for, compile_options, load_named, print_use
     from utvm.firmware.stack import UnknownNeedError, stack_need
 
     chip = boards.load_chip(board)

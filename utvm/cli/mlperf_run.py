@@ -13,8 +13,7 @@ from utvm.base.log.setup import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.compiling import check_named, compile_named
-from utvm.cli.opening import check_counts, find
+from utvm.cli.compiling import check_counts, check_named, compile_named, find
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import ConfigError

@@ -11,9 +11,9 @@ from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.templates import templates_of
 from utvm.cli.choices import CompareChoice, SampleChoice
+from utvm.cli.compiling import find
 from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.model_eval_figures import read_labels
-from utvm.cli.opening import find
 from utvm.cli.output import OUT
 from utvm.compiler.model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError

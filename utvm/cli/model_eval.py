@@ -14,10 +14,9 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import IN_SAMPLES, SampleChoice
-from utvm.cli.compiling import check_named, compile_for, load_named
+from utvm.cli.compiling import check_named, compile_for, find, image_for, load_named
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
-from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of, say
 from utvm.cli.progress import working
 from utvm.compiler import Library

@@ -10,9 +10,10 @@ from pathlib import Path
 from utvm import boards
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.boards.accelerators import accelerator_of
+from utvm.cli.board_serve import opened
 from utvm.cli.choices import InputChoice
+from utvm.cli.compiling import check_counts, find
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.opening import check_counts, find, opened
 from utvm.cli.output import OUT, as_json, logs_of, say
 from utvm.compiler import Library
 from utvm.errors import ConfigError

@@ -14,9 +14,8 @@ from utvm.base.storage.arrays import write_array, write_arrays
 from utvm.base.storage.files import check_writable
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import RunChoice
-from utvm.cli.compiling import compile_for, compile_options, load_named
+from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_named
 from utvm.cli.model_inputs import note_input, quantised, read_given
-from utvm.cli.opening import find, image_for
 from utvm.cli.output import OUT, logs_of, say
 from utvm.compiler import Library
 from utvm.drivers import Connection

@@ -2,6 +2,9 @@
 """``model.tune``: the fastest kernel of each layer, by measurement on boards."""
 
 import contextlib
+import dataclasses
+import os
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,23 +14,30 @@ import numpy as np
 
 from utvm import boards
 from utvm.base.log.setup import log_into
+from utvm.base.process import service
+from utvm.base.process.interpreter import python_command
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
-from utvm.boards import Board
-from utvm.cli.choices import TuneChoice
-from utvm.cli.compiling import compile_for, load_named
+from utvm.boards import PATH_VARIABLE, Board
+from utvm.cli.choices import CountingChoice, TuneChoice
+from utvm.cli.compiling import check_counts, compile_for, find, load_named
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.model_tune_page import render
-from utvm.cli.opening import check_counts, find
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import CompileOptions, Library, Model
-from utvm.errors import BoardError, ConfigError
-from utvm.selection import BoardSelection
+from utvm.environment.remote import RemoteCommand
+from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.options import parts
+from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log, tuned_target_for
 from utvm.tuning.measure import Candidate, CandidateResult, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 
+_SERVED = "models/digits/digits_int8.tflite"
+"""Any model will do: candidates are uploaded."""
+
+_TRACKER_READY = r"^the tracker listens on port (\d+)"
 _SEED = 0
 
 
@@ -157,3 +167,33 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
     if not measured.counts:
         raise BoardError(f"{candidate.library.name} does not run: {measured.error}")
     return measured
+
+
+def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -> None:
+    """Lease boards, serve each at its host to an own tracker, tune on all of them, and return them."""
+    if asked.tracker or where.wait_states:
+        raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
+    board = boards.load(where.board)
+    key = f"{board.name}-{secrets.token_hex(4)}"
+    plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
+
+    def serve_command(own: int, tracker: str, near: int) -> RemoteCommand:
+        words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
+        words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
+        return RemoteCommand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), board, where)
+
+    # Slow imports, for boards of a farm only.
+    from utvm.farm.serving import ServedBoards
+    from utvm.tuning.measure import count_boards_at
+
+    command = python_command("utvm.tuning.tracker")
+    log = logs_of("model.tune") / "tracker.log"
+    with contextlib.ExitStack() as stack:
+        tracker = service.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
+        stack.enter_context(tracker)
+        assert tracker.health_match
+        port = int(tracker.health_match[1])
+        say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
+        served = stack.enter_context(ServedBoards(there, serve_command, port, asked.count, say))
+        served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
+        tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}/{key}", count=1), where)

@@ -78,7 +78,7 @@ def create(
 def build(_: Context, directory: str) -> None:
     """Build a project with its platform's own commands; they run as your user."""
     from utvm import project
-    from utvm.cli.opening import print_use
+    from utvm.cli.compiling import print_use
 
     image = project.Project(directory).build()
     OUT.print(f"built: {image.elf}")

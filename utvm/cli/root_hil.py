@@ -4,7 +4,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -27,7 +27,7 @@ from utvm.paths import need_checkout, project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
-from utvm.provenance.location import current_kind, parse_kind
+from utvm.provenance.location import LocationKind, current_kind, parse_kind
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice, PlaceChoice, ReportChoice, SuiteChoice
 
 
@@ -125,10 +125,26 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
         )
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
-    from utvm.cli.locations import elsewhere
+    return remote_location(kind, choice, stack.enter_context(telling()))
 
-    return elsewhere(kind, choice, stack.enter_context(telling()))
+
+def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
+    """The remote location of a kind. A new one is a class with ``run``, a row here, and a ``LocationKind``.
+
+    Args:
+        say: receives each step before a command runs there, and an empty text when it begins.
+    """
+    # Slow imports, which look for the programs of Docker and Vagrant.
+    from utvm.environment.container import InContainer
+    from utvm.environment.machine.location import InMachine
+    from utvm.farm.location import InFarm
+
+    places: dict[LocationKind, Callable[[], RemoteLocation]] = {
+        "docker": lambda: InContainer(say),
+        "vm": lambda: InMachine(say),
+        "farm": lambda: InFarm(say, choice),
+    }
+    return places[kind]()
 
 
 def _complete(

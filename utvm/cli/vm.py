@@ -18,7 +18,7 @@ from utvm.cli.output import OUT
 from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
-from utvm.selection import BoardSelection, ReportChoice, SuiteChoice
+from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
@@ -110,9 +110,25 @@ def test(
     _: Context, where: BoardSelection, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
 ) -> ExitCode:
     """Test a box: create a machine, run suites in it with a probe on its USB, and remove it."""
-    from utvm.cli.vm_test import test_box
+    from utvm import boards
+    from utvm.base.storage.lock import hold
+    from utvm.cli.root_hil import run_suites
+    from utvm.environment.machine.location import InMachine
+    from utvm.environment.machine.machine import Machine
+    from utvm.environment.machine.records import records_of_test
 
-    return test_box(box, where, SuiteChoice(suite), reports, usb)
+    boards.load(where.board)
+    records = records_of_test()
+    # Its name is fixed: another test would remove this one's machine.
+    with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
+        machine = Machine(records, say=say)
+        try:
+            machine.destroy()  # left by a test that was killed
+            location = InMachine(say, machine, box)
+            return run_suites(where, SuiteChoice(suite), reports, PlaceChoice("vm", usb=usb), location)
+        finally:
+            machine.destroy()
+            OUT.print("the machine is gone")
 
 
 @task(
