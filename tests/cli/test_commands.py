@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line as somebody new meets it: the list, the help, the letters, and completion in three shells."""
 
+import importlib
+import inspect
 import io
 import json
 import os
@@ -76,6 +78,17 @@ def test_no_command_has_more_than_15_options_and_all_together_300() -> None:
     counts = {str(context.name): len(context.args.values()) for context in tasks.namespace.to_contexts()}
     assert {name: count for name, count in counts.items() if count > 15} == {}
     assert sum(counts.values()) <= 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in _COMMANDS if tasks.namespace[name].runs])
+def test_a_command_has_the_parameters_of_its_function(name: str) -> None:
+    command = tasks.namespace[name]
+    module, _, function = command.runs.partition(":")
+    runs = getattr(importlib.import_module(f"utvm.cli.{module}"), function)
+    _, *parameters = inspect.signature(inspect.unwrap(command.body)).parameters
+    taken = inspect.signature(runs).parameters
+    assert set(parameters) == {known for known in taken if taken[known].default is inspect.Parameter.empty}
 
 
 def test_the_keys_of_set_are_in_the_guide_and_in_help() -> None:

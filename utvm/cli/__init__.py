@@ -10,6 +10,7 @@ errors into one message, a hint and an exit code.
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import os
 import shlex
@@ -45,6 +46,7 @@ class Command(Task[Any]):
     Attributes:
         example: a command line, without the program.
         json: it has results for ``--json``.
+        runs: see :func:`task`.
         several: it takes several files, which are joined by commas.
         file_optional: its file may be left out and is empty then.
     """
@@ -56,6 +58,7 @@ class Command(Task[Any]):
         example: str,
         page: str,
         json: bool = False,
+        runs: str = "",
         several: bool = False,
         file_optional: bool = False,
         **settings: Any,
@@ -63,6 +66,7 @@ class Command(Task[Any]):
         self.example = example
         self.page = page
         self.json = json
+        self.runs = runs
         self.several = several
         self.file_optional = file_optional
         settings["auto_shortflags"] = False
@@ -87,6 +91,7 @@ def task(
     *,
     example: str,
     page: str,
+    runs: str = "",
     in_checkout: bool = False,
     in_farm: bool = False,
     iterable: Sequence[str] = (),
@@ -103,6 +108,8 @@ def task(
     Args:
         example: a command line, without the program.
         page: the page of the documentation that says more.
+        runs: ``MODULE:FUNCTION`` of this package with the same parameters, imported when the command runs; the
+            decorated function has a docstring only.
         in_checkout: the command works only in a checkout.
         in_farm: it drives one board and has ``--in farm``.
         settings: of :class:`Command` and Invoke.
@@ -120,7 +127,7 @@ def task(
         added = [FarmChoice] if in_farm else []
         owned += [(record.__name__, options.parameters(record)) for record in added]
         read = [*choices.values(), *added]
-        body = _ending_in_order(function, choices, in_checkout, in_farm)
+        body = _ending_in_order(_imported(function, runs) if runs else function, choices, in_checkout, in_farm)
         if clash := _find_clash(owned):
             # Only this command fails; the others still load.
             body = _failing(function, clash)
@@ -131,10 +138,23 @@ def task(
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         settings["optional"] = [name for choice in read for name in options.optional(choice)]
         settings["iterable"] = [name for choice in read for name in options.repeatable(choice)] + list(iterable)
-        shown = {"example": example, "page": page, "help": {**helps, **help}}
+        shown = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
         return cast(FunctionT, invoke_task(body, klass=Command, **shown, **settings))
 
     return decorate
+
+
+def _imported(function: FunctionT, runs: str) -> FunctionT:
+    module, _, name = runs.partition(":")
+
+    @functools.wraps(function)
+    def call(context: Any, **values: Any) -> int | None:
+        given = inspect.signature(function).bind(context, **values)
+        given.apply_defaults()
+        _, *others = given.arguments.items()
+        return cast("int | None", getattr(importlib.import_module(f"{__name__}.{module}"), name)(**dict(others)))
+
+    return cast(FunctionT, call)
 
 
 def _ending_in_order(

@@ -111,22 +111,22 @@ def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, 
         OUT.print(f'  {part}: "{title}, {content["started"][:10]}, run {content["run_id"]}"')
 
 
-def new_board(chip: str, source: str, registers: str, probe: str, output: str) -> None:
+def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
     """Write a board's folder from a description of its chip, load it, and print the lines to check.
 
     Args:
-        source: the file that describes the chip, or ``pyocd``.
-        registers: the file of its registers (SVD), or nothing.
+        from_: the file that describes the chip, or ``pyocd``.
+        svd: the file of its registers, or nothing.
         output: the folder; by default with the chip's name.
     """
-    if not source:
+    if not from_:
         raise ConfigError(
             "--from is missing",
             "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
         )
-    found = described.find(Path(source), chip)
-    if registers:
-        found = described.refine(found, Path(registers))
+    found = described.find(Path(from_), chip)
+    if svd:
+        found = described.refine(found, Path(svd))
     folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
     board = described.write(found, folder, probe)
     OUT.print(f"{folder}: {board.title}")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,15 @@ _PORT = 3333  # What others serve debuggers on, OpenOCD first.
 _LAUNCH = Path(".vscode", "launch.json")
 
 
-def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], port: int, vscode: bool) -> None:
+def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, port: int, vscode: bool) -> None:
     """Flash a board, and debug its program.
 
     Args:
-        commands: of GDB; without any, the session is interactive.
+        command: commands of GDB; without any, the session is interactive.
         port: TCP port for the user's own debugger; 0 to start one here.
         vscode: only write VS Code's configuration.
     """
+    commands = command or []
     if bool(what.elf) == bool(what.model):
         raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:

@@ -51,7 +51,7 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
 
 
 def monitor(where: BoardSelection, seconds: float) -> None:
-    """Reset a board and print its console."""
+    """Reset a board and print its console, for some seconds or until Ctrl-C."""
     found = find_debugged(where)
     if found.kind == "virtual" and found.probe is None:
         OUT.print(
@@ -60,7 +60,7 @@ def monitor(where: BoardSelection, seconds: float) -> None:
         )
     with _opened(where, "board.monitor") as connection:
         _need_console(connection)
-        listen(connection, lambda: connection.reset(halt=False), seconds)
+        listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
 def reset(where: BoardSelection) -> None:

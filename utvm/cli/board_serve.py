@@ -86,46 +86,49 @@ def served(
 
 
 def serve_board(
-    choice: BoardSelection,
-    asked: CompiledChoice,
-    transport: str,
+    model: CompiledChoice,
+    *,
     listen: str,
-    ports: tuple[int, int],
+    port: int,
     tracker: str,
+    announce: int,
     key: str,
     anyone: bool,
+    transport: str,
+    where: BoardSelection,
 ) -> None:
     """Compile a model, flash it to a board and serve the board to TVM RPC clients until Ctrl-C.
 
     Args:
-        ports: TCP port, 0 for any free one; and the one that the tracker announces, 0 for the same.
+        port: TCP port, 0 for any free one.
+        announce: port that the tracker gives to clients; 0 for the same.
         key: the board's RPC key; empty for none, and at a tracker for its name.
     """
-    if not all(0 <= port <= _LAST_PORT for port in ports):
+    if not 0 <= port <= _LAST_PORT or not 0 <= announce <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     if not anyone and not _is_loopback(listen):
         raise ConfigError(
             f"--listen {listen} can be reached from other computers",
             "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
         )
-    where: Path | tuple[str, int] | None = None
+    address: Path | tuple[str, int] | None = None
     if tracker:
         path = tracker.removeprefix("unix:")
-        where = parse_address(tracker) if path == tracker else Path(path)
+        address = parse_address(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
-            served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)
+            served(where, model, logs_of("board.serve"), _log, transport, only_own=not anyone)
         )
         bridge = Bridge(
             ready.connect,
             ready.restart,
-            key=key or (choice.board if where else ""),
+            key=key or (where.board if address else ""),
             packet_limit=UPLOAD_BYTES,
             host=listen,
-            port=ports[0],
+            port=port,
             anyone=anyone,
-            tracker=where,
-            announced=ports[1],
+            tracker=address,
+            announced=announce,
             log=_log,
             check=ready.board.check,
         )

@@ -170,15 +170,7 @@ def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
 
 
 def serve_virtual(
-    name: str,
-    port: str,
-    latency_us: int,
-    millivolts: int,
-    *,
-    usb: str = "",
-    listen: str = "",
-    serial: str = "",
-    anyone: bool = False,
+    board: str, port: str, latency: int, millivolts: int, *, usb: str, listen: str, serial: str, anyone: bool
 ) -> None:
     """Run a virtual board until Ctrl-C, and print how to connect to it.
 
@@ -187,29 +179,29 @@ def serve_virtual(
         millivolts: of its supply; with too little of it, only the probe answers.
         serial: of its probes; the board's own if empty.
     """
-    board = boards.load_chip(name)
-    if jtag := board.virtual.jtag:
-        if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
-            raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
-        pins = start_jtag(board, logs_of("board.virtual"), loaded_bitstream(board))
+    chip = boards.load_chip(board)
+    if jtag := chip.virtual.jtag:
+        if port or latency or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
+            raise ConfigError(f"{chip.name} has JTAG pins and no probe of its own", "leave the options out")
+        pins = start_jtag(chip, logs_of("board.virtual"), loaded_bitstream(chip))
         with _running(pins):
-            way = _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
-            _tell_doors(board, pins, way, anyone=False)
+            way = _openocd(chip, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
+            _tell_doors(chip, pins, way, anyone=False)
         return
-    if board.virtual.model is None:
+    if chip.virtual.model is None:
         raise ConfigError(
-            f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
+            f"{chip.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
             "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
         )
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
         raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
-    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency_us, millivolts)
+    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency, millivolts)
     machine = start_virtual(
-        board,
+        chip,
         logs_of("board.virtual"),
         port=tcp_port,
-        latency_us=latency_us,
+        latency_us=latency,
         serial=serial,
         millivolts=millivolts,
         usb=probe,
@@ -218,9 +210,9 @@ def serve_virtual(
     with _running(machine):
         port = _doors(machine)["stlink"]
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
-        way = _openocd(board, board.model.probe, port=port) if board.by_openocd else served
-        _tell_doors(board, machine, way, anyone=anyone)
-        _tell_switches(machine, probe, serial or board.model.serial)
+        way = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
+        _tell_doors(chip, machine, way, anyone=anyone)
+        _tell_switches(machine, probe, serial or chip.model.serial)
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:

@@ -4,7 +4,6 @@
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.errors import ExitCode
 
 _VIRTUAL = "virtual boards to offer, comma-separated; a name given twice offers two"
 _EXPORT = {
@@ -17,6 +16,7 @@ _PAGE = "docs/farm.md"
 
 
 @task(
+    runs="farm_hosting:run_farm",
     example="farm.up --virtual stm32f746,host",
     page=_PAGE,
     in_checkout=True,
@@ -36,12 +36,10 @@ def up(
     anyone: bool = False,
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
-    from utvm.cli.farm_hosting import run_farm
-
-    run_farm(port, virtual, name, address, ssh_port, anyone=anyone)
 
 
 @task(
+    runs="farm_hosting:export_boards",
     example="farm.export --through first --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
@@ -61,15 +59,10 @@ def export(
     port: int = 20408,
 ) -> None:
     """Offer this computer's boards to a farm, directly or through ssh, until Ctrl-C."""
-    from utvm.cli.farm_hosting import export_boards, join_farm
-
-    if through:
-        join_farm(through, port, virtual, name, address, ssh_port)
-    else:
-        export_boards(virtual, name, address, ssh_port)
 
 
 @task(
+    runs="farm_show:list_places",
     name="list",
     example="farm.list",
     page=_PAGE,
@@ -82,15 +75,10 @@ def export(
 )
 def list_(_: Context, summary: bool = False, metrics: str = "") -> None:
     """List the boards of the farm at LG_COORDINATOR, by default 127.0.0.1:20408: host, state and holder."""
-    from utvm.cli.farm_show import list_places, show_status
-
-    if summary or metrics:
-        show_status(metrics)
-    else:
-        list_places()
 
 
 @task(
+    runs="farm_show:take_out",
     example="farm.quarantine desk-stm32f746-1 --why 'its LED smokes'",
     page=_PAGE,
     in_checkout=True,
@@ -99,12 +87,10 @@ def list_(_: Context, summary: bool = False, metrics: str = "") -> None:
 )
 def quarantine(_: Context, place: str, why: str = "taken out by hand") -> None:
     """Put a board into quarantine: no run gets it until it passes farm.heal."""
-    from utvm.cli.farm_show import take_out
-
-    take_out(place, why)
 
 
 @task(
+    runs="farm_show:heal_boards",
     example="farm.heal desk-stm32f746-1",
     page=_PAGE,
     in_checkout=True,
@@ -114,9 +100,5 @@ def quarantine(_: Context, place: str, why: str = "taken out by hand") -> None:
         "place": "board in quarantine; all: those not taken out by hand (default: only free expired leases)",
     },
 )
-def heal(_: Context, place: str) -> ExitCode:
+def heal(_: Context, place: str) -> None:
     """Free boards whose lease has expired; return a board from quarantine if it passes the suite health."""
-    from utvm.cli.farm_show import heal_boards, reap_leases
-
-    reap_leases()
-    return heal_boards(place) if place else ExitCode.PASSED

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``farm.up`` and ``farm.export``: boards of this computer in a farm."""
 
+import contextlib
 import platform
 import re
 from collections import Counter
@@ -34,20 +35,15 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
         export(listen, host, offers, logs, _say, service.check)
 
 
-def export_boards(virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Offer this computer's boards to a farm until Ctrl-C."""
-    host = _host(name, address, ssh_port)
-    export(coordinator_address(), host, offered(host.name, virtual), logs_of("farm.export"), _say)
-
-
-def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Offer this computer's boards to a coordinator at a port of another computer, through ssh, until Ctrl-C."""
-    if not first or first.startswith("-"):
-        raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
+def export_boards(through: str, virtual: str, name: str, address: str, ssh_port: int, port: int) -> None:
+    """Offer this computer's boards to a coordinator, directly or at a port of another computer, until Ctrl-C."""
+    if through.startswith("-"):
+        raise ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = offered(host.name, virtual), logs_of("farm.export")
-    with coordinator_tunnel(first, port) as near:
-        export(near, host, offers, logs, _say)
+    tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
+    with tunnel as coordinator_here:
+        export(coordinator_here, host, offers, logs, _say)
 
 
 def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:

@@ -32,10 +32,14 @@ def _client() -> Iterator[FarmClient]:
         yield client
 
 
-def list_places() -> None:
-    """Print the boards of a farm."""
+def list_places(summary: bool, metrics: str) -> None:
+    """Print the boards of a farm, or their number in each state."""
+    check_writable(metrics)
     with _client() as client:
         found = client.call("list")
+    if summary or metrics:
+        _summarise(found, metrics)
+        return
     OUT.results(found)
     for place in found["places"]:
         tags, state = place["tags"], _state(place)
@@ -45,15 +49,8 @@ def list_places() -> None:
         OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
 
 
-def show_status(metrics: str) -> None:
-    """Print the number of boards in each state, and who waits.
-
-    Args:
-        metrics: a file for the numbers in Prometheus's text format; empty for none.
-    """
-    check_writable(metrics)
-    with _client() as client:
-        found = client.call("list")
+def _summarise(found: dict[str, Any], metrics: str) -> None:
+    """Print the number of boards in each state, and who waits; ``metrics`` is a file for Prometheus."""
     counts = dict(Counter(map(_state, found["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
@@ -67,7 +64,7 @@ def show_status(metrics: str) -> None:
         OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 
 
-def reap_leases() -> None:
+def _reap_leases() -> None:
     """Free the boards whose lease has expired, and print them."""
     with _client() as client:
         freed = client.call("reap")["freed"]
@@ -84,14 +81,17 @@ def take_out(place: str, why: str) -> None:
 
 
 def heal_boards(place: str) -> ExitCode:
-    """Run health checks on boards in quarantine, and return to the farm those that pass.
+    """Free expired leases; run health checks on boards in quarantine, and return to the farm those that pass.
 
     Args:
-        place: the board; ``all`` for those that were not taken out by hand.
+        place: the board; ``all`` for those that were not taken out by hand; empty for none.
 
     Returns:
         The worst exit code of the checks.
     """
+    _reap_leases()
+    if not place:
+        return ExitCode.PASSED
     with _client() as client:
         places = [known for known in client.call("list")["places"] if known["tags"].get("health") == "bad"]
     bad = [known for known in places if (known["judged"] if place == _ALL else known["place"] == place)]

@@ -12,6 +12,7 @@ _FLAKY = "list tests that passed and failed at one commit, on boards of one name
 
 
 @task(
+    runs="history_show:show_changes",
     example="history.changes --since 2026-11-01",
     page="docs/history.md",
     json=True,
@@ -19,15 +20,10 @@ _FLAKY = "list tests that passed and failed at one commit, on boards of one name
 )
 def changes(_: Context, since: str = "", flaky: bool = False, accept: bool = False) -> None:
     """List figures and tests that changed, with the commit and the confidence; or flaky tests."""
-    from utvm.cli.history_show import show_changes, show_flaky
-
-    if flaky:
-        show_flaky(since)
-    else:
-        show_changes(since, accept)
 
 
 @task(
+    runs="history_show:show_trend",
     example="history.trend digits:instructions --board stm32f746",
     page="docs/history.md",
     json=True,
@@ -36,13 +32,10 @@ def changes(_: Context, since: str = "", flaky: bool = False, accept: bool = Fal
 )
 def trend(_: Context, what: str, board: str = "") -> None:
     """Print a model's figures run by run; of a test, when it last passed and since when it fails."""
-    from utvm.cli.history_show import show_last_good, show_trend
-
-    is_test = "::" in what or what.startswith("test_")
-    (show_last_good if is_test else show_trend)(what, board)
 
 
 @task(
+    runs="history_files:import_reports",
     name="import",
     example="history.import build/reports",
     page="docs/history.md",
@@ -51,12 +44,10 @@ def trend(_: Context, what: str, board: str = "") -> None:
 )
 def import_(_: Context, folder: str) -> None:
     """Add runs to the history from their reports; runs already in it stay unchanged."""
-    from utvm.cli.history_files import import_reports
-
-    import_reports(folder)
 
 
 @task(
+    runs="history_files:export_history",
     example="history.export --format pages --output public",
     page="docs/history.md",
     help={
@@ -77,12 +68,10 @@ def export(
     anyone: bool = False,
 ) -> None:
     """Export the history as a table or as pages, or the last night as a badge, metrics or a CI report."""
-    from utvm.cli.history_files import export_history
-
-    export_history(format, output, table, serve, anyone=anyone)
 
 
 @task(
+    runs="history_bisect:bisect",
     example="history.bisect digits:instructions --board stm32f746",
     page="docs/history.md",
     positional=["what"],
@@ -90,6 +79,3 @@ def export(
 )
 def bisect(_: Context, what: str, where: FarmChoice, board: str = "") -> None:
     """Find the commit that broke a test or changed a figure, with git bisect."""
-    from utvm.cli.history_bisect import bisect as find
-
-    find(what, board, where)

@@ -9,7 +9,8 @@ from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.limits import accept_figures
 from utvm.hil.project import history_file
-from utvm.history.changes import Change, Value, changes, flaky, last_good, newest_night, trend
+from utvm.history.changes import Change, Value, changes, last_good, newest_night, trend
+from utvm.history.changes import flaky as flaky_tests
 from utvm.history.store import format_time, open_history, parse_time
 from utvm.pages import readable_time
 
@@ -17,8 +18,11 @@ _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def show_changes(since: str, accept: bool) -> None:
-    """Print changes; with ``accept``, the newest figures become the baseline."""
+def show_changes(since: str, flaky: bool, accept: bool) -> None:
+    """Print changes, or flaky tests; with ``accept``, the newest figures become the baseline."""
+    if flaky:
+        _show_flaky(since)
+        return
     with open_history(history_file()) as history:
         begun = begin_of(history, since)
         found = changes(history, begun)
@@ -35,9 +39,12 @@ def show_changes(since: str, accept: bool) -> None:
     OUT.print(f"{len(found)} changes since {readable_time(format_time(begun))}")
 
 
-def show_trend(model: str, board: str) -> None:
-    """Print a model's figures, or the one behind a colon, run by run."""
-    name, _, figure = model.partition(":")
+def show_trend(what: str, board: str) -> None:
+    """Print a model's figures, or the one behind a colon, run by run; of a test, when it last passed."""
+    if "::" in what or what.startswith("test_"):
+        _show_last_good(what, board)
+        return
+    name, _, figure = what.partition(":")
     with open_history(history_file()) as history:
         points = trend(history, name, figure, board)
     OUT.results({"points": points})
@@ -54,11 +61,11 @@ def show_trend(model: str, board: str) -> None:
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
 
 
-def show_flaky(since: str) -> None:
+def _show_flaky(since: str) -> None:
     """Print the flaky tests."""
     with open_history(history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
-        found = flaky(history, begun)
+        found = flaky_tests(history, begun)
     OUT.results({"since": format_time(begun), "flaky": found})
     if found:
         OUT.table(
@@ -71,7 +78,7 @@ def show_flaky(since: str) -> None:
     OUT.print(f"{len(found)} flaky since {readable_time(format_time(begun))}")
 
 
-def show_last_good(test: str, board: str) -> None:
+def _show_last_good(test: str, board: str) -> None:
     """Print when a test last passed."""
     with open_history(history_file()) as history:
         states = last_good(history, test, board)

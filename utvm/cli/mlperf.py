@@ -9,6 +9,7 @@ from utvm.selection import BoardSelection
 
 
 @task(
+    runs="mlperf_run:run_task",
     example="mlperf.run --model vww_96_int8.tflite --task vww01 --board stm32f746 --mode performance",
     page="docs/mlperf-tiny.md",
     json=True,
@@ -32,6 +33,3 @@ def run(
     iterations: int = 10,
 ) -> None:
     """Run a model by MLPerf Tiny's serial protocol: performance or accuracy; not an official result."""
-    from utvm.cli.mlperf_run import run_task
-
-    run_task(asked, where, task, mode, data, samples, iterations)

@@ -46,16 +46,16 @@ def run_task(
     where: BoardSelection,
     task: str,
     mode: str,
-    folder: str,
-    limit: int,
+    data: str,
+    samples: int,
     iterations: int,
 ) -> None:
     """Run a model on a board as the benchmark does, and print its figures."""
     if mode not in ("performance", "accuracy"):
         raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
-    if mode == "accuracy" and not folder:
+    if mode == "accuracy" and not data:
         raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
-    if limit < 0 or iterations < 1:
+    if samples < 0 or iterations < 1:
         raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
     found = find(where)
     if mode == "performance":
@@ -63,13 +63,13 @@ def run_task(
     image = _image(found.board, found.capabilities, asked, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
-    windows = limit or _WINDOWS
-    if folder:
-        samples = read_samples(Path(folder), size, windows if mode == "performance" else limit, kind.distance)
+    windows = samples or _WINDOWS
+    if data:
+        chosen = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
     else:
         random = np.random.default_rng(_SEED)
         values = random.standard_normal(size // 4, np.float32).tobytes() if kind.distance else random.bytes(size)
-        samples = [Sample("random", values, 0)]
+        chosen = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
     with log_into(logs), found.open(logs, say) as connection:
@@ -77,11 +77,11 @@ def run_task(
         with start_runner(connection, image) as runner:
             names = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
-                first = [next(of) for _, of in itertools.groupby(samples, lambda sample: sample.name)]
-                chosen = [first[number % len(first)] for number in range(windows)]
-                figures = _performance(runner, connection, chosen, iterations)
+                first = [next(of) for _, of in itertools.groupby(chosen, lambda sample: sample.name)]
+                windowed = [first[number % len(first)] for number in range(windows)]
+                figures = _performance(runner, connection, windowed, iterations)
             else:
-                figures = (_distances if kind.distance else _accuracy)(runner, samples)
+                figures = (_distances if kind.distance else _accuracy)(runner, chosen)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
     OUT.results({**names, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 

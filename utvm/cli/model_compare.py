@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``model.compare``: models on boards, in one table and one picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from utvm.cli.compiling import find
 from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.model_eval_figures import read_labels
 from utvm.cli.output import OUT
-from utvm.compiler.model import NamedModel
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
 from utvm.session.evaluation import confusion
@@ -52,26 +51,26 @@ class Panel:
     bars: Sequence[tuple[Row, str, float]]
 
 
-def compare_models(catalogue: Mapping[str, NamedModel], asked: CompareChoice, picture: str) -> None:
+def compare_models(asked: CompareChoice, output: str) -> None:
     """Run each model on each board, print the table, and draw it."""
     names = [name.strip() for name in asked.boards.split(",") if name.strip()]
     models = [name.strip() for name in asked.models.split(",") if name.strip()]
     if not names:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
-    check_writable(picture)
+    check_writable(output)
     for name in names:
         find(BoardSelection(name))  # a wrong name is refused before the first board works for nothing
-    rows = [_row(catalogue, asked, model, name) for model in models for name in names]
+    rows = [_row(asked, model, name) for model in models for name in names]
     _print(rows)
-    write_whole(Path(picture), draw(rows))
-    OUT.print(f"picture: {picture}")
+    write_whole(Path(output), draw(rows))
+    OUT.print(f"picture: {output}")
     OUT.results(rows)
 
 
-def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, board: str) -> Row:
+def _row(asked: CompareChoice, model: str, board: str) -> Row:
     choice = SampleChoice(model=model, inputs=asked.inputs, set_=asked.set_, samples="" if asked.inputs else "1")
     try:
-        library, samples = prepare(catalogue, choice, find(BoardSelection(board)).board)
+        library, samples = prepare(choice, find(BoardSelection(board)).board)
         labels = read_labels(asked.labels, len(samples)) if asked.labels else []
         runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:

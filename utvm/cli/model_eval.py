@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from models.catalogue import CATALOGUE
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
@@ -20,7 +21,7 @@ from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
 from utvm.cli.output import OUT, logs_of, say
 from utvm.cli.progress import working
 from utvm.compiler import Library
-from utvm.compiler.model import NamedModel, Sample
+from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
@@ -48,16 +49,10 @@ class Runs:
     results: list[RunResult]
 
 
-def evaluate(
-    catalogue: Mapping[str, NamedModel],
-    asked: SampleChoice,
-    where: BoardSelection,
-    validate_against: str,
-) -> ExitCode:
+def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
     """Run a model on samples and print each prediction; FAILED if an output on another board differs in a bit.
 
     Args:
-        catalogue: the models that have names.
         validate_against: the other board; empty for none.
     """
     if asked.inputs and asked.source != asked.inputs:
@@ -70,7 +65,7 @@ def evaluate(
     other = BoardSelection(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
-    library, samples = prepare(catalogue, asked, board)
+    library, samples = prepare(asked, board)
     # Wrong options are refused before the board works.
     file = asked.source if asked.labels == IN_SAMPLES else asked.labels
     labels = read_labels(file, len(samples)) if file else []
@@ -107,17 +102,15 @@ def _remember(asked: SampleChoice, runs: Runs, labels: list[int]) -> None:
         OUT.print(f"warning: {why}")
 
 
-def prepare(
-    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
-) -> tuple[Library, list[Sample]]:
+def prepare(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     """Build or load the model, compile it for the board, and draw or read the samples."""
     if asked.count is not None and asked.count < 1:
         raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
-    if asked.model not in catalogue:
-        return _prepare_file(catalogue, asked, board)
-    named, weights = catalogue[asked.model], asked.settings.get("weights", "")
+    if asked.model not in CATALOGUE:
+        return _prepare_file(asked, board)
+    named, weights = CATALOGUE[asked.model], asked.settings.get("weights", "")
     if weights and not named.takes_weights:
-        takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
+        takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
     arrays = _read(asked)
     made = named.make(_SEED, Path(weights) if weights else None)
@@ -133,12 +126,10 @@ def prepare(
     return library, _enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
 
 
-def _prepare_file(
-    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
-) -> tuple[Library, list[Sample]]:
+def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     path = check_named(asked.model)
     if not path.exists():
-        names = ", ".join(catalogue)
+        names = ", ".join(CATALOGUE)
         raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
     if "weights" in asked.settings:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")

@@ -21,11 +21,11 @@ from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 
 
-def _library(choice: CompileChoice, explain: bool = False) -> Library:
+def _library(asked: CompileChoice, explain: bool = False) -> Library:
     """Compile a model without limits of memory."""
-    board = boards.load(choice.board) if choice.board else None
-    options = compile_options(board, choice)
-    model = load_named(choice)
+    board = boards.load(asked.board) if asked.board else None
+    options = compile_options(board, asked)
+    model = load_named(asked)
     with compiling(model.origin, explain):
         return compiler.compile_model(
             model,
@@ -36,33 +36,33 @@ def _library(choice: CompileChoice, explain: bool = False) -> Library:
         )
 
 
-def package(choice: CompileChoice, output: str) -> None:
+def package(asked: CompileChoice, output: str) -> None:
     """Write a model's library as one archive."""
-    model, board = check_named(choice.model), boards.load(choice.board) if choice.board else None
-    if choice.settings.get("accelerator") == "all":
+    model, board = check_named(asked.model), boards.load(asked.board) if asked.board else None
+    if asked.settings.get("accelerator") == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
-    options = compile_options(board, choice)
+    options = compile_options(board, asked)
     path = Path(output or f"{model.stem}.tar")
     check_writable(path)
     with compiling(model):
         package_model(
             model,
             path,
-            run_python=choice.run_python,
-            shapes=choice.shapes,
+            run_python=asked.run_python,
+            shapes=asked.shapes,
             target=options.target or ANY,
             executor=options.executor,
             memory=options.memory,
-            stack=run_stack(board, _library(choice)) if board else None,
+            stack=run_stack(board, _library(asked)) if board else None,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
     OUT.results({"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})
 
 
-def report(choice: CompileChoice, output: str, explain: bool, misra: bool) -> None:
+def report(asked: CompileChoice, output: str, explain: bool, misra: bool) -> None:
     """Print a model's operators and memory, and write them as a page."""
     check_folder(output or "build")
-    library = _library(choice, explain)
+    library = _library(asked, explain)
     OUT.table(
         *("step", "operator", "makes", ">MACs", "kernel"),
         rows=[

@@ -14,6 +14,7 @@ from utvm.cli.board_serve import opened
 from utvm.cli.choices import InputChoice
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.model_inputs import read_inputs
+from utvm.cli.model_profile_diff import compare_profiles
 from utvm.cli.output import OUT, as_json, logs_of, say
 from utvm.compiler import Library
 from utvm.errors import ConfigError
@@ -48,16 +49,20 @@ class StepBar:
     hint: str
 
 
-def profile_model(where: BoardSelection, choice: InputChoice, output: str) -> None:
+def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: str) -> None:
     """Run a model on a board once, step by step, and print and write the count of each step.
 
     Args:
         output: parent folder of the profile's folder.
+        diff: a profile to compare with the one given as the model, instead.
     """
+    if diff:
+        compare_profiles(Path(diff), Path(model.model))
+        return
     check_folder(output or "build")
     check_counts(find(where))
-    with opened(where, choice, logs_of("model.profile"), say) as ready:
-        inputs = read_inputs(ready.library, choice.input, choice.settings.get("scale", ""))
+    with opened(where, model, logs_of("model.profile"), say) as ready:
+        inputs = read_inputs(ready.library, model.input, model.settings.get("scale", ""))
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)

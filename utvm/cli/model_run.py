@@ -28,7 +28,7 @@ from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
 
 
-def run_model(choice: RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
+def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
@@ -36,15 +36,15 @@ def run_model(choice: RunChoice, where: BoardSelection, output: str, standing_al
     """
     check_writable(output)
     found = find(where)
-    options = compile_options(found.board, choice)
+    options = compile_options(found.board, model)
     if standing_alone and options.in_ram:
         raise ConfigError(
             "--standing-alone and --set in-ram=yes exclude each other: RAM does not last", "give one"
         )
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
-    library = compile_for(found.board, load_named(choice), options)
-    given = read_given(library, choice.input, choice.settings.get("scale", ""))
+    library = compile_for(found.board, load_named(model), options)
+    given = read_given(library, model.input, model.settings.get("scale", ""))
     inputs = quantised(library, given)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
@@ -57,7 +57,7 @@ def run_model(choice: RunChoice, where: BoardSelection, output: str, standing_al
         image = image_for(found, [library], in_ram=options.in_ram)
         with open_session(found, image, logs, say) as session:
             result = session.run(library.name, inputs)
-    note_input(library, choice.input)
+    note_input(library, model.input)
     outputs = result.outputs
     if any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))  # real numbers, as the inputs were
