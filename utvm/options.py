@@ -116,7 +116,6 @@ def parameters(choice: type) -> list[inspect.Parameter]:
 
 
 def helps(choice: type) -> dict[str, str]:
-    """Text of ``--help`` by option."""
     return {known.name: known.help for known in _options(choice)}
 
 

@@ -29,7 +29,7 @@ from utvm import __version__, options
 from utvm.base.log.setup import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
-from utvm.cli.scarcity import explained
+from utvm.cli.scarcity import explain_scarcity
 from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.selection import FarmChoice
@@ -170,14 +170,14 @@ def _ending_in_order(
     def body(*args: Any, **kwargs: Any) -> None:
         try:
             if in_checkout:
-                need_checkout(".".join(_called(function)))
+                need_checkout(_command_name(function))
             # A record may have the name of one of its fields.
             own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
             records: dict[str, Any] = {name: options.build_record(kind, kwargs) for name, kind in choices.items()}
             if in_farm and (there := options.build_record(FarmChoice, kwargs)) != FarmChoice():
                 from utvm.cli.farm_run import run_in_farm
 
-                code: int | None = run_in_farm(".".join(_called(function)), there, list(records.values()), own)
+                code: int | None = run_in_farm(_command_name(function), there, list(records.values()), own)
             else:
                 code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:
@@ -201,14 +201,13 @@ def _find_clash(owned: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str
 def _failing(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
     @functools.wraps(function)
     def body(*_: Any, **__: Any) -> None:
-        name = ".".join(_called(function))
+        name = _command_name(function)
         raise end_of(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
 
     return body
 
 
 def _choices(signature: inspect.Signature) -> dict[str, type]:
-    """The dataclasses of options among a command's parameters."""
     return {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
@@ -216,17 +215,17 @@ def _choices(signature: inspect.Signature) -> dict[str, type]:
     }
 
 
-def _called(function: Callable[..., object]) -> tuple[str, ...]:
+def _command_name(function: Callable[..., object]) -> str:
     module = function.__module__.rpartition(".")[2]
     name = function.__name__.rstrip("_").replace("_", "-")
-    return (name,) if module == "root" else (module, name)
+    return name if module == "root" else f"{module}.{name}"
 
 
 def end_of(error: BaseException) -> Exit:
     """The message and exit code of a command that ended with an error."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
-        error = explained(error) or error
+        error = explain_scarcity(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
@@ -239,10 +238,10 @@ def end_of(error: BaseException) -> Exit:
         return Exit("interrupted", infrastructure)
     # Python's own exit code, 1, would mean that a test failed.
     traceback.print_exception(error)
-    return Exit(f"internal error, please report it{_logged(error)}", infrastructure)
+    return Exit(f"internal error, please report it{_write_log(error)}", infrastructure)
 
 
-def _logged(error: BaseException) -> str:
+def _write_log(error: BaseException) -> str:
     """Write the traceback into a log and name it; empty where that cannot be written."""
     try:
         log = log_folder(work() / "logs" / f"internal-error-{os.getpid()}") / FILE

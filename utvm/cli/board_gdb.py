@@ -210,7 +210,6 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
 
 
 def _launch_file() -> dict[str, Any]:
-    """The content of launch.json."""
     try:
         content = json.loads(_LAUNCH.read_text(encoding="utf-8"))
         if isinstance(content["configurations"], list):

@@ -8,7 +8,6 @@ from utvm.errors import ConfigError
 
 
 def list_boards() -> None:
-    """Print the boards of utvm, and those in folders of the user's own."""
     own = boards.project_names()
     found, rows, broken = [], [], []
     for name in boards.names():

@@ -36,7 +36,7 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
     """
     found = find_debugged(where)
     image = read_elf(found.board, elf)
-    with _opened(where, "firmware.flash") as connection:
+    with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
         print_use(image)
         OUT.print("programmed and compared; it starts")
@@ -51,21 +51,19 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
 
 
 def monitor(where: BoardSelection, seconds: float) -> None:
-    """Reset a board and print its console, for some seconds or until Ctrl-C."""
     found = find_debugged(where)
     if found.kind == "virtual" and found.probe is None:
         OUT.print(
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
-    with _opened(where, "board.monitor") as connection:
+    with _open(where, "board.monitor") as connection:
         _need_console(connection)
         listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
 def reset(where: BoardSelection) -> None:
-    """Reset a board and start its program."""
-    with _opened(where, "board.reset") as connection:
+    with _open(where, "board.reset") as connection:
         connection.reset(halt=False)
 
 
@@ -76,7 +74,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
     # Before anything is started.
     read_bitstream(file, found.board.programmable.part)
-    with _opened(where, "board.program-fpga") as connection:
+    with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
             remember_bitstream(connection.board, file.name)
@@ -87,7 +85,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(where: BoardSelection, command: str) -> Iterator[Connection]:
+def _open(where: BoardSelection, command: str) -> Iterator[Connection]:
     logs = logs_of(command)
     with log_into(logs), find_debugged(where).open(logs, say) as connection:
         OUT.print(connection.describe())

@@ -36,7 +36,7 @@ class Opened:
 
 
 @contextlib.contextmanager
-def _opened_for_rpc(
+def _open_with_server(
     where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
 ) -> Iterator[tuple[Connection, Firmware]]:
     """Compile a model, link it with the RPC server, and open a board for it."""
@@ -49,21 +49,21 @@ def _opened_for_rpc(
 
 
 @contextlib.contextmanager
-def opened(
+def open_for_rpc(
     where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
 ) -> Iterator[Opened]:
     """Compile a model and flash it with the RPC server, for the length of a ``with`` block; ``log`` receives the
     board's log.
     """
     with (
-        _opened_for_rpc(where, choice, logs, log, "") as (connection, image),
+        _open_with_server(where, choice, logs, log, "") as (connection, image),
         start_rpc(connection, image, log) as ready,
     ):
         yield Opened(ready, image.libraries[0], image)
 
 
 @contextlib.contextmanager
-def served(
+def open_for_modules(
     where: BoardSelection,
     choice: CompiledChoice,
     logs: Path,
@@ -72,14 +72,14 @@ def served(
     *,
     only_own: bool,
 ) -> Iterator[ModuleBoard]:
-    """As :func:`opened`, for clients who may upload modules.
+    """As :func:`open_for_rpc`, for clients who may upload modules.
 
     Args:
         transport: of RPC; by default the console, or a process's streams.
         only_own: all clients are this user's. A board that is a process refuses the modules of others.
     """
     with (
-        _opened_for_rpc(where, choice, logs, log, transport) as (connection, image),
+        _open_with_server(where, choice, logs, log, transport) as (connection, image),
         ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready
@@ -117,7 +117,7 @@ def serve_board(
         address = parse_address(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
-            served(where, model, logs_of("board.serve"), _log, transport, only_own=not anyone)
+            open_for_modules(where, model, logs_of("board.serve"), _log, transport, only_own=not anyone)
         )
         bridge = Bridge(
             ready.connect,
@@ -143,7 +143,6 @@ def serve_board(
 
 
 def _is_loopback(listen: str) -> bool:
-    """True if only this computer's own programs reach an address."""
     try:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:

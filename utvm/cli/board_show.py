@@ -35,7 +35,6 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_fitting(choice: ModelChoice) -> None:
-    """Print flash and RAM of a model's firmware on each board that has memory of its own."""
     model = load_named(choice)
     found: list[dict[str, Any]] = []
     for name in boards.names():
@@ -68,7 +67,6 @@ def list_fitting(choice: ModelChoice) -> None:
 
 
 def show_board(name: str) -> None:
-    """Print a board's description."""
     board = boards.load(name)
     OUT.results(_content(board))
     OUT.print(Text.assemble((board.name, "bold"), f"  {board.title}"))
@@ -131,7 +129,6 @@ def _content(board: Board) -> dict[str, Any]:
 
 
 def detect_boards() -> None:
-    """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
     known = boards.probe_boards()
     detection = detect([ids for board in known for ids in ids_of(board)])
     vitals = {probe: examine(probe) for probe in detection.probes}
@@ -216,7 +213,6 @@ def serve_virtual(
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:
-    """Read a TCP port, and check the other numbers."""
     if not text.isdecimal():
         raise ConfigError(f"--port {text!r} is no number", "port 0 takes any free one")
     if int(text) > _LAST_PORT or latency_us < 0:
@@ -262,7 +258,6 @@ def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> Non
 
 
 def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
-    """The virtual probe of --usb and --listen."""
     if not kind and not listen:
         return None
     if kind not in ("st-link", "cmsis-dap"):

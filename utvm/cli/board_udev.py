@@ -25,7 +25,6 @@ def rules_for_boards() -> str:
 
 
 def install_udev(output: str, dry_run: bool) -> None:
-    """Install udev rules for the probes of all boards, or write them into a folder, or print them."""
     if output and dry_run:
         raise ConfigError(
             "--output and --dry-run exclude each other", "the first writes a file, the second nothing"

@@ -40,7 +40,6 @@ _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 
 
 def build(output: Path) -> None:
-    """Build the site into a folder of its own."""
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
         raise ConfigError(f"{output} has files that are no site", "name a folder that is new or empty")
@@ -76,14 +75,14 @@ def gather(folder: Path) -> None:
     listed = run_tool(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
     # Templates are no pages.
     pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
-    for path in {*pages, *(linked for page in pages for linked in _linked(page))}:
+    for path in {*pages, *(linked for page in pages for linked in _links(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, folder / path)
     (folder / "docs" / "commands.md").write_text(_commands(), encoding="utf-8")
     (folder / "docs" / "errors.md").write_text(_error_kinds(), encoding="utf-8")
 
 
-def _linked(page: Path) -> Iterator[Path]:
+def _links(page: Path) -> Iterator[Path]:
     """The existing files that a page links to; mkdocs reports the others."""
     for link in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
         path = Path(os.path.normpath(page.parent / link))
@@ -101,7 +100,6 @@ def namespace() -> Collection:
 
 
 def _commands() -> str:
-    """The page of all commands, in Markdown."""
     known = namespace()
     contexts = sorted(known.to_contexts(), key=lambda context: str(context.name))
     template = templates_of("utvm.cli").get_template("commands.md.j2")
@@ -109,7 +107,6 @@ def _commands() -> str:
 
 
 def _error_kinds() -> str:
-    """The page of the error classes, in Markdown."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UtvmError)]
     return templates_of("utvm.cli").get_template("errors.md.j2").render(kinds=kinds)
 
@@ -135,7 +132,7 @@ def record(words: list[str], output: Path) -> None:
     console = Console(record=True, width=_WIDTH, file=io.StringIO())
     console.print(f"$ ./inv {' '.join(words)}", style="bold", highlight=False)
     for line in _shorten(run.stdout.replace(str(ROOT), ".").splitlines()):
-        console.print(_styled(line), no_wrap=True, overflow="ellipsis")
+        console.print(_style(line), no_wrap=True, overflow="ellipsis")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_FONT.sub("", console.export_svg(title="utvm")), encoding="utf-8")
 
@@ -153,6 +150,6 @@ def _shorten(lines: list[str]) -> list[str]:
     return shown
 
 
-def _styled(line: str) -> Text:
+def _style(line: str) -> Text:
     style = "bold green" if line.startswith("PASSED") else "dim" if line.startswith(("…", "[")) else ""
     return Text(line, style=style)

@@ -78,7 +78,6 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "", ver
 
 
 def _verify(source: MirrorChoice) -> None:
-    """Check the locks against the package lists, and every package file against the locks."""
     from utvm.environment.locked import fetch, load_locked
     from utvm.environment.store import Store
 
@@ -96,7 +95,6 @@ def _verify(source: MirrorChoice) -> None:
 
 
 def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
-    """The halves of the lock that have a package of that name."""
     debian = {package.name for package in (*held.packages, *held.machine)}
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
     if not (found := {half for half in halves if name in names[half]}):

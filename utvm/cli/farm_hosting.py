@@ -24,11 +24,10 @@ _LAST_PORT = 65535
 
 
 def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
-    """Run a coordinator at a port of 127.0.0.1, and offer this computer's boards to it until Ctrl-C."""
     if not 0 < port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
-    offers = offered(host.name, virtual)
+    offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
     with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
         _say(f"coordinator: {listen}; {access_note(anyone=anyone)}")
@@ -40,13 +39,13 @@ def export_boards(through: str, virtual: str, name: str, address: str, ssh_port:
     if through.startswith("-"):
         raise ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
-    offers, logs = offered(host.name, virtual), logs_of("farm.export")
+    offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
     with tunnel as coordinator_here:
         export(coordinator_here, host, offers, logs, _say)
 
 
-def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
+def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
     """The boards that this computer offers: those plugged in, and the requested virtual ones.
 
     Args:

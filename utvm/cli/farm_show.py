@@ -65,7 +65,6 @@ def _summarise(found: dict[str, Any], metrics: str) -> None:
 
 
 def _reap_leases() -> None:
-    """Free the boards whose lease has expired, and print them."""
     with _client() as client:
         freed = client.call("reap")["freed"]
     for lease in freed:
@@ -74,7 +73,6 @@ def _reap_leases() -> None:
 
 
 def take_out(place: str, why: str) -> None:
-    """Put a board into quarantine."""
     with _client() as client:
         client.call("mark", place=place, health="bad", comment=why)
     OUT.print(printable(f"{place} is in quarantine: {why}"))

@@ -51,10 +51,10 @@ def import_(_: Context, folder: str) -> None:
     example="history.export --format pages --output public",
     page="docs/history.md",
     help={
-        "format": "csv (default), parquet, pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
+        "format": "csv (default), pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
         "annotations (GitHub) or quality (GitLab)",
         "output": "file to write, or folder of the pages (default: build/history for pages, else standard output)",
-        "table": "for csv and parquet: figures (default), or outcomes, every test of every run",
+        "table": "for csv: figures (default), or outcomes, every test of every run",
         "serve": "with pages: serve them on this TCP port of 127.0.0.1 until Ctrl-C; 0 takes a free port",
         "anyone": "with --serve: answer all users of this computer (default: only you)",
     },

@@ -39,7 +39,6 @@ class Question:
 
 
 def bisect(what: str, board: str, where: FarmChoice) -> None:
-    """Find the commit that broke a test or changed a figure, on a board here or in a farm, and print it."""
     where.require_farm()
     question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
     if question.good == question.bad:
@@ -92,7 +91,6 @@ def _of_figure(what: str, board: str) -> Question:
 
 
 def _bisect(question: Question, where: FarmChoice) -> str:
-    """The output of git bisect."""
     root = project() or ROOT
     with tempfile.TemporaryDirectory(prefix="utvm-bisect-") as folder:
         tree, reports = Path(folder) / "tree", Path(folder) / "reports"

@@ -62,7 +62,6 @@ def show_trend(what: str, board: str) -> None:
 
 
 def _show_flaky(since: str) -> None:
-    """Print the flaky tests."""
     with open_history(history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
         found = flaky_tests(history, begun)
@@ -79,7 +78,6 @@ def _show_flaky(since: str) -> None:
 
 
 def _show_last_good(test: str, board: str) -> None:
-    """Print when a test last passed."""
     with open_history(history_file()) as history:
         states = last_good(history, test, board)
     OUT.table(

@@ -50,7 +50,6 @@ def run_task(
     samples: int,
     iterations: int,
 ) -> None:
-    """Run a model on a board as the benchmark does, and print its figures."""
     if mode not in ("performance", "accuracy"):
         raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
     if mode == "accuracy" and not data:

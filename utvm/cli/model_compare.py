@@ -52,7 +52,6 @@ class Panel:
 
 
 def compare_models(asked: CompareChoice, output: str) -> None:
-    """Run each model on each board, print the table, and draw it."""
     names = [name.strip() for name in asked.boards.split(",") if name.strip()]
     models = [name.strip() for name in asked.models.split(",") if name.strip()]
     if not names:
@@ -131,12 +130,12 @@ def draw(rows: Sequence[Row]) -> str:
             panels=shown,
             models=models,
             height=sum(40 + 36 * len(panel.bars) for panel in shown),
-            shortened=_shortened,
+            shortened=_shorten,
         )
     )
 
 
-def _shortened(name: str, width: int = _WIDTH) -> str:
+def _shorten(name: str, width: int = _WIDTH) -> str:
     """The end of a name or a path that fits, with a mark where it is cut."""
     shown = name
     while cell_len(shown) > width:

@@ -121,9 +121,9 @@ def prepare(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
         give = " (give a file with --set weights=FILE)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
-        return library, _chosen(asked, library, arrays, made.read)
+        return library, _select_samples(asked, library, arrays, made.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
+    return library, _check_enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
 
 
 def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
@@ -136,7 +136,7 @@ def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Samp
     arrays = _read(asked)
     library = compile_for(board, load_named(asked))
     if arrays is not None:
-        return library, _chosen(asked, library, arrays)
+        return library, _select_samples(asked, library, arrays)
     OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
     return library, [random_inputs(library, generator) for _ in range(asked.count or _SAMPLES)]
@@ -150,7 +150,7 @@ def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
     return read_arrays(asked.source) if asked.source else None
 
 
-def _chosen(
+def _select_samples(
     asked: SampleChoice,
     library: Library,
     arrays: Mapping[str, Any],
@@ -173,12 +173,11 @@ def _chosen(
         if asked.source.endswith(".csv"):
             arrays = {"": rows_as(arrays[""], only)}
         arrays = {name: as_integers(array, only) for name, array in arrays.items()}
-    samples = _enough(as_samples(arrays, library.inputs), asked, asked.source)
+    samples = _check_enough(as_samples(arrays, library.inputs), asked, asked.source)
     return samples[: asked.count]
 
 
-def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
-    """Refuse fewer samples than requested."""
+def _check_enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
     least = asked.count or 1
     if len(samples) < least:
         raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")

@@ -65,7 +65,6 @@ def _percent(fraction: float | None) -> str:
 
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
-    """Outputs of another library for the same samples."""
     if name not in _REFERENCES:
         raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
@@ -82,7 +81,6 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
 
 
 def print_distance(name: str, found: ErrorStatistics, count: int) -> None:
-    """Print the distance of outputs from another library's."""
     same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
     OUT.print(
         f"against {name}: largest difference {found.largest:g}, RMSE {found.rmse:g}, "

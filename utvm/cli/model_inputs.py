@@ -17,7 +17,6 @@ _SEED = 0
 
 
 def note_input(library: Library, path: str) -> None:
-    """Say that inputs are random."""
     if not path and library.inputs:
         OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
 

@@ -37,7 +37,6 @@ def _library(asked: CompileChoice, explain: bool = False) -> Library:
 
 
 def package(asked: CompileChoice, output: str) -> None:
-    """Write a model's library as one archive."""
     model, board = check_named(asked.model), boards.load(asked.board) if asked.board else None
     if asked.settings.get("accelerator") == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
@@ -60,7 +59,6 @@ def package(asked: CompileChoice, output: str) -> None:
 
 
 def report(asked: CompileChoice, output: str, explain: bool, misra: bool) -> None:
-    """Print a model's operators and memory, and write them as a page."""
     check_folder(output or "build")
     library = _library(asked, explain)
     OUT.table(

@@ -10,7 +10,7 @@ from pathlib import Path
 from utvm import boards
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli.board_serve import opened
+from utvm.cli.board_serve import open_for_rpc
 from utvm.cli.choices import InputChoice
 from utvm.cli.compiling import check_counts, find
 from utvm.cli.model_inputs import read_inputs
@@ -61,14 +61,14 @@ def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: 
         return
     check_folder(output or "build")
     check_counts(find(where))
-    with opened(where, model, logs_of("model.profile"), say) as ready:
+    with open_for_rpc(where, model, logs_of("model.profile"), say) as ready:
         inputs = read_inputs(ready.library, model.input, model.settings.get("scale", ""))
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
-        counted = _modelled(where, ready.library)
+        counted = _accelerator_counts(where, ready.library)
     _print(profile)
     _print_accelerator(profile, counted)
     OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
@@ -110,7 +110,7 @@ def _print(profile: Profile) -> None:
     )
 
 
-def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
+def _accelerator_counts(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
     """Counts of the accelerator's model in each step; empty where the library uses none."""
     if not library.accelerator:
         return ()

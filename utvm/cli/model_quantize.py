@@ -42,7 +42,6 @@ class _CountedSamples(list[Sample]):
 
 
 def quantize_model(asked: QuantizeChoice, output: str) -> None:
-    """Quantise a model by samples, write it, and print the error of each layer."""
     if asked.to not in _KINDS:
         raise ConfigError(f"--to {asked.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
     if not asked.samples:
@@ -113,7 +112,6 @@ def _inputs(model: onnx.ModelProto) -> list[Tensor]:
 
 
 def _samples(tensors: Sequence[Tensor], arrays: dict[str, Any]) -> list[Sample]:
-    """Split a file of samples, as ``model.eval`` does."""
     if len(tensors) == 1 and "x" in arrays and tensors[0].name != "x":
         arrays = {"": arrays["x"]}
     types = {tensor.name: tensor.dtype for tensor in tensors} | {"": tensors[0].dtype if tensors else ""}

@@ -42,7 +42,6 @@ _SEED = 0
 
 
 def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
-    """Measure candidates of a model's layers on a board, and print the fastest."""
     if asked.trials < 1:
         raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give the number of candidates")
     if asked.count != 1:
@@ -141,7 +140,6 @@ def _print_layers(tuner: Tuner) -> None:
 
 
 def _whole(board: Board, model: Model, before: Library, log: Path, measurer: Measurer) -> dict[str, object]:
-    """Run the whole model on the board without and with tuning, and compare."""
     after = compile_for(board, model, CompileOptions(tuned_target_for(board, str(log))))
     inputs = random_inputs(before, np.random.default_rng(_SEED))
     runs = [_run(measurer, Candidate(library, inputs)) for library in (before, after)]

@@ -138,7 +138,7 @@ class Inv(Program):
         common, behind = self._split_common(words[first], words[first + 1 :])
         before = [*words[:first], *common, words[first]]
         if self._command(words[first]).several:
-            behind = self._joined(words[first], behind)
+            behind = self._join_files(words[first], behind)
         if self._command(words[first]).file_optional and not self._has_file(words[first], behind):
             before.append(f"--{next(iter(self._command(words[first]).positional))}=")
         for name in self._command(words[first]).positional:
@@ -184,7 +184,7 @@ class Inv(Program):
             is_value = not is_value and word in flags and flags[word].takes_value
         return False
 
-    def _joined(self, name: str, words: list[str]) -> list[str]:
+    def _join_files(self, name: str, words: list[str]) -> list[str]:
         """The words behind a command that takes several files, joined to one in front."""
         flags = self._flags(name)
         files: list[str] = []
@@ -205,7 +205,6 @@ class Inv(Program):
             raise Exit(f"error: {error.message}", int(ExitCode.USAGE)) if error.code == 1 else error from None
 
     def _usage(self, error: Exception) -> Exit:
-        """The end of a command line that is wrong, with a hint."""
         context: ParserContext | None = getattr(error, "context", None)
         if (
             context
@@ -239,14 +238,12 @@ class Inv(Program):
         return cast(Command, self.collection[name])
 
     def print_help(self) -> None:
-        """Print the options of every command, and the commands."""
         print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help says more of each\n")
         print("Options of every command:\n")
         self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _NOT_OURS])
         self.list_tasks()
 
     def print_task_help(self, name: str) -> None:
-        """Print the purpose of a command, its options, an example and its page of the documentation."""
         context = self.parser.contexts[name]
         command = self._command(name)
         files = "".join(f" {argument.name.upper()}" for argument in context.positional_args)
@@ -254,7 +251,7 @@ class Inv(Program):
         files += "..." if command.several else ""
         print(f"Usage: {COMMAND} {name}{files} [options]\n")
         print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")
-        for title, options in _grouped(context.help_tuples()).items():
+        for title, options in _group_options(context.help_tuples()).items():
             print(f"{title}:\n")
             self.print_columns(options)
         if command.json:
@@ -263,7 +260,6 @@ class Inv(Program):
         print(f"More:    {command.page}")
 
     def list_flat(self) -> None:
-        """Print the commands in their groups; those of one namespace as Invoke lists them."""
         if self.list_root or self.list_depth:
             super().list_flat()
             return
@@ -276,7 +272,7 @@ class Inv(Program):
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
 
 
-def _grouped(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+def _group_options(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
     """Sort a command's options into groups; a short list stays one group."""
     titles = {name: title for title, names in _OPTION_GROUPS.items() for name in names}
     groups: dict[str, list[tuple[str, str]]] = {}

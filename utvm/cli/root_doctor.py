@@ -15,7 +15,7 @@ from utvm import boards
 from utvm.base.process.run import run_tool
 from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.output import OUT
-from utvm.cli.scarcity import explained
+from utvm.cli.scarcity import explain_scarcity
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError, UtvmError
@@ -38,7 +38,6 @@ class _Finding:
 
 
 def examine() -> ExitCode:
-    """Print all findings; PASSED if a virtual board can run here."""
     findings = [*_packages(), *_tools(), *_simulators(), *_python(), *_usb()]
     complete = all(finding.found or not finding.needed for finding in findings)
     marks = {(True, True): ("ok", "green"), (False, True): ("missing", "red"), (False, False): ("-", "dim")}
@@ -82,16 +81,16 @@ def _packages() -> Iterator[_Finding]:
                 error=ProvisionError,
             )
         except ProvisionError as error:
-            version = _absent(error)
+            version = _check_missing(error)
         found = version.removeprefix("installed ") if version.startswith("installed ") else ""
         # A Python from elsewhere brings its own venv.
         found = found or ("in use" if name == "python3-venv" else "")
         yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
-def _absent(error: UtvmError) -> str:
+def _check_missing(error: UtvmError) -> str:
     """Empty: it is missing; raises if the computer was short of something instead."""
-    if scarce := explained(error):
+    if scarce := explain_scarcity(error):
         raise scarce
     return ""
 
@@ -102,7 +101,7 @@ def _tools() -> Iterator[_Finding]:
         try:
             found = toolchain.version
         except ToolchainError as error:
-            found = _absent(error)
+            found = _check_missing(error)
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
         yield _Finding(f"toolchain {toolchain.name}", found, advice)
 

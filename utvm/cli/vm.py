@@ -274,7 +274,6 @@ def destroy(_: Context) -> None:
 
 @contextmanager
 def _machine() -> Iterator["Machine"]:
-    """The virtual machine, which prints its steps."""
     from utvm.environment.machine.machine import Machine
 
     with telling("asking libvirt") as say:
