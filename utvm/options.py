@@ -33,6 +33,7 @@ def option(
     bare: Any = None,
     spelled: Callable[[str], Parts] | None = None,
     required: bool = False,
+    **metadata: Any,
 ) -> Any:
     """Describe a field that is one option. Where the default is None, the option was not given; an option whose
     default is a tuple may be repeated.
@@ -43,9 +44,8 @@ def option(
         bare: value of the option without a value; None where it must have one.
         spelled: splits a value around its paths, which are translated for another location.
     """
-    return dataclasses.field(
-        default=default, metadata={"help": help, "bare": bare, "spelled": spelled, "required": required}
-    )
+    metadata |= {"help": help, "bare": bare, "spelled": spelled, "required": required}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def switches(default: str, **helps: str) -> Any:

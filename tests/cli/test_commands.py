@@ -96,7 +96,7 @@ def test_the_keys_of_set_are_in_the_guide_and_in_help() -> None:
     for key, text in SETTINGS.items():
         assert f"| `{key}` | {text} |" in guide
     help_text = " ".join(inv("model.run", "-h").stdout.split()).replace("- ", "-")
-    assert f"keys: {', '.join(RunChoice.keys)} (docs/compiler.md)" in help_text
+    assert f"keys: {', '.join(RunChoice.keys())} (docs/compiler.md)" in help_text
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,8 @@ _TABLES = {
     "root_doctor": [("doctor",)],
     "vm": [("vm.status",)],
 }
-# They have tests of their own: below, in tests/environment/test_advisories.py, tests/history/test_changes.py
-# and tests/cli/test_profile.py.
-_ELSEWHERE = {"display", "env", "history_show", "model_profile_diff"}
+# They have tests of their own: below, in tests/environment/test_advisories.py and tests/history/test_changes.py.
+_ELSEWHERE = {"display", "env", "history_show"}
 
 
 def test_every_module_that_makes_a_table_is_looked_at() -> None:

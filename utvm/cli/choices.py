@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that more than one command has, beside those of :mod:`utvm.selection`."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from utvm.errors import ConfigError
 from utvm.options import Parts, option
@@ -45,7 +46,8 @@ def _setting(text: str) -> Parts:
 
 
 def _settings(keys: tuple[str, ...]) -> Any:
-    return option((), f"KEY=VALUE, may be repeated; keys: {', '.join(keys)} (docs/compiler.md)", spelled=_setting)
+    text = f"KEY=VALUE, may be repeated; keys: {', '.join(keys)} (docs/compiler.md)"
+    return option((), text, spelled=_setting, keys=keys)
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,28 @@ class CountingChoice(BoardSelection):
 class ModelChoice:
     """A model, whether it may be a program, and settings of loading and compiling it."""
 
-    keys: ClassVar[tuple[str, ...]] = _SHAPE
-
     model: str = option("", MODEL, required=True, spelled=as_file)
     run_python: bool = option(
         False, "trust the model file as a program: a .py file is executed, a .pt2 file may be"
     )
     set_: tuple[str, ...] = _settings(_SHAPE)
 
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Keys of ``--set``."""
+        (keys,) = (field.metadata["keys"] for field in dataclasses.fields(cls) if field.name == "set_")
+        return tuple(keys)
+
     @property
     def settings(self) -> dict[str, str]:
         """Values of ``--set`` by key, those of shape joined by semicolons."""
         values: dict[str, str] = {}
+        keys = self.keys()
         for text in self.set_:
             key, equals, value = text.partition("=")
-            if key not in self.keys or not value:
-                known = f"the keys are {', '.join(self.keys)}"
-                problem = "is not KEY=VALUE" if key in self.keys or not equals else f"has no key {key!r} here"
+            if key not in keys or not value:
+                known = f"the keys are {', '.join(keys)}"
+                problem = "is not KEY=VALUE" if key in keys or not equals else f"has no key {key!r} here"
                 raise ConfigError(f"--set {text!r} {problem}", known)
             if key in values and key != "shape":
                 raise ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
@@ -110,8 +117,6 @@ class OptionalModelChoice(ModelChoice):
 class QuantizeChoice(ModelChoice):
     """A model, the samples by which it is quantised, and the type."""
 
-    keys: ClassVar[tuple[str, ...]] = _PICTURES
-
     set_: tuple[str, ...] = _settings(_PICTURES)
     samples: str = option("", "calibration samples, as --inputs of model.eval")
     labels: str = option("", "expected classes, unless the samples file contains them as labels")
@@ -125,8 +130,6 @@ class QuantizeChoice(ModelChoice):
 class CompiledChoice(ModelChoice):
     """A model, and how it is compiled."""
 
-    keys: ClassVar[tuple[str, ...]] = _COMPILED
-
     set_: tuple[str, ...] = _settings(_COMPILED)
 
 
@@ -134,18 +137,14 @@ class CompiledChoice(ModelChoice):
 class LinkedChoice(CompiledChoice):
     """A model, and how it is compiled and linked."""
 
-    keys: ClassVar[tuple[str, ...]] = (*_COMPILED, "in-ram")
-
-    set_: tuple[str, ...] = _settings(keys)
+    set_: tuple[str, ...] = _settings((*_COMPILED, "in-ram"))
 
 
 @dataclass(frozen=True)
 class InputChoice(CompiledChoice):
     """A model and its input."""
 
-    keys: ClassVar[tuple[str, ...]] = (*_COMPILED, "scale")
-
-    set_: tuple[str, ...] = _settings(keys)
+    set_: tuple[str, ...] = _settings((*_COMPILED, "scale"))
     input: str = option(
         "",
         "input: .npy, .csv, .npz with one array for each input, or a PNG or JPEG picture (default: seeded random "
@@ -158,9 +157,7 @@ class InputChoice(CompiledChoice):
 class RunChoice(InputChoice):
     """A model and its input, in flash or in RAM."""
 
-    keys: ClassVar[tuple[str, ...]] = (*_COMPILED, "scale", "in-ram")
-
-    set_: tuple[str, ...] = _settings(keys)
+    set_: tuple[str, ...] = _settings((*_COMPILED, "scale", "in-ram"))
 
 
 @dataclass(frozen=True)
@@ -239,9 +236,7 @@ class CompareChoice:
 class SampleChoice(ModelChoice):
     """A model and its samples."""
 
-    keys: ClassVar[tuple[str, ...]] = (*_PICTURES, "weights")
-
-    set_: tuple[str, ...] = _settings(keys)
+    set_: tuple[str, ...] = _settings((*_PICTURES, "weights"))
     model: str = option(
         "",
         f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}",
