@@ -6,7 +6,7 @@ import time
 import pytest
 
 from utvm.cli import progress
-from utvm.cli.progress import Progress, telling, working
+from utvm.cli.progress import ProgressLine, telling, working
 
 
 class _Clock:
@@ -19,7 +19,7 @@ class _Clock:
 
 def test_time_left_follows_from_what_a_step_counts() -> None:
     clock = _Clock()
-    work = Progress("samples: 0 of 40", clock)
+    work = ProgressLine("samples: 0 of 40", clock)
     clock.now = 6.0
     assert work.text() == "samples: 0 of 40: 6 s"
     work.begin("samples: 10 of 40")

@@ -13,7 +13,7 @@ from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT
-from utvm.cli.progress import Progress
+from utvm.cli.progress import ProgressLine
 from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
 from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
@@ -36,7 +36,7 @@ def compiling(model: object, explain: bool = False) -> Iterator[None]:
     Args:
         explain: in the end, print the kernel of each operator, and whether it was folded or fused.
     """
-    progress = Progress(f"compiling {model}")
+    progress = ProgressLine(f"compiling {model}")
     with (
         capture(NOTES) if explain else contextlib.nullcontext(()) as notes,
         contextlib.closing(progress),

@@ -19,7 +19,7 @@ _NOW_AND_THEN = 15.0  # Seconds between lines where there is no terminal.
 _COUNT = re.compile(r"(\d+) of (\d+)")
 
 
-class Progress:
+class ProgressLine:
     """The current step of some work, shown when it takes long."""
 
     def __init__(self, step: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,7 +69,7 @@ class Progress:
 @contextlib.contextmanager
 def working(step: str) -> Iterator[Callable[[str], None]]:
     """Show progress in a thread, for the length of a ``with`` block; yields a function for each further step."""
-    over, progress = threading.Event(), Progress(step)
+    over, progress = threading.Event(), ProgressLine(step)
 
     def watch() -> None:
         while not over.wait(_LOOK):
