@@ -81,7 +81,7 @@ def main() -> int:
         builds = {
             "cold": cold,
             "elsewhere": _build(
-                other, there, f"--archive={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
+                other, there, f"--mirror={packages}", umask=0o077, TZ="Asia/Tokyo", LC_ALL="de_DE.UTF-8"
             ),
             "again": _build(one, here),
         }

@@ -49,12 +49,6 @@ def shell(words: Sequence[str], folder: Path) -> list[bytes]:
     return run(["sh", "words.sh"], folder).stdout.split(b"\0")[:-1]
 
 
-def fish(words: Sequence[str], folder: Path) -> list[bytes]:
-    """Values of words of fish."""
-    (folder / "words.fish").write_bytes(os.fsencode(f"printf '%s\\0' {' '.join(words)}"))
-    return run(["fish", "--no-config", "words.fish"], folder).stdout.split(b"\0")[:-1]
-
-
 def ssh(words: Sequence[str], folder: Path) -> list[bytes]:
     """Paths that ssh reads from its configuration."""
     paths = []

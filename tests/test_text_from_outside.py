@@ -121,7 +121,7 @@ def test_yaml_that_is_no_text_is_refused_in_a_sentence(value: str, said: str, tm
         pytest.param("nightly --config=@", marks=pytest.mark.slow),
         pytest.param("history.import @", marks=pytest.mark.slow),
         pytest.param("history.trend @", marks=pytest.mark.slow),
-        pytest.param("farm.list --farm=@", marks=pytest.mark.slow),
+        pytest.param("hil --board=host --in=farm --tags=@", marks=pytest.mark.slow),
     ],
 )
 def test_a_command_line_is_refused_in_a_sentence(command: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def _run() -> None:
         groups=tasks["GROUPS"],
         name=_NAME,
         binary=_NAME,
+        binary_names=[_NAME],
         namespace=tasks["namespace"],
         version=utvm.__version__,
     ).run()

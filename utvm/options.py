@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that are written once.
 
-Options that belong together are the fields of one frozen dataclass; :func:`option` and :func:`switches` say what a
-field's name and type do not. From the dataclass is made what each reader of options wants:
+Options that belong together are fields of a frozen dataclass, described by :func:`option` and :func:`switches`:
 
-- :func:`parameters`, :func:`helps` and :func:`optional`: Invoke's options;
+- :func:`parameters`, :func:`helps`, :func:`optional` and :func:`repeatable`: Invoke's options;
 - :func:`add_to_pytest`: pytest's options;
-- :func:`made`: the record, out of what either of them has read;
-- :func:`words` and :func:`parts`: the options of a command line that says the same, here or in another place.
+- :func:`build_record`: the record, from the values that either of them has read;
+- :func:`words` and :func:`parts`: the same options as a command line, here or in another location.
 
-A record that is read from a file, as an entry of the nightly list is, inherits the dataclass.
+A record that is read from a file, such as an entry of the nightly list, inherits the dataclass.
 """
 
 import dataclasses
@@ -34,38 +33,29 @@ def option(
     bare: Any = None,
     spelled: Callable[[str], Parts] | None = None,
     required: bool = False,
+    **metadata: Any,
 ) -> Any:
-    """Describe a field that is one option. Where the default is None, the option was not given.
+    """Describe a field that is one option. Where the default is None, the option was not given; an option whose
+    default is a tuple may be repeated.
 
     Args:
-        help: what ``--help`` says of it.
-        required: whether a command cannot do without; its value may stand there without the option's name.
-        bare: what the option means without a value; None where it must have one.
-        spelled: takes a value apart where a folder of this computer is in it, which another place calls otherwise.
+        help: text of ``--help``.
+        required: must be given; its value may stand there without the option's name.
+        bare: value of the option without a value; None where it must have one.
+        spelled: splits a value around its paths, which are translated for another location.
     """
-    return dataclasses.field(
-        default=default, metadata={"help": help, "bare": bare, "spelled": spelled, "required": required}
-    )
+    metadata |= {"help": help, "bare": bare, "spelled": spelled, "required": required}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def switches(default: str, **helps: str) -> Any:
-    """Describe a field that is one of several words, each of which but the default's is an option without a value.
-
-    Args:
-        helps: what ``--help`` says of each.
-    """
+    """Describe a field that is one of several words; each but the default is an option without a value."""
     return dataclasses.field(default=default, metadata={"switches": helps})
 
 
 @dataclass(frozen=True)
 class _Option:
-    """One option as a command line knows it.
-
-    Attributes:
-        name: as Python spells it.
-        field: what it sets, and ``sets`` to which value where it is one of several switches.
-        kind: the type of its value.
-    """
+    """One option of a command line; ``sets`` is the value of its field where it is one of several switches."""
 
     name: str
     field: "dataclasses.Field[Any]"
@@ -87,16 +77,16 @@ class _Option:
 
     @property
     def unset(self) -> Any:
-        """What a reader of options holds where it was not given."""
+        """Value in a reader of options where it was not given."""
         if self.sets is not None:
             return False
-        if self.bare is not None:
+        if self.bare is not None or self.kind is tuple:
             return None
         return "" if self.field.default is None else self.field.default
 
     def value(self, given: object) -> Any:
-        """Return what a reader of options holds as a value of the field."""
-        if given == self.unset:
+        """Convert the value of a reader of options to one of the field."""
+        if given in (self.unset, []):
             return self.field.default
         if given is True and self.bare is not None:
             return self.bare
@@ -105,96 +95,88 @@ class _Option:
         except ValueError:
             raise ConfigError(f"{self.flag} {given!r} is no number") from None
 
-    def spelled(self, record: object) -> Parts:
-        """Return the option that says what a record has, in parts; none where it need not be said."""
+    def spelled(self, record: object) -> Iterator[Parts]:
+        """The option as a command line has it, in parts; nothing where its value is the default."""
         value = getattr(record, self.field.name)
-        if self.sets is not None:
-            return (self.flag,) if value == self.sets else ()
-        if value == self.field.default:
-            return ()
-        if value is True:
-            return (self.flag,)
-        apart = self.field.metadata["spelled"]
-        return (f"{self.flag}=", *(apart(value) if apart else (str(value),)))
+        if value is True or (self.sets and value == self.sets):
+            yield (self.flag,)
+        elif not self.sets and value != self.field.default:
+            split = self.field.metadata["spelled"] or (lambda item: (str(item),))
+            for item in value if self.kind is tuple else (value,):
+                yield (f"{self.flag}=", *split(item))
 
 
 def parameters(choice: type) -> list[inspect.Parameter]:
-    """Return the parameters by which a function takes the options, as Invoke reads them."""
+    """Parameters by which a function takes the options, as Invoke reads them."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(each.name, kind, default=inspect.Parameter.empty if each.required else each.unset)
-        for each in _options(choice)
+        inspect.Parameter(known.name, kind, default=inspect.Parameter.empty if known.required else known.unset)
+        for known in _options(choice)
     ]
 
 
 def helps(choice: type) -> dict[str, str]:
-    """Return what ``--help`` says of each option."""
-    return {each.name: each.help for each in _options(choice)}
+    return {known.name: known.help for known in _options(choice)}
 
 
 def optional(choice: type) -> list[str]:
-    """Return the options whose value may be left out."""
-    return [each.name for each in _options(choice) if each.bare is not None]
+    """Options whose value may be left out."""
+    return [known.name for known in _options(choice) if known.bare is not None]
+
+
+def repeatable(choice: type) -> list[str]:
+    """Options that may be given several times."""
+    return [known.name for known in _options(choice) if known.kind is tuple]
 
 
 def add_to_pytest(add: Callable[..., None], choice: type) -> None:
-    """Add the options to pytest's.
-
-    Args:
-        add: ``addoption`` of a parser or of a group of one.
-    """
-    for each in _options(choice):
-        told = each.help.replace("%", "%%")
-        if each.unset is False:
-            add(each.flag, dest=each.name, action="store_true", help=told)
-        elif each.bare is not None:
-            add(each.flag, dest=each.name, nargs="?", const=True, default=None, help=told)
+    """Add the options to pytest's by ``addoption`` of a parser or of one of its groups."""
+    for known in _options(choice):
+        text = known.help.replace("%", "%%")
+        if known.unset is False:
+            add(known.flag, dest=known.name, action="store_true", help=text)
+        elif known.bare is not None:
+            add(known.flag, dest=known.name, nargs="?", const=True, default=None, help=text)
         else:
-            add(each.flag, dest=each.name, default=each.unset, help=told)
+            add(known.flag, dest=known.name, default=known.unset, help=text)
 
 
 def build_record(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
-    """Make the record out of what Invoke or pytest has read.
-
-    Args:
-        given: values by the names of :func:`parameters`; there may be others among them.
-    """
+    """Build the record from the values that Invoke or pytest has read; there may be others among them."""
     values: dict[str, Any] = {}
     chosen: dict[str, str] = {}
-    for each in _options(choice):
-        if each.sets is None:
-            values[each.field.name] = each.value(given.get(each.name, each.unset))
-        elif given.get(each.name):
-            if other := chosen.get(each.field.name):
-                raise ConfigError(f"{other} and {each.flag} exclude each other", "give one, or neither")
-            chosen[each.field.name] = each.flag
-            values[each.field.name] = each.sets
+    for known in _options(choice):
+        if known.sets is None:
+            values[known.field.name] = known.value(given.get(known.name, known.unset))
+        elif given.get(known.name):
+            if other := chosen.get(known.field.name):
+                raise ConfigError(f"{other} and {known.flag} exclude each other", "give one, or neither")
+            chosen[known.field.name] = known.flag
+            values[known.field.name] = known.sets
     return choice(**values)
 
 
 def narrow(choice: type[ChoiceT], record: object) -> ChoiceT:
-    """Make the record of a larger one that has its fields too."""
+    """Build the record from a larger one that has its fields, too."""
     fields = dataclasses.fields(typing.cast(Any, choice))
     return choice(**{field.name: getattr(record, field.name) for field in fields})
 
 
 def parts(record: object) -> tuple[Parts, ...]:
-    """Return the options that say the same, each in parts: folders of this computer are paths among them."""
-    spelled = (each.spelled(record) for each in _options(type(record)))
-    return tuple(word for word in spelled if word)
+    """The options of a command line that gives this record, each in parts; paths of this computer are ``Path``."""
+    return tuple(part for known in _options(type(record)) for part in known.spelled(record))
 
 
 def words(record: object) -> list[str]:
-    """Return the options that say the same on this computer."""
+    """The options of a command line on this computer that gives this record."""
     return ["".join(map(str, word)) for word in parts(record)]
 
 
 def _options(choice: type) -> Iterator[_Option]:
-    """Go through the options that a dataclass describes."""
     hints = typing.get_type_hints(choice)
     for field in dataclasses.fields(typing.cast(Any, choice)):
-        if told := field.metadata.get("switches"):
-            for name, text in told.items():
+        if texts := field.metadata.get("switches"):
+            for name, text in texts.items():
                 yield _Option(name, field, bool, text, sets=name)
         elif text := field.metadata.get("help"):
             yield _Option(field.name, field, _kind(hints[field.name]), text)
@@ -202,5 +184,5 @@ def _options(choice: type) -> Iterator[_Option]:
 
 def _kind(hint: Any) -> type:
     if isinstance(hint, types.UnionType):
-        (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
-    return typing.cast(type, hint)
+        (hint,) = (kind for kind in hint.__args__ if kind is not types.NoneType)
+    return typing.cast(type, typing.get_origin(hint) or hint)

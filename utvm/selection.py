@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from utvm.errors import ConfigError
 from utvm.options import Parts, option, switches
 
 BoardKind = Literal["auto", "virtual", "physical"]
@@ -14,7 +15,7 @@ BOARD = "board name (see board.list) or path of a board folder; NAME:SETTING=VAL
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Take what names a board apart: a name or a path, and the settings behind it with their colon."""
+    """Split the name or path of a board and the settings behind it, with their colon."""
     head, _, tail = name.rpartition(":")
     return (head, f":{tail}") if head and "=" in tail else (name, "")
 
@@ -101,17 +102,18 @@ class SuiteChoice:
     @property
     def expressions(self) -> tuple[str, ...]:
         """Arguments by which pytest selects tests."""
-        words = (*(("-k", self.k) if self.k else ()), *(("-m", self.m) if self.m else ()))
-        return (*words, "--last-failed") if self.last_failed else words
+        chosen = {"-k": self.k, "-m": self.m}
+        words = [word for flag, value in chosen.items() if value for word in (flag, value)]
+        return (*words, *(["--last-failed"] if self.last_failed else []))
 
 
 def as_file(name: str) -> Parts:
-    """Take a file's name for what another place calls it; what is no file of this computer stays as it is."""
+    """Mark a file of this computer for translation; any other text stays."""
     return (Path(name).resolve(),) if Path(name).is_file() else (name,)
 
 
 def as_path(name: str) -> Parts:
-    """As :func:`as_file`, of a file or a folder."""
+    """Mark a file or folder of this computer for translation; any other text stays."""
     return (Path(name).resolve(),) if Path(name).is_dir() else as_file(name)
 
 
@@ -120,11 +122,18 @@ class FarmChoice:
     """The farm and its board; ``in_`` is empty to run here."""
 
     in_: str = option("", "farm: run on a board of a farm (see farm.list); default: this computer")
-    farm: str = option(
-        "", "with --in farm: HOST:PORT of its coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
+    tags: str = option(
+        "",
+        "with --in farm: a board with these tags, NAME=VALUE, comma-separated; name=PLACE chooses one board",
     )
-    place: str = option("", "with --in farm: the board of this name in farm.list")
-    tags: str = option("", "with --in farm: a board with these tags, NAME=VALUE, comma-separated")
+
+    def require_farm(self) -> None:
+        """Refuse another location, and tags of a board that is not in a farm."""
+        if self.in_ != "farm" and (self.in_ or self.tags):
+            problem = (
+                f"--in {self.in_}: this command runs here or in a farm" if self.in_ else "--tags is for a farm"
+            )
+            raise ConfigError(problem, "use --in farm")
 
 
 @dataclass(frozen=True)

@@ -122,14 +122,16 @@ def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest
             monkeypatch.delenv("LG_COORDINATOR", raising=False)
             monkeypatch.setattr(client, "DEFAULT_PORT", port)
             with pytest.raises(ProvisionError, match="belongs to another user"):
-                coordinator_address("")
-            assert coordinator_address(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
+                coordinator_address()
+            monkeypatch.setenv("LG_COORDINATOR", f"127.0.0.1:{port}")
+            assert coordinator_address() == f"127.0.0.1:{port}"
+            monkeypatch.delenv("LG_COORDINATOR")
         finally:
             stranger.kill()
     with OwnerOnlySocket.listen_on("127.0.0.1", port) as own:
         accepted: list[object] = []
         threading.Thread(target=lambda: accepted.append(own.accept()), daemon=True).start()
-        assert coordinator_address("") == f"127.0.0.1:{port}"
+        assert coordinator_address() == f"127.0.0.1:{port}"
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text from strangers: each language's own reader takes it for what it was, and nothing of it is done.
 
-The readers are the programs themselves: OpenOCD, GDB, sh, fish, ssh, gcc and the linker, and for the rest a parser
+The readers are the programs themselves: OpenOCD, GDB, sh, ssh, gcc and the linker, and for the rest a parser
 that is not ours.
 """
 
@@ -12,7 +12,6 @@ import re
 import shlex
 import tarfile
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from utvm.base.text.quoting import archive_member, comment, printable
 from utvm.base.text.templates import templates_of
 from utvm.base.text.terminal import Terminal
 from utvm.cli import model_library, model_run, output
-from utvm.cli.choices import CompileChoice, JsonChoice, RunChoice
+from utvm.cli.choices import CompileChoice, RunChoice
 from utvm.compiler import compile_model, from_onnx
 from utvm.errors import ConfigError
 from utvm.hil import report
@@ -82,9 +81,8 @@ class _Tags(HTMLParser):
 def test_a_report_shows_any_name_and_does_nothing_of_what_it_says(
     name: str, tmp_path: Path, printed: io.StringIO
 ) -> None:
-    model_library.report(
-        CompileChoice(model=str(model(tmp_path, name))), JsonChoice(), str(tmp_path / "out"), False
-    )
+    choice = CompileChoice(model=str(model(tmp_path, name)))
+    model_library.report(choice, str(tmp_path / "out"), explain=False, misra=False)
     assert is_harmless(printed.getvalue())
     assert printable(f"{name}'")[:12] in printed.getvalue().replace("\n", "")
     (page,) = (tmp_path / "out").rglob("*.html")
@@ -96,7 +94,7 @@ def test_a_report_shows_any_name_and_does_nothing_of_what_it_says(
 @pytest.mark.parametrize("name", ["a[/b]", "../../x", "file", "*/ int x; /*", "\x1b[2J"], ids=ascii)
 def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     archive = tmp_path / "m.tar"
-    model_library.package(CompileChoice(model=str(model(tmp_path, name))), JsonChoice(), str(archive))
+    model_library.package(CompileChoice(model=str(model(tmp_path, name))), str(archive))
     with tarfile.open(archive) as content:
         for file in content.getmembers():
             assert (tmp_path / "out" / file.name).resolve().is_relative_to(tmp_path / "out")
@@ -110,7 +108,7 @@ def test_a_package_holds_any_name_where_it_belongs(name: str, tmp_path: Path, pr
 def test_a_run_prints_and_writes_any_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     np.save(tmp_path / "in.npy", np.array([1, 2], np.float32))
     asked = RunChoice(model=str(model(tmp_path, name)), input=str(tmp_path / "in.npy"))
-    model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), JsonChoice(), False, False)
+    model_run.run_model(asked, BoardSelection("host"), str(tmp_path / "o.npz"), standing_alone=False)
     assert is_harmless(printed.getvalue()) and f"output {printable(name)}'" in printed.getvalue()
     with np.load(tmp_path / "o.npz") as answer:
         np.testing.assert_array_equal(
@@ -179,12 +177,9 @@ def test_gdb_reads_each_text_as_one_argument(count: int, tmp_path: Path) -> None
 
 
 @MANY
-@pytest.mark.parametrize(("reader", "quote"), [(readers.shell, shlex.quote), (readers.fish, quoting.fish)])
-def test_shells_read_each_text_as_one_word(
-    reader: Callable[..., list[bytes]], quote: Callable[[str], str], count: int, tmp_path: Path
-) -> None:
+def test_a_shell_reads_each_text_as_one_word(count: int, tmp_path: Path) -> None:
     texts = strings(count, f"\0{_NO_BYTES}")
-    check(reader([quote(text) for text in texts], tmp_path), texts, os.fsencode)
+    check(readers.shell([shlex.quote(text) for text in texts], tmp_path), texts, os.fsencode)
 
 
 @MANY

@@ -11,7 +11,6 @@ from tests.probe.fake_libusb import Bus, Port
 from tests.probe.fake_usb import plug_in, use
 from tests.virtual.fake_board import FakeBoard
 from utvm.cli.board_show import detect_boards
-from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT
 from utvm.cli.root_doctor import examine
 from utvm.paths import ROOT
@@ -59,11 +58,11 @@ def shown(
 
 @pytest.mark.parametrize("command", [detect_boards, examine])
 def test_what_a_probe_says_of_itself_and_its_board_is_shown(
-    shown: Callable[[Callable[[], object], float], str], command: Callable[[JsonChoice], object]
+    shown: Callable[[Callable[[], object], float], str], command: Callable[[], object]
 ) -> None:
-    said = shown(lambda: command(JsonChoice()), 3.3)
+    said = shown(command, 3.3)
     assert "V2J40M27, target 3.30 V" in said and "no power" not in said
-    assert "the board has no power (0.20 V): check its supply" in shown(lambda: command(JsonChoice()), 0.2)
+    assert "the board has no power (0.20 V): check its supply" in shown(command, 0.2)
 
 
 def test_a_physical_board_is_not_to_be_had_of_a_virtual_probe(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
         (["model.run", "--model", DIGITS, "--board", "stm32f746", "--input", "none.npy"], "none.npy"),
         (["model.run", "--model", ROOT / "README.md", "--board", "stm32f746"], "README.md"),
         (
-            ["model.run", DIGITS, "--board", "stm32f746", "--in-ram", "--standing-alone"],
+            ["model.run", DIGITS, "--board", "stm32f746", "--set=in-ram=yes", "--standing-alone"],
             "exclude each other: RAM does not",
         ),
         (["firmware.size", "--model", DIGITS, "--board", "nowhere/board"], "nowhere/board"),
@@ -99,7 +99,7 @@ def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
             ["board.virtual", "--board", "stm32f746", "--usb", "st-link", "--listen", "unix:/no-such/x"],
             "--listen unix:/no-such/x: its folder does not exist",
         ),
-        (["model.run", "--model", str(DIGITS), "--board", "host", "--in-ram"], "it has no debug port"),
+        (["model.run", "--model", str(DIGITS), "--board", "host", "--set=in-ram=yes"], "it has no debug port"),
         (["board.virtual", "--board", "stm32f746", "--usb", "st-link", "--listen", "here"], "--listen here"),
         (["board.virtual", "--board", "stm32f746", "--serial", "two words"], "no serial number"),
         ([*_SERVE, "stm32f746", "--transport", "pigeon"], "stm32f746 has no transport 'pigeon'"),
@@ -275,7 +275,7 @@ def test_sizes_are_printed_against_what_the_board_has() -> None:
 
 
 def test_a_layout_for_ram_is_printed_by_section_region_and_address() -> None:
-    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--in-ram")
+    done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--set=in-ram=yes")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^ \.text +itcm +0x0000[0-9a-f]{4}  [\d,]+ *$", done.stdout, re.M)
     assert re.search(r"^ \.stack +dtcm +0x20000000  8,192 *$", done.stdout, re.M)
@@ -285,9 +285,9 @@ def test_a_layout_for_ram_is_printed_by_section_region_and_address() -> None:
 @pytest.mark.slow
 def test_a_model_in_ram_gives_the_same_and_takes_no_flash(tmp_path: Path) -> None:
     told = {}
-    for option in ("--json", "--in-ram"):
+    for option in ("--json", "--set=in-ram=yes"):
         words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--json")
-        done = inv(*words, tmp_path / option, *([option] if option == "--in-ram" else []))
+        done = inv(*words, tmp_path / option, *([option] if option == "--set=in-ram=yes" else []))
         assert done.returncode == 0, done.stderr
         told[option] = json.loads((tmp_path / option).read_text())
     flashed, loaded = told.values()

@@ -44,7 +44,7 @@ def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Pa
         np.savez(samples, x=known["x"][:3], labels=known["labels"][:3])
     words = [DIGITS / "digits.onnx", _too_large(tmp_path / "large.onnx"), "--boards", "microbit,host"]
     picture, told = tmp_path / "picture.svg", tmp_path / "told.json"
-    words += ["--inputs", samples, "--labels", samples, "--explain", "-o", picture, "-j", told]
+    words += ["--inputs", samples, "--labels", samples, "-o", picture, "-j", told]
     done = inv("model.compare", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {(Path(row["model"]).stem, row["board"]): row for row in json.loads(told.read_text())}
@@ -54,10 +54,6 @@ def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Pa
     assert here["flash_bytes"] is None
     assert "more than" in large["why"] or "not fit" in large["why"] or "larger" in large["why"]
     assert "does not fit" in done.stdout
-    lines = done.stdout.splitlines()
-    for board in ("microbit", "host"):
-        heading = lines.index(f"{words[0]} on {board}:")
-        assert any(line.startswith("kernel: ") for line in lines[heading : heading + 9])
     text = picture.read_text()
     assert f"{small['count']:,}" in text and "instructions of one run" in text
     xml.etree.ElementTree.fromstring(text)

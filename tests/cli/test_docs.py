@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from invoke.exceptions import Exit
 
-from utvm.cli import docs_commands, docs_errors, docs_site
+import tasks
+from utvm import errors
+from utvm.cli import docs_site
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
 
@@ -66,7 +68,7 @@ def test_command_lines_are_understood(pages: Mapping[Path, str]) -> None:
             continue
         for line in _lines(text):
             words = [word for word in shlex.split(line)[1:] if word not in ("--yes", "--no-install")]
-            program = Inv(groups={}, name="inv", namespace=docs_commands.namespace(), version="1")
+            program = Inv(groups={}, name="inv", namespace=docs_site.namespace(), version="1")
             try:
                 program.create_config()
                 program.parse_core(["inv", *words])
@@ -80,36 +82,20 @@ def test_command_lines_are_understood(pages: Mapping[Path, str]) -> None:
 
 def test_every_command_has_its_section(pages: Mapping[Path, str]) -> None:
     commands = pages[Path("docs/commands.md")]
-    known = docs_commands.manuals()
-    assert len(known) > 40
-    for manual in known:
-        assert f"\n## {manual.name}\n" in commands
-        assert all(text for _, text in manual.options)
+    for context in tasks.namespace.to_contexts():
+        assert f"\n## {context.name}\n" in commands
+        assert all(text for _, text in context.help_tuples())
+    assert commands.count("`-j, --json") > 20
 
 
-def test_errors_are_read_out_of_the_sources(pages: Mapping[Path, str], tmp_path: Path) -> None:
-    (tmp_path / "room.py").write_text(
-        "from utvm.errors import ConfigError\n\n"
-        'class OwnError(ConfigError):\n    """A file that is damaged.\n\n    More.\n    """\n\n'
-        "class PlainError(OwnError):\n    pass\n\n"
-        "def read(path, many):\n"
-        "    if many:\n"
-        '        raise OwnError(f"{path}: cannot | be read" + " today", hint="look | elsewhere")\n'
-        '    raise ValueError("not of the tree")\n\n'
-        "def parse(path):\n"
-        '    raise PlainError("the file is empty", _AGAIN)\n\n'
-        '_AGAIN = "write it again"\n'
-    )
-    meaning = "A file that is damaged."
-    assert docs_errors.entries(tmp_path) == (
-        docs_errors.ErrorText("room", "the file is empty", meaning, "write it again", 2),
-        docs_errors.ErrorText("room", "…: cannot | be read today", meaning, "look | elsewhere", 2),
-    )
-    # Some that are met every day, from several rooms.
-    for words in ("is not installed", "there is no board", "does not fit", "OpenOCD"):
-        assert words in pages[Path("docs/errors.md")], words
-    assert pages[Path("docs/errors.md")].count("\n| ") > 400
-    assert all(entry.cause for entry in docs_errors.entries())
+def test_every_kind_of_error_is_explained_with_its_exit_code(pages: Mapping[Path, str]) -> None:
+    page = pages[Path("docs/errors.md")]
+    kinds = [errors.UtvmError, *errors.UtvmError.__subclasses__(), errors.DoesNotFitError]
+    kinds = [kind for kind in kinds if kind.__module__ == errors.__name__]
+    assert len(kinds) > 7
+    for kind in kinds:
+        assert f"| `{kind.__name__}` | {(kind.__doc__ or '').splitlines()[0]} |" in page
+    assert "| `ConfigError` | An invalid file, option or model path. | 2 |" in page
 
 
 @pytest.mark.nightly

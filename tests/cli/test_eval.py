@@ -117,7 +117,7 @@ def test_images_and_weights_come_from_files(tmp_path: Path) -> None:
     np.save(given, images)
     parameters = random_parameters(4)
     weights.write_text(json.dumps({name: array.tolist() for name, array in parameters.items()}))
-    words = ("--board", "host", "--inputs", given, "--weights", weights, "--json", written)
+    words = ("--board", "host", "--inputs", given, "--set", f"weights={weights}", "--json", written)
     done = inv(*_EVAL, "cifar10_cnn", *words)
     assert done.returncode == 0, done.stderr
     assert "seed" not in done.stdout
@@ -127,7 +127,7 @@ def test_images_and_weights_come_from_files(tmp_path: Path) -> None:
     assert got == [logits.tolist() for (logits,) in expected]
     assert inv(*_EVAL, "cifar10_cnn", *words, "--samples", "2").returncode == 0
     assert [sample["outputs"]["logits"] for sample in json.loads(written.read_text())["samples"]] == got[:2]
-    assert inv(*_EVAL, "cifar10_cnn", "--board", "host", "--inputs", given, "--seed", "4").returncode == 0
+    assert "weights: random, seed 0" in inv(*_EVAL, "cifar10_cnn", "--board", "host", "--inputs", given).stdout
 
 
 @pytest.mark.slow
@@ -156,9 +156,9 @@ def test_what_of_a_quantised_model_is_in_float_is_said(tmp_path: Path) -> None:
     [
         ([], "needs MODEL"),
         (["no-such"], "there is no model 'no-such'\n  hint: name a model file, or one of: cifar10_cnn, digits"),
-        (["digits", "--weights", "w.json"], "digits takes no file of weights\n  hint: these do: cifar10_cnn"),
-        ([MODEL, "--weights", "w.json"], "a model file has its own weights"),
-        (["cifar10_cnn", "--weights", "none.json"], "none.json: cannot be read"),
+        (["digits", "--set", "weights=w.json"], "digits takes no file of weights\n  hint: these do: cifar10_cnn"),
+        ([MODEL, "--set", "weights=w.json"], "a model file has its own weights"),
+        (["cifar10_cnn", "--set", "weights=none.json"], "none.json: cannot be read"),
         (["digits", "--inputs", "none.npy"], "none.npy: cannot be read"),
         (["digits", "--samples", "-1"], "a number from 1"),
         (["digits", "--samples", "0"], "a number from 1"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``--explain``: what became of each operator of a model, and why."""
+"""``model.report --explain``: what became of each operator of a model, and why."""
 
 from pathlib import Path
 
@@ -64,7 +64,8 @@ def _half_quantised(path: Path) -> Path:
 
 
 def test_what_is_folded_rewritten_and_fused_is_told_cold_and_from_the_cache(tmp_path: Path) -> None:
-    words = ("firmware.size", "--model", _real(tmp_path / "real.onnx"), "--board", "stm32f746", "--explain")
+    report = ("model.report", _real(tmp_path / "real.onnx"), "--board", "stm32f746", "--output", tmp_path)
+    words = (*report, "--explain")
     cold = _notes(*words, XDG_CACHE_HOME=str(tmp_path))
     assert "folded: Neg (at turned) is a constant" in cold
     assert any(line.startswith("rewritten: Celu (at curve): as ") for line in cold)
@@ -79,18 +80,17 @@ def test_what_is_folded_rewritten_and_fused_is_told_cold_and_from_the_cache(tmp_
     ("board", "reason"),
     [("stm32f746", "DSP extension: two products in an instruction"), ("host", "plain C: two pixels in a word")],
 )
-def test_why_a_kernel_was_chosen(board: str, reason: str) -> None:
-    for command in (("model.run",), ("model.eval", "--samples", "1")):
-        notes = _notes(command[0], "--model", DIGITS, "--board", board, *command[1:], "--explain")
-        assert f"kernel: conv1: conv2d_int8, {reason}" in notes
+def test_why_a_kernel_was_chosen(board: str, reason: str, tmp_path: Path) -> None:
+    notes = _notes("model.report", DIGITS, "--board", board, "--explain", "--output", tmp_path)
+    assert f"kernel: conv1: conv2d_int8, {reason}" in notes
 
 
-def test_what_is_in_float_is_said_by_every_command_and_explained(tmp_path: Path) -> None:
+def test_what_is_in_float_is_said_by_every_command(tmp_path: Path) -> None:
     model = _half_quantised(tmp_path / "half.onnx")
     why = "nn.conv2d (c): batches of more than one image are not supported in integers"
     line = f"in float, though the model is quantised: {why}"
     for command in (("model.run",), ("model.eval", "--samples", "1"), ("firmware.size",), ("firmware.build",)):
-        done = inv(command[0], "--model", model, "--board", "mps2-an385", *command[1:], "--explain", cwd=tmp_path)
+        done = inv(command[0], "--model", model, "--board", "mps2-an385", *command[1:], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
-        assert (lines.count(line), lines.count(f"in float: {why}")) == (1, 1), lines
+        assert done.stdout.splitlines().count(line) == 1, done.stdout
+    assert f"in float: {why}" in _notes("model.report", model, "--explain", "--output", tmp_path)

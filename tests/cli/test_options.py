@@ -32,7 +32,7 @@ class BoardSelection(selection.BoardSelection):
 
 selection.BoardSelection = BoardSelection
 
-from utvm.cli import locations as elsewhere
+from utvm.cli import root_hil
 
 class Told:
     has_usb = chooses_board = False
@@ -40,7 +40,7 @@ class Told:
         print("errand:", *command.argv({path: path.name for path in command.paths}, '/utvm'))
         return 0
 
-elsewhere.elsewhere = lambda kind, choice, say: Told()
+root_hil.remote_location = lambda kind, choice, say: Told()
 from utvm.hil import nightly
 turn, = nightly.load(pathlib.Path(sys.argv[1]))
 print("nightly:", *options.words(turn.choice))

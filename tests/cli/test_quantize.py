@@ -111,7 +111,7 @@ def test_what_is_written_compiles_in_integers() -> None:
         ([DIGITS], "--samples is missing\n  hint: an .npz"),
         (
             [DIGITS, "--samples", SAMPLES, "--to", "int4"],
-            "--to 'int4' is nothing that is written\n  hint: one of int8",
+            "--to 'int4' is no type of a quantised model\n  hint: one of int8",
         ),
         ([DIGITS, "--samples", "none.npz"], "none.npz"),
         ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is no ONNX model"),

@@ -24,7 +24,7 @@ from tests.processes import may_make_mounts
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.config import Record, load_yaml
-from utvm.cli.scarcity import explained
+from utvm.cli.scarcity import explain_scarcity
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT
 
@@ -258,8 +258,9 @@ def test_an_array_that_no_memory_holds_is_one_clear_error(tmp_path: Path) -> Non
 
 def test_a_cache_that_is_changed_while_it_is_used_is_one_clear_error() -> None:
     gone = cache_root() / "firmware" / "ab" / "firmware.elf"
-    told = explained(FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone)))
+    told = explain_scarcity(FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone)))
     assert told is not None
     assert (told.message, told.exit_code) == (f"{gone}: No such file or directory", ExitCode.INFRASTRUCTURE)
     assert "run again" in told.hint
-    assert explained(FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")) is None
+    elsewhere = FileNotFoundError(errno.ENOENT, "No such file or directory", "/elsewhere/file")
+    assert explain_scarcity(elsewhere) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--shape: sizes that an ONNX file leaves open are given on the command line."""
+"""--set shape: sizes that an ONNX file leaves open are given on the command line."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_an_open_size_is_given_wherever_it_stands(model: Path) -> None:
     (given,), (made,) = read.graph.input, read.graph.output
     assert [each.dim_value for each in given.type.tensor_type.shape.dim] == [2, 4]
     assert [each.dim_value for each in made.type.tensor_type.shape.dim] == [2, 3]
-    with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--shape NAME=1"):
+    with pytest.raises(CompileError, match=r"dimension 0 \(batch\) has no fixed size\n.*--set shape=NAME=1"):
         compiler.load(model)
 
 
@@ -55,9 +55,9 @@ def test_a_shape_that_does_not_fit_is_refused(model: Path, shapes: dict[str, tup
 def test_a_command_takes_it(model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.eye(2, 4, dtype=np.float32))
     run = ["model.run", model, "--board", "host", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"]
-    done = inv(*run, "--shape", "x=2,4")
+    done = inv(*run, "--set", "shape=x=2,4")
     assert done.returncode == 0, done.stderr
     # The first two rows of w.
     assert np.load(tmp_path / "y.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
-    wrong = inv(*run, "--shape", "x=2,four")
+    wrong = inv(*run, "--set", "shape=x=2,four")
     assert (wrong.returncode, "is no shape\n  hint: write NAME=1,8,8,1" in wrong.stderr) == (2, True)

@@ -10,7 +10,6 @@ import pytest
 from tests.cli.running import inv
 from tests.probe.fake_usb import plug_in, use
 from utvm import boards
-from utvm.cli.choices import JsonChoice
 from utvm.cli.root_doctor import examine
 from utvm.probe import udev
 
@@ -52,7 +51,7 @@ def test_doctor_tells_of_a_probe_that_may_not_be_opened(
     use(tmp_path, monkeypatch.setattr)
     plug_in(tmp_path, "4.2", "066BFF303430")
     monkeypatch.setattr(os, "access", lambda path, mode: allowed)
-    examine(JsonChoice())
+    examine()
     # The last column is as wide as the longest name of a package lets it be; its words go on below.
     rows = " ".join(capsys.readouterr().out.partition("st-link at 1-4.2")[2].split())
     assert rows.startswith("may be used") is allowed

@@ -11,9 +11,10 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from tests.cli.running import inv
 from utvm import compiler
 from utvm.base.storage.files import check_folder, check_writable, write_whole
-from utvm.cli import docker, env, firmware, model, root, vm
+from utvm.cli import env, firmware, model, root
 from utvm.compiler.package.read import write_archive
 from utvm.environment import locked
 from utvm.errors import ConfigError
@@ -22,13 +23,7 @@ from utvm.paths import ROOT
 
 _MODEL = {"model": str(ROOT / "models" / "digits" / "digits.onnx"), "board": "stm32f746"}
 _FILES = [
-    pytest.param(docker.build, {}, "json", id="docker.build --json"),
-    pytest.param(vm.box, {}, "json", id="vm.box --json"),
-    pytest.param(env.archive, {}, "json", id="env.archive --json"),
-    pytest.param(env.lock, {}, "json", id="env.lock --json"),
     pytest.param(model.run, _MODEL, "output", id="model.run --output"),
-    pytest.param(model.run, _MODEL, "json", id="model.run --json"),
-    pytest.param(model.eval_, _MODEL, "json", id="model.eval --json"),
     pytest.param(model.package, _MODEL, "output", id="model.package --output"),
     pytest.param(firmware.build, _MODEL, "output", id="firmware.build --output"),
 ]
@@ -70,6 +65,15 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(
     nowhere, nobody = tmp_path / "nowhere" / "x.elf", Path("/proc/x.elf")
     assert f"{nowhere}: its folder does not exist" in _refused(command, {**options, name: str(nowhere)})
     assert f"{nobody}: cannot be written" in _refused(command, {**options, name: str(nobody)})
+
+
+@pytest.mark.parametrize("command", ["docker.build", "env.lock", "board.list"])
+def test_a_json_file_that_cannot_be_written_is_refused_at_once(command: str, tmp_path: Path) -> None:
+    nowhere, nobody = tmp_path / "nowhere" / "x.json", Path("/proc/x.json")
+    for path, problem in ((nowhere, "its folder does not exist"), (nobody, "cannot be written")):
+        done = inv(command, "--json", path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{path}: {problem}" in done.stderr
 
 
 @pytest.mark.parametrize(("command", "options", "name"), _FOLDERS)

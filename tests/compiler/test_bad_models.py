@@ -107,7 +107,7 @@ def test_all_inputs_and_constants_that_cannot_be_are_named_at_once() -> None:
     text = refusal(model([node("Sum", "abcdef", ["y"])], inputs, [value("y", ["N", 4])], [half]))
     assert "for 3 reasons" in text and "constant 'h': has elements of type float16" in text
     assert "input 'a', input 'b', input 'c', input 'd' and 2 more: dimension 0 (N) has no fixed size" in text
-    assert "input 's': has elements of type string" in text and "give --shape" in text
+    assert "input 's': has elements of type string" in text and "give --set shape" in text
 
 
 def test_input_without_any_shape() -> None:

@@ -46,7 +46,7 @@ def test_a_place_that_cannot_be_had_is_said_and_leaves_no_report(
 
 
 def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
-    done = inv("docker.build", "--export-only", "--archive", tmp_path / "empty", XDG_CACHE_HOME=str(tmp_path))
+    done = inv("docker.build", "--export-only", "--mirror", tmp_path / "empty", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 3
     assert f"is not in {tmp_path}/empty" in done.stderr
     assert files_in(tmp_path) == []

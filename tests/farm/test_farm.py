@@ -189,9 +189,9 @@ def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm:
     ("words", "complaint"),
     [
         (("--in", "farm", "--tags", "shelf"), "--tags 'shelf' is not a tag"),
-        (("--in", "farm", "--farm", "nowhere"), "--farm 'nowhere' is no HOST:PORT"),
         (("--in", "farm", "--tags", "host=attic"), "no place of the farm has board=host, host=attic"),
-        (("--place", "shelf-host-1"), "use them with --in farm"),
+        (("--in", "farm", "--tags", "name=attic"), "no place of the farm has board=host, name=attic"),
+        (("--tags", "name=shelf-host-1"), "use --in farm"),
     ],
 )
 def test_what_the_farm_has_not_is_refused(farm: Farm, words: tuple[str, ...], complaint: str) -> None:

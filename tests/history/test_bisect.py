@@ -34,9 +34,10 @@ def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(pro
 
 
 @pytest.mark.nightly
-def test_a_farm_is_asked_for_it(project: Path, tmp_path: Path) -> None:
+def test_a_farm_is_asked_for_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with two_hosts(tmp_path / "farm", "host", "stm32f746") as farm:
-        said = _is_named(project, "--in", "farm", "--farm", farm.address)
+        monkeypatch.setenv("LG_COORDINATOR", farm.address)
+        said = _is_named(project, "--in", "farm")
         with farm.client() as client:
             (desk,) = [each for each in client.call("list")["places"] if each["place"] == "desk-host-1"]
     assert "on host" in said and not desk["holder"]

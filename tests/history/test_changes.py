@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has changed, asked of histories that were made from reports."""
 
-import csv
-import importlib.util
 import itertools
 import re
 from pathlib import Path
@@ -150,34 +148,6 @@ def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: 
     assert sorted(row[-1] for row in rows if row[-2] == "instructions") == ["1001", "1002", "1003"]
     assert inv("history.export", "--output", "out.csv", "--table", "outcomes").returncode == 0
     assert (project / "out.csv").read_text().count(",it::test_a,passed,250,\n") == 3
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pyarrow") is not None, reason="pyarrow, of the optional extra parquet, is"
-)
-def test_parquet_without_its_library_is_refused_with_what_to_install(asked: Asked, project: Path) -> None:
-    asked("history.changes", reports=[report_of(1)])
-    refused = inv("history.export", "--format", "parquet", "--output", "out.parquet")
-    assert (refused.returncode, "pip install .[parquet]" in refused.stderr) == (2, True)
-    assert not list(project.glob("out.parquet*"))
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pyarrow") is None,
-    reason="pyarrow, of the optional extra parquet, is not installed",
-)
-def test_parquet_has_typed_columns_and_the_rows_of_the_csv(asked: Asked, project: Path) -> None:
-    import pyarrow.parquet
-
-    asked("history.changes", reports=[report_of(1, models={"digits": {"instructions": 1001}}, outputs="ef")])
-    for name in ("csv", "parquet"):
-        assert inv("history.export", "--format", name, "--output", f"out.{name}").returncode == 0
-    rows = pyarrow.parquet.read_table(project / "out.parquet").to_pylist()
-    said = [{**row, "dirty": str(int(row["dirty"])), "value": row["text"] or f"{row['value']:g}"} for row in rows]
-    expected = list(csv.DictReader((project / "out.csv").open()))
-    assert [{name: row[name] or "" for name in expected[0]} for row in said] == expected
-    typed = {row["figure"]: (row["value"], row["text"]) for row in rows}
-    assert (typed["instructions"], typed["outputs_sha256"]) == ((1001.0, None), (None, "ef" * 8))
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_figures_are_those_of_others() -> None:
     ("words", "said"),
     [
         (["--task", "ic02"], "--task ic01, vww01, kws01, ad01"),
-        (["--task", "ad01"], "a model whose output is as its input, int8 or float32, not int8[1, 8, 8, 1]"),
+        (["--task", "ad01"], "an output like its input, int8 or float32, not int8[1, 8, 8, 1]"),
         (["--task", "ic01", "--mode", "energy"], "--mode performance or"),
         (["--task", "ic01", "--mode", "accuracy"], "--data FOLDER"),
         (["--task", "ic01", "--data", "nowhere"], "y_labels.csv"),

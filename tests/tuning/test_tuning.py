@@ -80,7 +80,7 @@ def test_with_our_tiles_taken_out_tuning_alone_finds_twice_as_fast_loops(tmp_pat
     before, after = (sum(row[number] * row[0].times for row in tuner.rows()) for number in (1, 2))
     assert after * 2 < before
     archive = tmp_path / "tuned.tar"
-    options = ("--board", board.name, "--tuned", log, "--output", archive)
+    options = ("--board", board.name, "--set", f"tuned={log}", "--output", archive)
     done = inv("model.package", "--model", DIGITS / "digits.onnx", *options)
     assert done.returncode == 0, done.stderr
     with tarfile.open(archive) as tar:
@@ -103,7 +103,7 @@ def test_a_log_is_gone_on_from_and_refused_elsewhere(tmp_path: Path) -> None:
     assert found["outputs_equal"] and found["before"] == found["tuned"]
     second = inv("model.tune", *options)
     assert json.loads(second.stdout)["candidates"] == 0
-    run = ("model.run", "--model", DIGITS / "digits_int8.tflite", "--tuned", log, "--board")
+    run = ("model.run", "--model", DIGITS / "digits_int8.tflite", "--set", f"tuned={log}", "--board")
     refused = inv(*run, "mps2-an385")
     assert refused.returncode == 2
     assert "line 1 was measured with cpu arm-none-eabi/cortex-m7" in refused.stderr
@@ -137,7 +137,7 @@ def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None
     counts = [
         int(re.findall(r"modelled cycles ([\d,]+)", done.stdout)[0].replace(",", ""))
         for name in ("plain", "waits")
-        for done in [inv("model.run", *model, "--wait-states", "--tuned", tmp_path / name)]
+        for done in [inv("model.run", *model, "--wait-states", "--set", f"tuned={tmp_path / name}")]
     ]
     assert counts[1] < counts[0]
 
@@ -171,7 +171,7 @@ def test_a_board_that_dies_costs_a_retry(tmp_path: Path) -> None:
 
 def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     board, model = boards.load("host"), load(DIGITS / "digits.onnx")
-    library = compile_for(board, model, explain=False)
+    library = compile_for(board, model)
     asked = [Candidate(library, random_inputs(library, np.random.default_rng(1)))]
     with stock_tracker(tmp_path / "tracker", free_port()) as address, contextlib.ExitStack() as stack:
         where = ("--board", "host", "--tracker", f"{address[0]}:{address[1]}")

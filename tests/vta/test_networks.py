@@ -181,7 +181,7 @@ def test_wrong_words_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_report_says_what_runs_where_and_why(tmp_path: Path) -> None:
     words = ("model.report", "--model", quantize.MODEL, "--board", "host", "--output", tmp_path)
-    done = inv(*words, "--accelerator", "all")
+    done = inv(*words, "--set", "accelerator=all")
     assert done.returncode == 0, done.stderr
     assert "all that can be is asked for" in done.stdout and "bytes moved" in done.stdout
     (report,) = tmp_path.glob("*/compile.json")
@@ -189,11 +189,11 @@ def test_the_report_says_what_runs_where_and_why(tmp_path: Path) -> None:
     assert decisions and all(each["where"].startswith("vta ") and each["moved_bytes"] > 0 for each in decisions)
     assert "CPU or accelerator" in report.with_suffix(".html").read_text()
     profile = ("model.profile", "--model", quantize.MODEL, "--board", "host", "--output", tmp_path)
-    done = inv(*profile, "--accelerator", "all")
+    done = inv(*profile, "--set", "accelerator=all")
     assert done.returncode == 0 and "on the accelerator, by its model:" in done.stdout, done.stderr
     (counted,) = tmp_path.glob("*/accelerator.json")
     (first, *_) = [step for step in json.loads(counted.read_text()) if step["instructions"]]
     assert first["dram_nbytes"] > 0 and first["tokens"] > 0
     assert first["modelled_compute_cycles"] <= first["modelled_cycles"]
-    refused = inv(*words, "--accelerator", "most")
-    assert refused.returncode == 2 and "--accelerator cannot be 'most'" in refused.stderr
+    refused = inv(*words, "--set", "accelerator=most")
+    assert refused.returncode == 2 and "--set accelerator cannot be 'most'" in refused.stderr

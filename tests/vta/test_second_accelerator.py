@@ -66,7 +66,7 @@ def test_it_computes_a_part_of_a_network_in_a_process(multipliers: Boards, tmp_p
 
     def run(board: boards.Board) -> bytes:
         out = tmp_path / "y.npy"
-        words = ("model.run", "--model", quantize.MODEL, "--raw", "--input", tmp_path / "x.npy", "--output", out)
+        words = ("model.run", "--model", quantize.MODEL, "--input", tmp_path / "x.npy", "--output", out)
         done = inv(*words, "--board", board.directory)
         assert done.returncode == 0, done.stderr
         return np.load(out).tobytes()
@@ -109,8 +109,8 @@ def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
     picture = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)
     assert json.loads(inv("board.show", board.directory, "--json").stdout)["accelerator"] == "multiplier"
-    asked = ("--model", quantize.MODEL, "--board", board.directory, "--accelerator", "all")
-    done = inv("model.run", *asked, "--raw", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    asked = ("--model", quantize.MODEL, "--board", board.directory, "--set", "accelerator=all")
+    done = inv("model.run", *asked, "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
     assert done.returncode == 0, done.stderr
     assert "VIRTUAL board, a software model, with a model of multiplier on its bus" in done.stdout
     ((expected,),) = tflite_micro(quantize.MODEL.read_bytes(), [[picture]])

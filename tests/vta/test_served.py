@@ -24,7 +24,7 @@ def test_a_bitstream_goes_to_a_served_board(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "vta.bit").write_bytes(made(data=DATA + bytes(4_045_564 - len(DATA))))
     (tmp_path / "other.bit").write_bytes(made(part=b"7a35tcpg236"))
     array = np.random.default_rng(0).integers(-128, 128, (1, 8, 8, 1), np.int8)
-    with served(tmp_path, "--board", "pynq-z1:driver=qemu", "--accelerator", "all") as board:
+    with served(tmp_path, "--board", "pynq-z1:driver=qemu", "--set", "accelerator=all") as board:
         remote = rpc.connect(board.address, board.port)
         remote.get_function("utvm.set_input")(0, tvm.runtime.tensor(array, remote.cpu()))
         with pytest.raises(Exception, match=r"VTA: instruction 0 \(load .*the logic is empty: board.program-fpga"):

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``./inv`` prints: the command line's words, kept out of the rooms that do the work.
+"""The commands of ``./inv`` and the texts that they print; other packages do the work.
 
-Each namespace of commands is a module of this room, as the table in ``tasks.py`` says: it holds the tasks and what
-they print. What would make it too long stands in modules whose names begin as its own. :func:`task` makes an
-Invoke task of a function and turns the project's errors into one message, a hint and an exit code.
+Each namespace of commands is a module, as the table in ``tasks.py`` says; longer commands have modules of their
+own, with the namespace in their names. :func:`task` makes an Invoke task of a function and turns the project's
+errors into one message, a hint and an exit code.
 
-``./inv --list`` imports all of these modules: what takes long to import is imported where it is used.
+``./inv --list`` imports all modules of namespaces: slow imports are inside their functions.
 """
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import os
 import shlex
@@ -28,24 +29,25 @@ from utvm import __version__, options
 from utvm.base.log import FILE, log_folder
 from utvm.base.process.signals import was_interrupted
 from utvm.base.text.quoting import encodable, printable_lines
-from utvm.cli.scarcity import explained
+from utvm.cli.scarcity import explain_scarcity
 from utvm.errors import ExitCode, ProvisionError, UtvmError
 from utvm.paths import COMMAND, need_checkout, work
 from utvm.selection import FarmChoice
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., int | None])
 
-_LETTERS = {"board": "b", "input": "i", "output": "o", "json": "j"}
-"""The options that have a letter: wherever one stands, it means the same."""
+_LETTERS = {"board": "b", "input": "i", "output": "o"}
+"""Short options, the same in every command."""
 
 
 class Command(Task[Any]):
-    """An Invoke task that shows how it is used.
+    """An Invoke task with an example and a page of the documentation.
 
     Attributes:
         example: a command line, without the program.
-        page: the page that says more.
-        several: its file may be several, separated by commas.
+        json: it has results for ``--json``.
+        runs: see :func:`task`.
+        several: it takes several files, which are joined by commas.
         file_optional: its file may be left out and is empty then.
     """
 
@@ -55,54 +57,62 @@ class Command(Task[Any]):
         *,
         example: str,
         page: str,
+        json: bool = False,
+        runs: str = "",
         several: bool = False,
         file_optional: bool = False,
         **settings: Any,
     ) -> None:
         self.example = example
         self.page = page
+        self.json = json
+        self.runs = runs
         self.several = several
         self.file_optional = file_optional
         settings["auto_shortflags"] = False
         super().__init__(body, **settings)
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
-        made = super().arg_opts(name, default, taken_names)
+        settings = super().arg_opts(name, default, taken_names)
         if letter := _LETTERS.get(name):
-            made["names"] = [*made["names"], letter]
-        return made
+            settings["names"] = [*settings["names"], letter]
+        return settings
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        # Invoke takes each text away as it hands it out; manuals are made after --help has looked.
-        told = self.help.copy()
+        # Invoke removes each text that it returns; the manual needs them again.
+        texts = self.help.copy()
         try:
             return super().get_arguments(ignore_unknown_help)
         finally:
-            self.help = told
+            self.help = texts
 
 
 def task(
     *,
     example: str,
     page: str,
+    runs: str = "",
     in_checkout: bool = False,
     in_farm: bool = False,
+    iterable: Sequence[str] = (),
     help: Mapping[str, str] = MappingProxyType({}),  # noqa: A002  Invoke's word
     **settings: Any,
 ) -> Callable[[FunctionT], FunctionT]:
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
-    Takes Invoke's own settings, such as ``name`` and ``help``. An error of the project becomes one message with
-    its hint, without a traceback unless ``--debug`` is given. Ctrl-C and SIGTERM end with the exit code for
-    infrastructure: there is no verdict.
+    An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
+    Ctrl-C and SIGTERM end with the exit code for infrastructure: there is no verdict.
 
     A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them.
 
     Args:
-        example: a command line that shows it, without the program.
+        example: a command line, without the program.
         page: the page of the documentation that says more.
-        in_checkout: whether the command works only in a checkout.
-        in_farm: whether it has ``--in farm``: it drives one board, and can be run where a farm has that.
+        runs: ``MODULE:FUNCTION`` of this package with the same parameters, imported when the command runs; the
+            decorated function has a docstring only.
+        in_checkout: the command works only in a checkout.
+        in_farm: it drives one board and has ``--in farm``.
+        settings: of :class:`Command` and Invoke.
     """
 
     def decorate(function: FunctionT) -> FunctionT:
@@ -117,20 +127,34 @@ def task(
         added = [FarmChoice] if in_farm else []
         owned += [(record.__name__, options.parameters(record)) for record in added]
         read = [*choices.values(), *added]
-        body = _ending_in_order(function, choices, in_checkout, in_farm)
+        body = _ending_in_order(_imported(function, runs) if runs else function, choices, in_checkout, in_farm)
         if clash := _find_clash(owned):
             # Only this command fails; the others still load.
             body = _failing(function, clash)
         context, *others = {parameter.name: parameter for _, fields in owned for parameter in fields}.values()
         body.__dict__["__signature__"] = signature.replace(
-            parameters=[context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others)]
+            parameters=[context, *(other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others)]
         )
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
-        optional = [name for choice in read for name in options.optional(choice)]
-        shown = {"example": example, "page": page, "help": {**helps, **help}}
-        return cast(FunctionT, invoke_task(body, klass=Command, optional=optional, **shown, **settings))
+        settings["optional"] = [name for choice in read for name in options.optional(choice)]
+        settings["iterable"] = [name for choice in read for name in options.repeatable(choice)] + list(iterable)
+        shown = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
+        return cast(FunctionT, invoke_task(body, klass=Command, **shown, **settings))
 
     return decorate
+
+
+def _imported(function: FunctionT, runs: str) -> FunctionT:
+    module, _, name = runs.partition(":")
+
+    @functools.wraps(function)
+    def call(context: Any, **values: Any) -> int | None:
+        given = inspect.signature(function).bind(context, **values)
+        given.apply_defaults()
+        _, *others = given.arguments.items()
+        return cast("int | None", getattr(importlib.import_module(f"{__name__}.{module}"), name)(**dict(others)))
+
+    return cast(FunctionT, call)
 
 
 def _ending_in_order(
@@ -139,23 +163,22 @@ def _ending_in_order(
     in_checkout: bool,
     in_farm: bool,
 ) -> Callable[..., None]:
-    """Return what a task runs: the function, given its records of options, whose every end is one of a command."""
+    """Body of a task: calls the function with its records of options, and turns each error into an exit code."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def body(*args: Any, **kwargs: Any) -> None:
         try:
             if in_checkout:
-                need_checkout(".".join(_called(function)))
-            # A record may be called as one of its fields is.
+                need_checkout(_command_name(function))
+            # A record may have the name of one of its fields.
             own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
-            records: dict[str, Any] = {name: options.build_record(each, kwargs) for name, each in choices.items()}
+            records: dict[str, Any] = {name: options.build_record(kind, kwargs) for name, kind in choices.items()}
             if in_farm and (there := options.build_record(FarmChoice, kwargs)) != FarmChoice():
                 from utvm.cli.farm_run import run_in_farm
 
-                code: int | None = run_in_farm(".".join(_called(function)), there, list(records.values()), own)
+                code: int | None = run_in_farm(_command_name(function), there, list(records.values()), own)
             else:
-                # A record may be called as one of its fields is.
                 code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:
             raise end_of(error) from None
@@ -178,14 +201,13 @@ def _find_clash(owned: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str
 def _failing(function: Callable[..., int | None], clash: str) -> Callable[..., None]:
     @functools.wraps(function)
     def body(*_: Any, **__: Any) -> None:
-        name = ".".join(_called(function))
+        name = _command_name(function)
         raise end_of(ProvisionError(f"the command {name} cannot run: {clash}", "rename or drop one of the two"))
 
     return body
 
 
 def _choices(signature: inspect.Signature) -> dict[str, type]:
-    """Return the dataclasses of options among a command's parameters."""
     return {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
@@ -193,38 +215,38 @@ def _choices(signature: inspect.Signature) -> dict[str, type]:
     }
 
 
-def _called(function: Callable[..., object]) -> tuple[str, ...]:
+def _command_name(function: Callable[..., object]) -> str:
     module = function.__module__.rpartition(".")[2]
     name = function.__name__.rstrip("_").replace("_", "-")
-    return (name,) if module == "root" else (module, name)
+    return name if module == "root" else f"{module}.{name}"
 
 
 def end_of(error: BaseException) -> Exit:
-    """Return how a command ends that ended with an error: what is printed, and the exit code."""
+    """The message and exit code of a command that ended with an error."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
-        error = explained(error) or error
+        error = explain_scarcity(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
-        # An interruption may be what is behind it.
+        # It may come from an interruption.
         return Exit(
             printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
             infrastructure if was_interrupted() else int(error.exit_code),
         )
     if isinstance(error, KeyboardInterrupt) or was_interrupted():
         return Exit("interrupted", infrastructure)
-    # A fault of ours: Python's own exit code for it would say that a test failed.
+    # Python's own exit code, 1, would mean that a test failed.
     traceback.print_exception(error)
-    return Exit(f"internal error, please report it{_logged(error)}", infrastructure)
+    return Exit(f"internal error, please report it{_write_log(error)}", infrastructure)
 
 
-def _logged(error: BaseException) -> str:
-    """Keep in a log what a report of a fault of ours needs, and return where; nothing where that cannot be."""
+def _write_log(error: BaseException) -> str:
+    """Write the traceback into a log and name it; empty where that cannot be written."""
     try:
         log = log_folder(work() / "logs" / f"internal-error-{os.getpid()}") / FILE
-        told = "".join(traceback.format_exception(error))
-        log.write_text(encodable(f"utvm {__version__}: {shlex.join(sys.argv)}\n{told}"), encoding="utf-8")
+        text = "".join(traceback.format_exception(error))
+        log.write_text(encodable(f"utvm {__version__}: {shlex.join(sys.argv)}\n{text}"), encoding="utf-8")
     except (OSError, UtvmError):
         return ""
     return f" with its log, {log}"

@@ -1,60 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``board.*``; what they print is in the modules ``board_...``."""
-
-import math
+"""The commands ``board.*``; the modules ``board_...`` do their work."""
 
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import CompiledChoice, DebugChoice, ExecutorChoice, JsonChoice
-from utvm.errors import ExitCode
+from utvm.cli.choices import CompiledChoice, DebugChoice, ModelChoice
 from utvm.selection import BOARD, BoardSelection, ReportChoice
 
 
 @task(
     example="board.list --fits my.tflite",
     page="docs/porting.md",
+    json=True,
     name="list",
+    iterable=["set_"],
     help={
         "fits": "model: show its flash and RAM on each board, or that it does not fit",
         "run_python": "trust the model file as a program",
-        "shape": "shapes of inputs with open dimensions, as for model.run",
-        "explain": "with --fits: print the kernel of each operator on each board",
+        "set_": "shape=NAME=1,8,8,1: sizes of an input with open dimensions",
     },
 )
-def list_(
-    _: Context,
-    json: JsonChoice,
-    fits: str = "",
-    run_python: bool = False,
-    shape: str = "",
-    explain: bool = False,
-) -> None:
+def list_(_: Context, fits: str = "", run_python: bool = False, set_: list[str] | None = None) -> None:
     """List the boards of utvm and your own."""
     if fits:
         from utvm.cli.board_show import list_fitting
 
-        list_fitting(CompiledChoice(fits, run_python, shape, explain), json)
+        list_fitting(ModelChoice(fits, run_python, tuple(set_ or ())))
     else:
         from utvm.cli.board_list import list_boards
 
-        list_boards(json)
+        list_boards()
 
 
 @task(
+    runs="board_show:show_board",
     example="board.show stm32f746",
     page="docs/porting.md",
+    json=True,
     positional=["name"],
     help={"name": BOARD},
 )
-def show(_: Context, name: str, json: JsonChoice) -> None:
+def show(_: Context, name: str) -> None:
     """Print the memory map, probe, toolchain and console of a board."""
-    from utvm.cli.board_show import show_board
-
-    show_board(name, json)
 
 
 @task(
+    runs="board_check:new_board",
     example="board.new --from Keil.STM32F4xx_DFP.pack --chip STM32F405RG",
     page="docs/porting.md",
     help={
@@ -69,28 +60,20 @@ def new(
     _: Context, chip: str = "", from_: str = "", svd: str = "", probe: str = "st-link", output: str = ""
 ) -> None:
     """Create a board folder from the description of its chip."""
-    from utvm.cli.board_new import new_board
-
-    new_board(chip, from_, svd, probe, output)
 
 
-@task(example="board.check --board ./mine --physical", page="docs/bring-up.md")
-def check(_: Context, where: BoardSelection, reports: ReportChoice) -> ExitCode:
+@task(runs="board_check:check_board", example="board.check --board ./mine --physical", page="docs/bring-up.md")
+def check(_: Context, where: BoardSelection, reports: ReportChoice) -> None:
     """Check a new board step by step, up to the first step that fails, and print what to look at."""
-    from utvm.cli.board_check import check_board
-
-    return check_board(where, reports)
 
 
-@task(example="board.detect", page="docs/usb.md")
-def detect(_: Context, json: JsonChoice) -> None:
+@task(runs="board_show:detect_boards", example="board.detect", page="docs/usb.md", json=True)
+def detect(_: Context) -> None:
     """List the debug probes on USB, with serial numbers and USB paths."""
-    from utvm.cli.board_show import detect_boards
-
-    detect_boards(json)
 
 
 @task(
+    runs="board_udev:install_udev",
     example="board.install-udev --dry-run",
     page="docs/hosts.md",
     help={
@@ -100,32 +83,25 @@ def detect(_: Context, json: JsonChoice) -> None:
 )
 def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
     """Install udev rules that give your user access to the probes of all boards; uses sudo."""
-    from utvm.cli import board_udev
-
-    board_udev.install_udev(output, dry_run)
 
 
-@task(example="board.reset --board stm32f746", page="docs/debugging.md")
+@task(runs="board_run:reset", example="board.reset --board stm32f746", page="docs/debugging.md")
 def reset(_: Context, where: BoardSelection) -> None:
     """Reset a board and start its program."""
-    from utvm.cli import board_run
-
-    board_run.reset(where)
 
 
 @task(
+    runs="board_run:monitor",
     example="board.monitor --board stm32f746 --seconds 10",
     page="docs/debugging.md",
     help={"seconds": "how long (default: until Ctrl-C)"},
 )
 def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
     """Reset a board and print its console."""
-    from utvm.cli import board_run
-
-    board_run.monitor(where, seconds or math.inf)
 
 
 @task(
+    runs="board_gdb:debug",
     example="board.gdb --elf app.elf --board stm32f746",
     page="docs/debugging.md",
     iterable=["command"],
@@ -144,24 +120,20 @@ def gdb(
     vscode: bool = False,
 ) -> None:
     """Flash a board and debug it with GDB: halted at reset, with sources."""
-    from utvm.cli import board_gdb
-
-    board_gdb.debug(where, what, command or [], port, vscode)
 
 
 @task(
+    runs="board_run:program_fpga",
     example="board.program-fpga --board pynq-z1 --bitstream vta.bit",
     page="docs/vta.md",
     help={"bitstream": "bitstream for the board's chip (.bit), written by Xilinx's tools"},
 )
 def program_fpga(_: Context, where: BoardSelection, bitstream: str = "") -> None:
     """Program a board's FPGA with a bitstream, after checking that it is for the board's chip."""
-    from utvm.cli import board_run
-
-    board_run.program_fpga(where, bitstream)
 
 
 @task(
+    runs="board_show:serve_virtual",
     example="board.virtual --board stm32f746",
     page="docs/virtual-boards.md",
     help={
@@ -187,12 +159,10 @@ def virtual(
     anyone: bool = False,
 ) -> None:
     """Run a virtual board for your own OpenOCD or debugger, until Ctrl-C."""
-    from utvm.cli.board_show import serve_virtual
-
-    serve_virtual(board, port, latency, millivolts, usb=usb, listen=listen, serial=serial, anyone=anyone)
 
 
 @task(
+    runs="board_serve:serve_board",
     example="board.serve my.tflite --board stm32f746",
     page="docs/rpc.md",
     help={
@@ -208,7 +178,7 @@ def virtual(
 )
 def serve(
     _: Context,
-    model: ExecutorChoice,
+    model: CompiledChoice,
     *,
     listen: str = "127.0.0.1",
     port: int = 9090,
@@ -220,6 +190,3 @@ def serve(
     where: BoardSelection,
 ) -> None:
     """Flash a model to a board and serve the board to TVM RPC clients, until Ctrl-C."""
-    from utvm.cli.board_serve import serve_board
-
-    serve_board(where, model, transport, listen, (port, announce), tracker, key, anyone)

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.check`` does: walks through docs/bring-up.md, a part of a board after the other."""
+"""``board.new`` and ``board.check``: a new board, from its chip's description to the steps of docs/bring-up.md."""
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from utvm import boards
+from utvm.boards import described
 from utvm.boards.parts import SiliconPart
-from utvm.cli.board_new import guesses_in
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
-from utvm.errors import ExitCode, ProvisionError, UtvmError
+from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.hil.plugin import report_root
 from utvm.hil.schemas import first_trouble, read_report
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -18,7 +21,7 @@ from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice,
 
 @dataclass(frozen=True)
 class PartStep:
-    """A part of a board, the suites that show that it is right, and what was wrong most likely if they do not."""
+    """A part of a board, its suites, and the likely cause if they fail."""
 
     part: SiliconPart
     suites: str
@@ -43,13 +46,9 @@ STEPS = (
 
 
 def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Run the suites of each part in order, up to the first that does not pass, and say which parts are right.
+    """Run the suites of each part in order, up to the first that fails, and print the parts that are right.
 
-    Args:
-        where: the board; what answers at the first step is what all others are about.
-
-    Returns:
-        what the last run ended with.
+    Later steps run on the board that the first has met. Returns the exit code of the last run.
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
@@ -81,12 +80,11 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
 
 
 def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
-    """Run a step's suites and return how they ended, and their report."""
     latest = report_root(reports) / "latest"
     before = latest.resolve()
     code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())
     if latest.resolve() == before:
-        raise ProvisionError(f"the run of {step.suites} left no report", "what it said is above")
+        raise ProvisionError(f"the run of {step.suites} left no report", "its output is above")
     return code, read_report(latest / "report.json")
 
 
@@ -98,7 +96,7 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
     OUT.print(f"\n{step.part}: not right: {content['trouble'] or first_trouble(content)}")
     if code is ExitCode.FAILED or number == 1:
         OUT.print(f"  look at: {step.look_at}")
-    if left := ", ".join(each.part for each in STEPS[number:]):
+    if left := ", ".join(step.part for step in STEPS[number:]):
         OUT.print(f"  not run, for they would fail for the same reason: {left}")
 
 
@@ -112,3 +110,37 @@ def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, 
     OUT.print("silicon:" if right else "silicon: {}")
     for part, content in right.items():
         OUT.print(f'  {part}: "{title}, {content["started"][:10]}, run {content["run_id"]}"')
+
+
+def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
+    """Write a board's folder from a description of its chip, load it, and print the lines to check.
+
+    Args:
+        from_: the file that describes the chip, or ``pyocd``.
+        svd: the file of its registers, or nothing.
+        output: the folder; by default with the chip's name.
+    """
+    if not from_:
+        raise ConfigError(
+            "--from is missing",
+            "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
+        )
+    found = described.find(Path(from_), chip)
+    if svd:
+        found = described.refine(found, Path(svd))
+    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
+    board = described.write(found, folder, probe)
+    OUT.print(f"{folder}: {board.title}")
+    for guess in guesses_in(folder):
+        OUT.print(f"  {guess}")
+    argument = shlex.quote(str(folder))
+    OUT.print(f"try it: ./inv firmware.size --model models/digits/digits_int8.tflite --board {argument}")
+    OUT.print(f"then plugged in, part by part: ./inv board.check --board {argument} --physical (docs/bring-up.md)")
+
+
+def guesses_in(folder: Path) -> list[str]:
+    """Lines of a board's file that are marked as to be checked."""
+    text = (folder / "board.yaml").read_text(encoding="utf-8")
+    return [
+        f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.gdb`` does: a program on a board, and a debugger in front of it."""
+"""``board.gdb``: a program on a board, and a debugger."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,9 @@ from utvm.base.text.quoting import gdb
 from utvm.boards import Board
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
+from utvm.cli.compiling import compile_named, find_debugged
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.model_library import compile_named
-from utvm.cli.model_run import say
-from utvm.cli.opening import find_debugged
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import ConfigError, ProbeError, ToolchainError, TransportError
 from utvm.firmware import Firmware
@@ -48,16 +46,17 @@ _PORT = 3333  # What others serve debuggers on, OpenOCD first.
 _LAUNCH = Path(".vscode", "launch.json")
 
 
-def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], port: int, vscode: bool) -> None:
-    """Program a board, and debug what runs on it.
+def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, port: int, vscode: bool) -> None:
+    """Flash a board, and debug its program.
 
     Args:
-        commands: of GDB's; without any, a person gives them.
-        port: where somebody's own debugger finds the board; 0 to start one here.
-        vscode: only write how VS Code does it.
+        command: commands of GDB; without any, the session is interactive.
+        port: TCP port for the user's own debugger; 0 to start one here.
+        vscode: only write VS Code's configuration.
     """
+    commands = command or []
     if bool(what.elf) == bool(what.model):
-        raise ConfigError("what is to be debugged?", "give --elf FILE, or --model FILE")
+        raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
     found = find_debugged(where)
@@ -75,22 +74,18 @@ def debug(where: BoardSelection, what: DebugChoice, commands: Sequence[str], por
                 OUT.print(f"{READY} {address}")
                 listen(connection, lambda: None, math.inf)
                 return
-            with _kept_console(connection, logs / "console.log"):
+            with _console_in(connection, logs / "console.log"):
                 script = logs / "commands.gdb"
-                # GDB takes a function that is not there for one of a shared library that may come.
+                # GDB waits for a shared library with a function that is unknown.
                 refusing = ["set breakpoint pending off"] if commands else []
-                words = [*_finding(image), *refusing, f"target extended-remote {address}", *commands]
+                words = [*_source_commands(image), *refusing, f"target extended-remote {address}", *commands]
                 script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
                 _run(image.elf, script, by_hand=not commands)
 
 
 @contextlib.contextmanager
 def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Listen for debuggers: of this user at a TCP port, or at a socket that nobody else reaches.
-
-    Yields:
-        the listener, and its address as GDB takes it.
-    """
+    """Listen for this user's debuggers at a TCP port or a private socket; yields it and its address for GDB."""
     with contextlib.ExitStack() as stack:
         if port:
             try:
@@ -116,15 +111,15 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
     return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
 
 
-def _finding(image: Firmware) -> list[str]:
-    """Return the commands by which GDB finds the sources of an image that we have linked."""
+def _source_commands(image: Firmware) -> list[str]:
+    """Commands by which GDB finds the sources of firmware that utvm has linked."""
     if not image.libraries:
         return []
     folders = source_folders(image.board, image.elf.parent)
-    # Of several that fit, GDB takes the first.
+    # GDB takes the first that fits.
     known = sorted(folders, key=lambda entry: -len(entry[1]))
-    # Of an assembler's source it knows no folder.
-    assembled = {each.parent for each in runtime.sources(image.board.architecture, "standing_alone", None)}
+    # It knows no folder of an assembler's source.
+    assembled = {source.parent for source in runtime.sources(image.board.architecture, "standing_alone", None)}
     return [
         *(f"set substitute-path {gdb(called)} {gdb(str(folder))}" for folder, called in known),
         f"directory {gdb(':'.join(['$cdir', '$cwd', *map(str, sorted(assembled))]))}",
@@ -132,7 +127,7 @@ def _finding(image: Firmware) -> list[str]:
 
 
 def _run(elf: Path, script: Path, by_hand: bool) -> None:
-    # What somebody has in .gdbinit is for their keyboard.
+    # A user's .gdbinit is for interactive sessions.
     options = ["--quiet"] if by_hand else ["--quiet", "--nx", "--batch"]
     sys.stdout.flush()
     mine = signal.getsignal(signal.SIGINT)
@@ -155,24 +150,24 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
 
 
 @contextlib.contextmanager
-def _kept_console(connection: Connection, log: Path) -> Iterator[None]:
-    """Write what a board says into a file, for the length of a ``with`` block: the terminal is GDB's."""
+def _console_in(connection: Connection, log: Path) -> Iterator[None]:
+    """Write a board's console into a file, for the length of a ``with`` block: the terminal is GDB's."""
     console = connection.console
     if console is None:
         yield
         return
     done = threading.Event()
 
-    def keep() -> None:
+    def write() -> None:
         with log.open("wb", buffering=0) as file, contextlib.suppress(TransportError):
-            said = b""
-            while said or not done.is_set():
-                file.write(said := console.read(0.2))
+            output = b""
+            while output or not done.is_set():
+                file.write(output := console.read(0.2))
 
-    reader = threading.Thread(target=keep)
+    reader = threading.Thread(target=write)
     reader.start()
     try:
-        OUT.print(f"what it says on its console is in {log}")
+        OUT.print(f"its console is written to {log}")
         yield
     finally:
         done.set()
@@ -197,7 +192,7 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
         "miDebuggerServerAddress": f"127.0.0.1:{port}",
         "useExtendedRemote": True,
         "stopAtConnect": True,
-        "setupCommands": [{"text": each} for each in _finding(image)],
+        "setupCommands": [{"text": command} for command in _source_commands(image)],
         "debugServerPath": str(program),
         "debugServerArgs": subprocess.list2cmdline(served),
         "serverStarted": READY,
@@ -205,7 +200,7 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
         "serverLaunchTimeout": 120_000,
     }
     content = _launch_file()
-    others = [each for each in content["configurations"] if each.get("name") != name]
+    others = [known for known in content["configurations"] if known.get("name") != name]
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
     check_writable(str(_LAUNCH))
@@ -215,7 +210,6 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
 
 
 def _launch_file() -> dict[str, Any]:
-    """Return what there is of launch.json."""
     try:
         content = json.loads(_LAUNCH.read_text(encoding="utf-8"))
         if isinstance(content["configurations"], list):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``firmware.flash``, ``board.monitor`` and ``board.reset`` do: a program runs, its console is printed."""
+"""``firmware.flash``, ``board.monitor``, ``board.reset`` and ``board.program-fpga``."""
 
 import contextlib
 import math
@@ -12,9 +12,8 @@ from pathlib import Path
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream
-from utvm.cli.model_run import print_use, say
-from utvm.cli.opening import find_debugged
-from utvm.cli.output import OUT, logs_of
+from utvm.cli.compiling import find_debugged, print_use
+from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.drivers.bitstream_memory import remember_bitstream
 from utvm.errors import BoardError, ConfigError, TransportError
@@ -30,17 +29,16 @@ _LOOK = 0.2  # Seconds between two looks at whether the board is still there.
 
 
 def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
-    """Program an image of somebody's own, start it, and print what its console says.
+    """Flash an ELF file, start it, and print its console for some seconds.
 
     Args:
-        seconds: how long; 0 for not at all.
-        pipe: what it speaks through, where that is not the console.
+        pipe: channel of its output, where that is not the console.
     """
     found = find_debugged(where)
     image = read_elf(found.board, elf)
-    with _opened(where, "firmware.flash") as connection:
+    with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
-        print_use(found.board, image)
+        print_use(image)
         OUT.print("programmed and compared; it starts")
         if seconds and pipe is not None:
             with open_pipe(connection, replace(image, pipe=pipe)) as wire:
@@ -53,32 +51,30 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
 
 
 def monitor(where: BoardSelection, seconds: float) -> None:
-    """Reset a board and print what its console says; raises as :func:`reset`."""
     found = find_debugged(where)
     if found.kind == "virtual" and found.probe is None:
         OUT.print(
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
-    with _opened(where, "board.monitor") as connection:
+    with _open(where, "board.monitor") as connection:
         _need_console(connection)
-        listen(connection, lambda: connection.reset(halt=False), seconds)
+        listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
 def reset(where: BoardSelection) -> None:
-    """Reset a board, whose program starts."""
-    with _opened(where, "board.reset") as connection:
+    with _open(where, "board.reset") as connection:
         connection.reset(halt=False)
 
 
 def program_fpga(where: BoardSelection, bitstream: str) -> None:
-    """Program a board's programmable logic; an emulated board remembers what it was programmed with."""
+    """Program a board's programmable logic; an emulated board only remembers the bitstream."""
     found, file = find_debugged(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
     # Before anything is started.
     read_bitstream(file, found.board.programmable.part)
-    with _opened(where, "board.program-fpga") as connection:
+    with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
             remember_bitstream(connection.board, file.name)
@@ -89,7 +85,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(where: BoardSelection, command: str) -> Iterator[Connection]:
+def _open(where: BoardSelection, command: str) -> Iterator[Connection]:
     logs = logs_of(command)
     with log_into(logs), find_debugged(where).open(logs, say) as connection:
         OUT.print(connection.describe())
@@ -104,10 +100,10 @@ def _need_console(connection: Connection) -> None:
 def listen(
     connection: Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
 ) -> None:
-    """Let a program run, and print what it says for a while; where there is no console, only wait.
+    """Start a program, and print its output for some seconds; where there is no console, only wait.
 
     Args:
-        speaking: where it is heard; by default on the console.
+        speaking: channel of its output; by default the console.
     """
     heard = speaking or connection.console
     if seconds == math.inf:

@@ -1,69 +1,134 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.serve`` does: a board as a TVM RPC server, for the stock client."""
+"""``board.serve``, and boards that answer RPC for other commands."""
 
 import contextlib
 import ipaddress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from utvm.base.log import log_into
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
-from utvm.cli.choices import ExecutorChoice
-from utvm.cli.opening import served
+from utvm.cli.choices import CompiledChoice
+from utvm.cli.compiling import compile_named, find, image_for
 from utvm.cli.output import OUT, logs_of
+from utvm.compiler import Library
+from utvm.drivers import Connection
 from utvm.errors import ConfigError
+from utvm.firmware import Firmware
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
-from utvm.session.served import UPLOAD_BYTES
+from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.served import UPLOAD_BYTES, ModuleBoard
 from utvm.tuning.measure import parse_address
 
 _LAST_PORT = 65535
 
 
-def serve_board(
-    choice: BoardSelection,
-    asked: ExecutorChoice,
+@dataclass(frozen=True)
+class Opened:
+    """A model on a board that answers RPC."""
+
+    board: RpcBoard
+    library: Library
+    image: Firmware
+
+
+@contextlib.contextmanager
+def _open_with_server(
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
+) -> Iterator[tuple[Connection, Firmware]]:
+    """Compile a model, link it with the RPC server, and open a board for it."""
+    found = find(where)
+    with log_into(logs):
+        library = compile_named(found.board, choice)
+        image = image_for(found, [library], "rpc", transport)
+        with found.open(logs, log) as connection:
+            yield connection, image
+
+
+@contextlib.contextmanager
+def open_for_rpc(
+    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
+) -> Iterator[Opened]:
+    """Compile a model and flash it with the RPC server, for the length of a ``with`` block; ``log`` receives the
+    board's log.
+    """
+    with (
+        _open_with_server(where, choice, logs, log, "") as (connection, image),
+        start_rpc(connection, image, log) as ready,
+    ):
+        yield Opened(ready, image.libraries[0], image)
+
+
+@contextlib.contextmanager
+def open_for_modules(
+    where: BoardSelection,
+    choice: CompiledChoice,
+    logs: Path,
+    log: Callable[[str], None],
     transport: str,
-    listen: str,
-    ports: tuple[int, int],
-    tracker: str,
-    key: str,
-    anyone: bool,
-) -> None:
-    """Compile a model, put it on a board and serve the board to TVM RPC clients until Ctrl-C.
+    *,
+    only_own: bool,
+) -> Iterator[ModuleBoard]:
+    """As :func:`open_for_rpc`, for clients who may upload modules.
 
     Args:
-        transport: what RPC goes through, or an empty string for the usual one.
-        listen: address of the interface to listen on.
-        ports: TCP port, 0 for any free one; and the one that the tracker is told, 0 for the same.
-        tracker: ``HOST:PORT`` or ``unix:PATH`` of a TVM RPC tracker, or an empty string.
-        key: the board's RPC key; empty for none, and at a tracker for its name.
-        anyone: whether clients of other users, and other computers, are accepted too.
+        transport: of RPC; by default the console, or a process's streams.
+        only_own: all clients are this user's. A board that is a process refuses the modules of others.
     """
-    if not all(0 <= port <= _LAST_PORT for port in ports):
+    with (
+        _open_with_server(where, choice, logs, log, transport) as (connection, image),
+        ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+    ):
+        yield ready
+
+
+def serve_board(
+    model: CompiledChoice,
+    *,
+    listen: str,
+    port: int,
+    tracker: str,
+    announce: int,
+    key: str,
+    anyone: bool,
+    transport: str,
+    where: BoardSelection,
+) -> None:
+    """Compile a model, flash it to a board and serve the board to TVM RPC clients until Ctrl-C.
+
+    Args:
+        port: TCP port, 0 for any free one.
+        announce: port that the tracker gives to clients; 0 for the same.
+        key: the board's RPC key; empty for none, and at a tracker for its name.
+    """
+    if not 0 <= port <= _LAST_PORT or not 0 <= announce <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     if not anyone and not _is_loopback(listen):
         raise ConfigError(
             f"--listen {listen} can be reached from other computers",
             "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
         )
-    where: Path | tuple[str, int] | None = None
+    address: Path | tuple[str, int] | None = None
     if tracker:
         path = tracker.removeprefix("unix:")
-        where = parse_address(tracker) if path == tracker else Path(path)
+        address = parse_address(tracker) if path == tracker else Path(path)
     with contextlib.ExitStack() as stack:
         ready = stack.enter_context(
-            served(choice, asked, logs_of("board.serve"), _log, transport, only_own=not anyone)
+            open_for_modules(where, model, logs_of("board.serve"), _log, transport, only_own=not anyone)
         )
         bridge = Bridge(
             ready.connect,
             ready.restart,
-            key=key or (choice.board if where else ""),
+            key=key or (where.board if address else ""),
             packet_limit=UPLOAD_BYTES,
             host=listen,
-            port=ports[0],
+            port=port,
             anyone=anyone,
-            tracker=where,
-            announced=ports[1],
+            tracker=address,
+            announced=announce,
             log=_log,
             check=ready.board.check,
         )
@@ -78,7 +143,6 @@ def serve_board(
 
 
 def _is_loopback(listen: str) -> bool:
-    """True if only this computer's own programs reach an address."""
     try:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.*`` commands print."""
+"""``board.show``, ``board.detect``, ``board.virtual`` and ``board.list --fits``."""
 
 import contextlib
 import dataclasses
@@ -9,19 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rich.table import Table
 from rich.text import Text
 
 from utvm import boards, firmware
 from utvm.base.process.peer import access_note
 from utvm.base.process.service import Service
-from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli.choices import CompiledChoice, JsonChoice
-from utvm.cli.compiling import compiling
-from utvm.cli.model_library import load_named
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.choices import ModelChoice
+from utvm.cli.compiling import compiling, load_named
+from utvm.cli.output import OUT, logs_of
 from utvm.drivers import drivers_for
 from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.errors import ConfigError, DoesNotFitError
@@ -37,39 +34,41 @@ _MOST_MILLIVOLTS = 5500  # that an ST-Link measures
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
-def list_fitting(asked: CompiledChoice, wanted: JsonChoice) -> None:
-    """Print what a model's firmware takes of each board that has memory of its own."""
-    check_json(wanted)
-    model = load_named(asked)
-    table = Table("board", "fits", "flash", "RAM", "else", box=None)
+def list_fitting(choice: ModelChoice) -> None:
+    model = load_named(choice)
     found: list[dict[str, Any]] = []
     for name in boards.names():
         board = boards.load(name)
         if not board.memory:
             continue
-        if asked.explain:
-            OUT.print(f"{name}:")
         try:
-            with compiling(model.origin, asked.explain):
+            with compiling(model.origin):
                 library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
-            table.add_row(name, "no", "", "", printable(error.message))
             found.append({"name": name, "fits": False, "why": error.message})
         else:
-            flash, ram = image.flash_bytes, image.ram_bytes
-            table.add_row(name, "yes", f"{flash:,}", f"{ram:,}", "")
-            found.append({"name": name, "fits": True, "flash_bytes": flash, "ram_bytes": ram})
-    if not write_json(wanted, {"model": asked.model, "boards": found}):
-        OUT.print(table)
+            sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
+            found.append({"name": name, "fits": True, **sizes})
+    OUT.table(
+        *("board", "fits", ">flash", ">RAM", "else"),
+        rows=[
+            (
+                board["name"],
+                "yes" if board["fits"] else "no",
+                board.get("flash_bytes"),
+                board.get("ram_bytes"),
+                board.get("why"),
+            )
+            for board in found
+        ],
+    )
+    OUT.results({"model": choice.model, "boards": found})
 
 
-def show_board(name: str, wanted: JsonChoice) -> None:
-    """Print what is known of one board."""
-    check_json(wanted)
+def show_board(name: str) -> None:
     board = boards.load(name)
-    if write_json(wanted, _content(board)):
-        return
+    OUT.results(_content(board))
     OUT.print(Text.assemble((board.name, "bold"), f"  {board.title}"))
     OUT.print(f"  folder     {board.directory}")
     OUT.print(f"  toolchain  {board.toolchain}, {board.cpu}")
@@ -78,9 +77,8 @@ def show_board(name: str, wanted: JsonChoice) -> None:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
         OUT.print(f"  beside it  the accelerator {accelerator_of(board).identity}")
-    for told in (driver.describe(board) for driver in drivers_for(board)):
-        if told:
-            OUT.print(f"  {told[0]:<9}  {told[1]}")
+    for described in filter(None, (driver.describe(board) for driver in drivers_for(board))):
+        OUT.print(f"  {described[0]:<9}  {described[1]}")
     if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
         OUT.print(f"  driver     the first that is there of {', '.join(reached)}; --board NAME:driver=VALUE")
     for setting, values in board.choices.items():
@@ -94,15 +92,21 @@ def show_board(name: str, wanted: JsonChoice) -> None:
         f"  layout     code in {board.layout.code}, data in {board.layout.data}, "
         f"stack of {board.layout.stack_size} B in {board.layout.stack}"
     )
-    table = Table("memory", "address", "size", "kind", box=None)
-    for region in board.memory:
-        kind = f"{region.kind} ({region.alias_of} on another bus)" if region.alias_of else region.kind
-        table.add_row(region.name, f"{region.address:#010x}", f"{region.size // 1024} KiB", kind)
-    OUT.print(table)
+    OUT.table(
+        *("memory", "address", "size", "kind"),
+        rows=[
+            (
+                region.name,
+                f"{region.address:#010x}",
+                f"{region.size // 1024} KiB",
+                f"{region.kind} ({region.alias_of} on another bus)" if region.alias_of else region.kind,
+            )
+            for region in board.memory
+        ],
+    )
 
 
 def _content(board: Board) -> dict[str, Any]:
-    """Return what the JSON has of a board."""
     line = board.line
     return {
         "name": board.name,
@@ -124,36 +128,36 @@ def _content(board: Board) -> dict[str, Any]:
     }
 
 
-def detect_boards(wanted: JsonChoice) -> None:
-    """Print the debug probes on this machine's USB, each with the boards that it may belong to."""
-    check_json(wanted)
+def detect_boards() -> None:
     known = boards.probe_boards()
-    detection = detect([each for board in known for each in ids_of(board)])
-    said = {probe: examine(probe) for probe in detection.probes}
+    detection = detect([ids for board in known for ids in ids_of(board)])
+    vitals = {probe: examine(probe) for probe in detection.probes}
     content = [
-        dataclasses.asdict(probe) | {"boards": _candidates(probe, known), "it_says": said[probe].spoken}
+        dataclasses.asdict(probe) | {"boards": _candidates(probe, known), "it_says": vitals[probe].spoken}
         for probe in detection.probes
     ]
-    if write_json(wanted, {"problem": detection.problem or "", "probes": content}):
-        return
+    OUT.results({"problem": detection.problem or "", "probes": content})
     if detection.problem:
         OUT.print(f"no USB here: {detection.problem}")
     if not detection.probes:
         OUT.print("no debug probe found; virtual boards need none: ./inv hil --board stm32f746 --virtual")
         return
-    table = Table("probe", "vendor:product", "serial", "USB path", "boards it may be", "it says", box=None)
-    for probe in detection.probes:
-        table.add_row(
-            f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
-            f"{probe.vendor:04x}:{probe.product:04x}",
-            probe.serial or "(unreadable)",
-            probe.usb_path,
-            ", ".join(_candidates(probe, known)),
-            said[probe].spoken,
-        )
-    OUT.print(table)
-    for probe, vitals in said.items():
-        if remark := probe.problem or vitals.remark:
+    OUT.table(
+        *("probe", "vendor:product", "serial", "USB path", "boards it may be", "it says"),
+        rows=[
+            (
+                f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
+                f"{probe.vendor:04x}:{probe.product:04x}",
+                probe.serial or "(unreadable)",
+                probe.usb_path,
+                ", ".join(_candidates(probe, known)),
+                vitals[probe].spoken,
+            )
+            for probe in detection.probes
+        ],
+    )
+    for probe, own in vitals.items():
+        if remark := probe.problem or own.remark:
             OUT.print(f"{probe.usb_path}: {remark}")
     OUT.print("choose one by serial: ./inv hil --board BOARD --serial SERIAL")
 
@@ -163,64 +167,52 @@ def _candidates(probe: Probe, known: Sequence[Board]) -> list[str]:
 
 
 def serve_virtual(
-    name: str,
-    port: str,
-    latency_us: int,
-    millivolts: int,
-    *,
-    usb: str = "",
-    listen: str = "",
-    serial: str = "",
-    anyone: bool = False,
+    board: str, port: str, latency: int, millivolts: int, *, usb: str, listen: str, serial: str, anyone: bool
 ) -> None:
-    """Keep a virtual board running until Ctrl-C, and print how to reach it.
+    """Run a virtual board until Ctrl-C, and print how to connect to it.
 
     Args:
         port: of its ST-Link on TCP; by default OpenOCD's own, or any free one where a probe is on USB.
-        millivolts: of its supply; with too little of it the board is dead, and its probe lives.
-        usb: the kind of its probe on USB, or nothing.
-        listen: the socket of that probe.
+        millivolts: of its supply; with too little of it, only the probe answers.
         serial: of its probes; the board's own if empty.
-        anyone: whether other users of this computer may connect.
     """
-    board = boards.load_chip(name)
-    if jtag := board.virtual.jtag:
-        if port or latency_us or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
-            raise ConfigError(f"{board.name} has JTAG pins and no probe of its own", "leave the options out")
-        pins = start_jtag(board, logs_of("board.virtual"), loaded_bitstream(board))
-        with _kept(pins):
-            way = _openocd(board, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
-            _tell_doors(board, pins, way, anyone=False)
+    chip = boards.load_chip(board)
+    if jtag := chip.virtual.jtag:
+        if port or latency or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
+            raise ConfigError(f"{chip.name} has JTAG pins and no probe of its own", "leave the options out")
+        pins = start_jtag(chip, logs_of("board.virtual"), loaded_bitstream(chip))
+        with _running(pins):
+            way = _openocd(chip, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
+            _tell_doors(chip, pins, way, anyone=False)
         return
-    if board.virtual.model is None:
+    if chip.virtual.model is None:
         raise ConfigError(
-            f"{board.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
+            f"{chip.name} is emulated by QEMU: it has no virtual probe for an OpenOCD",
             "./inv hil, model.run and board.serve take it; for this, name another board (./inv board.list)",
         )
     probe = _usb_probe(usb, listen)
     if serial and not SERIAL_NUMBER.fullmatch(serial):
         raise ConfigError(f"--serial {serial!r} is no serial number", "1 to 32 letters, digits and signs")
-    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency_us, millivolts)
+    tcp_port = _port_of(port or ("0" if probe else str(_DEFAULT_PORT)), latency, millivolts)
     machine = start_virtual(
-        board,
+        chip,
         logs_of("board.virtual"),
         port=tcp_port,
-        latency_us=latency_us,
+        latency_us=latency,
         serial=serial,
         millivolts=millivolts,
         usb=probe,
         anyone=anyone,
     )
-    with _kept(machine):
+    with _running(machine):
         port = _doors(machine)["stlink"]
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
-        way = _openocd(board, board.model.probe, port=port) if board.by_openocd else served
-        _tell_doors(board, machine, way, anyone=anyone)
-        _tell_switches(machine, probe, serial or board.model.serial)
+        way = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
+        _tell_doors(chip, machine, way, anyone=anyone)
+        _tell_switches(machine, probe, serial or chip.model.serial)
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:
-    """Read a TCP port, and check the other numbers."""
     if not text.isdecimal():
         raise ConfigError(f"--port {text!r} is no number", "port 0 takes any free one")
     if int(text) > _LAST_PORT or latency_us < 0:
@@ -231,9 +223,9 @@ def _port_of(text: str, latency_us: int, millivolts: int) -> int:
 
 
 @contextlib.contextmanager
-def _kept(machine: Service) -> Iterator[None]:
-    """Start a virtual board, and wait for Ctrl-C once what is to be said of it has been said."""
-    # From the line on that promises it, not only while it waits.
+def _running(machine: Service) -> Iterator[None]:
+    """Start a virtual board, and wait for Ctrl-C after the ``with`` block, which prints its ports."""
+    # Ctrl-C works from the line on that promises it.
     with machine, contextlib.suppress(KeyboardInterrupt):
         yield
         while True:
@@ -257,7 +249,6 @@ def _tell_doors(board: Board, machine: Service, way: str, *, anyone: bool) -> No
 
 
 def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> None:
-    """Print how to switch it."""
     if probe:
         plug = _doors(machine)["usb"]
         place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
@@ -267,7 +258,6 @@ def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> Non
 
 
 def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
-    """Understand --usb and --listen."""
     if not kind and not listen:
         return None
     if kind not in ("st-link", "cmsis-dap"):

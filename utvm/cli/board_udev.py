@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``board.install-udev`` prints."""
+"""``board.install-udev``: udev rules for the probes of all boards."""
 
 import grp
 import os
@@ -14,7 +14,7 @@ from utvm.probe import udev
 
 
 def rules_for_boards() -> str:
-    """Return the rules for the probes of all boards that can be named."""
+    """The rules for the probes of all boards."""
     probes: dict[tuple[int, int], list[str]] = {}
     for board in boards.probe_boards():
         for probe in board.probes:
@@ -25,7 +25,6 @@ def rules_for_boards() -> str:
 
 
 def install_udev(output: str, dry_run: bool) -> None:
-    """Install udev rules for the probes of all boards, or write them into a folder, or print them."""
     if output and dry_run:
         raise ConfigError(
             "--output and --dry-run exclude each other", "the first writes a file, the second nothing"
@@ -45,10 +44,10 @@ def install_udev(output: str, dry_run: bool) -> None:
     udev.install(text)
     OUT.print(f"{udev.FOLDER / udev.NAME}: installed")
     OUT.print("whoever sits at this machine may use probes now; replug one that ./inv board.detect cannot open")
-    OUT.print(_for_those_who_do_not_sit_there())
+    OUT.print(_remote_access())
 
 
-def _for_those_who_do_not_sit_there() -> str:
+def _remote_access() -> str:
     try:
         group = grp.getgrnam(udev.GROUP)
     except KeyError:

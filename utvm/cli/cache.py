@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``cache.*``: what is kept under the user's cache directory, and what of it goes."""
+"""The commands ``cache.*``: the user's cache directory."""
 
+import itertools
 import time
 from collections.abc import Iterable
 
 from invoke.context import Context
-from rich.table import Table
 
 from utvm.base.storage import cache
 from utvm.base.storage.cache import CacheEntry, cache_root
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 
 _KINDS = {
     "firmware": "images for boards",
     "layers": "layers of the container image and the box",
     "libraries": "compiled models",
-    "objects": "what is the same in all images of RPC clients' modules",
+    "objects": "common objects of images for RPC clients' modules",
     "packages": "Debian and Python package files",
     "virtual": "instruction counters of virtual boards",
 }
@@ -26,57 +25,58 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-@task(example="cache.size", page="docs/environment.md")
-def size(_: Context, json: JsonChoice) -> None:
+@task(example="cache.size", page="docs/environment.md", json=True)
+def size(_: Context) -> None:
     """Print the size of the cache, by kind of entry."""
-    check_json(json)
-    found = list(cache.entries())
-    table = Table("kind", "what", "entries", "MB", "oldest", box=None)
-    now = time.time()
-    content = {}
-    for kind in sorted({entry.kind for entry in found}):
-        these = [entry for entry in found if entry.kind == kind]
-        days = max(0, (now - min(entry.used for entry in these)) / _DAY)
-        table.add_row(kind, _KINDS.get(kind, ""), str(len(these)), _megabytes(these), f"{days:.0f} days")
-        content[kind] = {"entries": len(these), "bytes": _bytes(these), "oldest_days": round(days, 1)}
-    if write_json(json, {"folder": str(cache_root()), "kinds": content}):
-        return
-    OUT.print(table)
-    OUT.print(f"{_megabytes(found)} MB in {cache_root()}; ./inv cache.prune removes what is old")
+    kinds, now = _by_kind(cache.entries()), time.time()
+    days = {kind: max(0, (now - min(entry.used for entry in found)) / _DAY) for kind, found in kinds.items()}
+    OUT.table(
+        *("kind", "what", ">entries", ">MB", ">oldest"),
+        rows=[
+            (kind, _KINDS.get(kind, ""), len(found), f"{_bytes(found) / _MB:.1f}", f"{days[kind]:.0f} days")
+            for kind, found in kinds.items()
+        ],
+    )
+    total = sum(map(_bytes, kinds.values()))
+    OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes what is old")
+    content = {
+        kind: {"entries": len(found), "bytes": _bytes(found), "oldest_days": round(days[kind], 1)}
+        for kind, found in kinds.items()
+    }
+    OUT.results({"folder": str(cache_root()), "kinds": content})
 
 
 @task(
     example="cache.prune --older-than 7 --dry-run",
     page="docs/environment.md",
+    json=True,
     help={
         "older_than": "minimum age since last use, in days (default: 30)",
         "dry_run": "only print what would be removed",
     },
 )
-def prune(_: Context, json: JsonChoice, older_than: int = 30, dry_run: bool = False) -> None:
+def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
     """Remove old cache entries that no running command uses."""
     if older_than < 0:
         raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
-    check_json(json)
     try:
-        gone = list(cache.prune(older_than * _DAY, dry_run))
+        kinds = _by_kind(cache.prune(older_than * _DAY, dry_run))
     except OSError as error:
         raise ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
         ) from error
-    kinds = {kind: [entry for entry in gone if entry.kind == kind] for kind in sorted({e.kind for e in gone})}
-    content = {kind: {"entries": len(these), "bytes": _bytes(these)} for kind, these in kinds.items()}
-    if write_json(json, {"folder": str(cache_root()), "removed": not dry_run, "kinds": content}):
-        return
-    for kind, these in kinds.items():
-        OUT.print(f"{kind}: {len(these)} entries, {_megabytes(these)} MB")
-    said = "would be removed" if dry_run else "removed"
-    OUT.print(f"{_megabytes(gone)} MB {said}: what was not used for {older_than} days and is not in use")
+    for kind, removed in kinds.items():
+        OUT.print(f"{kind}: {len(removed)} entries, {_bytes(removed) / _MB:.1f} MB")
+    total, verb = sum(map(_bytes, kinds.values())), "would be removed" if dry_run else "removed"
+    OUT.print(f"{total / _MB:.1f} MB {verb}: not used for {older_than} days and not in use")
+    content = {kind: {"entries": len(removed), "bytes": _bytes(removed)} for kind, removed in kinds.items()}
+    OUT.results({"folder": str(cache_root()), "removed": not dry_run, "kinds": content})
 
 
-def _megabytes(found: Iterable[CacheEntry]) -> str:
-    return f"{_bytes(found) / _MB:.1f}"
+def _by_kind(entries: Iterable[CacheEntry]) -> dict[str, list[CacheEntry]]:
+    ordered = sorted(entries, key=lambda entry: entry.kind)
+    return {kind: list(group) for kind, group in itertools.groupby(ordered, key=lambda entry: entry.kind)}
 
 
-def _bytes(found: Iterable[CacheEntry]) -> int:
-    return sum(entry.size for entry in found)
+def _bytes(entries: Iterable[CacheEntry]) -> int:
+    return sum(entry.size for entry in entries)

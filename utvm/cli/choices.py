@@ -1,47 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that more than one command has, beside those of :mod:`utvm.selection`."""
 
+import dataclasses
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from utvm.options import option
+from utvm.errors import ConfigError
+from utvm.options import Parts, option
 from utvm.selection import BoardSelection, as_file, as_path
 
 IN_SAMPLES = "-"
-"""What ``--labels`` means without a value: they are in the file of samples."""
+"""Value of ``--labels`` without a file: the labels are in the file of samples."""
 
+_MIRROR = "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
 _NUMBER = re.compile(r"-?\d+")
 
 MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also PyTorch (.pt2) or Relax (.py)"
-IN_RAM = "into RAM only, through the debug port; flash is not written"
+
+SETTINGS: Mapping[str, str] = {
+    "shape": "sizes of an input with open dimensions: NAME=1,8,8,1",
+    "scale": "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
+    "weights": "weights file for cifar10_cnn, see its README.md (default: random weights)",
+    "tuned": "log of model.tune for this core: use its fastest candidate for each layer",
+    "executor": "aot (default): generated calls of the operators; graph: interprets a graph description",
+    "accelerator": "operators to run on the board's accelerator: auto (default; where estimated faster), all, off",
+    "memory": "RAM regions, fastest first: fast=16K,slow (default: one, arena)",
+    "pin": "place tensors in regions: TENSOR=REGION, comma-separated",
+    "unchecked-indices": "yes: do not check indices in inputs; one out of range reads memory outside the tensor",
+    "in-ram": "yes: load the firmware into RAM only, through the debug port; flash is not written",
+}
+"""Keys of ``--set``. A test holds the table in docs/compiler.md against this."""
+
+_SHAPE = ("shape",)
+_PICTURES = ("shape", "scale")
+_COMPILED = ("shape", "tuned", "executor", "accelerator", "memory", "pin", "unchecked-indices")
 
 
-def _run_python() -> Any:
-    return option(False, "trust the model file as a program: a .py file is executed, a .pt2 file may be")
+def _setting(text: str) -> Parts:
+    key, _, value = text.partition("=")
+    return (f"{key}=", *as_file(value)) if key in ("tuned", "weights") else (text,)
 
 
-def _shape() -> Any:
-    return option("", "shapes of inputs with open dimensions: NAME=1,8,8,1; separate several by ;")
-
-
-def _explain() -> Any:
-    return option(
-        False, "print for each operator whether it was folded or fused, its kernel, or why it stays in float"
-    )
-
-
-def _scale() -> Any:
-    return option(
-        "",
-        "values of black and white in a picture: 0..1, -1..1, 0..255 (default: the range of an 8-bit input)",
-    )
+def _settings(keys: tuple[str, ...]) -> Any:
+    text = f"KEY=VALUE, may be repeated; keys: {', '.join(keys)} (docs/compiler.md)"
+    return option((), text, spelled=_setting, keys=keys)
 
 
 @dataclass(frozen=True)
 class CountingChoice(BoardSelection):
-    """Which board is meant, and what a virtual one counts."""
+    """A board, and the unit that a virtual one counts."""
 
     wait_states: bool = option(
         False, "count modelled cycles on a virtual board: instructions plus modelled flash wait states"
@@ -49,39 +60,65 @@ class CountingChoice(BoardSelection):
 
 
 @dataclass(frozen=True)
-class JsonChoice:
-    """Where what a command finds out is written for programs; ``-`` is the standard output."""
-
-    json: str = option(
-        "",
-        "write the results as JSON to this file; without a file, print them",
-        bare="-",
-        spelled=as_file,
-    )
-
-
-@dataclass(frozen=True)
 class ModelChoice:
-    """Which model is meant, and whether it may be a program."""
+    """A model, whether it may be a program, and settings of loading and compiling it."""
 
     model: str = option("", MODEL, required=True, spelled=as_file)
-    run_python: bool = _run_python()
-    shape: str = _shape()
+    run_python: bool = option(
+        False, "trust the model file as a program: a .py file is executed, a .pt2 file may be"
+    )
+    set_: tuple[str, ...] = _settings(_SHAPE)
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Keys of ``--set``."""
+        (keys,) = (field.metadata["keys"] for field in dataclasses.fields(cls) if field.name == "set_")
+        return tuple(keys)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Values of ``--set`` by key, those of shape joined by semicolons."""
+        values: dict[str, str] = {}
+        keys = self.keys()
+        for text in self.set_:
+            key, equals, value = text.partition("=")
+            if key not in keys or not value:
+                known = f"the keys are {', '.join(keys)}"
+                problem = "is not KEY=VALUE" if key in keys or not equals else f"has no key {key!r} here"
+                raise ConfigError(f"--set {text!r} {problem}", known)
+            if key in values and key != "shape":
+                raise ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
+            values[key] = f"{values[key]};{value}" if key in values else value
+        return values
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Sizes of inputs, from settings such as ``shape=image=1,8,8,1``."""
+        shapes = {}
+        for text in filter(None, self.settings.get("shape", "").split(";")):
+            name, _, sizes = text.rpartition("=")
+            if not name or not all(size.strip().isdecimal() and int(size) for size in sizes.split(",")):
+                raise ConfigError(
+                    f"--set shape={text!r} is no shape",
+                    "write shape=NAME=1,8,8,1, with a size from 1 for each dimension",
+                )
+            shapes[name] = tuple(map(int, sizes.split(",")))
+        return shapes
 
 
 @dataclass(frozen=True)
 class OptionalModelChoice(ModelChoice):
-    """A model that a command may do without."""
+    """A model that may be left out."""
 
     model: str = option("", MODEL, spelled=as_file)
 
 
 @dataclass(frozen=True)
 class QuantizeChoice(ModelChoice):
-    """Which model is quantised, into what, and by which samples."""
+    """A model, the samples by which it is quantised, and the type."""
 
+    set_: tuple[str, ...] = _settings(_PICTURES)
     samples: str = option("", "calibration samples, as --inputs of model.eval")
-    scale: str = _scale()
     labels: str = option("", "expected classes, unless the samples file contains them as labels")
     to: str = option(
         "int8",
@@ -91,104 +128,84 @@ class QuantizeChoice(ModelChoice):
 
 @dataclass(frozen=True)
 class CompiledChoice(ModelChoice):
-    """Which model is compiled, by what, and whether it is told how."""
+    """A model, and how it is compiled."""
 
-    explain: bool = _explain()
-    tuned: str = option(
-        "", "log of model.tune for this core: use its fastest candidate for each layer", spelled=as_file
-    )
-    unchecked_indices: bool = option(
-        False,
-        "do not check indices in inputs: one out of range reads memory outside the tensor",
-    )
+    set_: tuple[str, ...] = _settings(_COMPILED)
 
 
 @dataclass(frozen=True)
-class ExecutorChoice(CompiledChoice):
-    """Which model is meant, what calls its operators, and who computes them."""
+class LinkedChoice(CompiledChoice):
+    """A model, and how it is compiled and linked."""
 
-    executor: str = option(
-        "aot",
-        "aot (default): generated calls of the operators; graph: interprets a graph description; same results",
-    )
-    accelerator: str = option(
-        "auto",
-        "operators to run on the board's accelerator: auto (default; those estimated to be faster), all, off; "
-        "same results",
-    )
+    set_: tuple[str, ...] = _settings((*_COMPILED, "in-ram"))
 
 
 @dataclass(frozen=True)
-class InputChoice(ExecutorChoice):
-    """Which model is meant, and what it is given."""
+class InputChoice(CompiledChoice):
+    """A model and its input."""
 
+    set_: tuple[str, ...] = _settings((*_COMPILED, "scale"))
     input: str = option(
         "",
         "input: .npy, .csv, .npz with one array for each input, or a PNG or JPEG picture (default: seeded random "
         "values); floats for a quantised input are quantised",
         spelled=as_file,
     )
-    scale: str = _scale()
 
 
 @dataclass(frozen=True)
-class MemoryChoice:
-    """Where working memory lies; in an image for a board the regions lie one behind the other."""
+class RunChoice(InputChoice):
+    """A model and its input, in flash or in RAM."""
 
-    memory: str = option("", "RAM regions, fastest first: fast=16K,slow (default: one, arena)")
-    pin: str = option("", "place tensors in regions: TENSOR=REGION, comma-separated")
-
-
-@dataclass(frozen=True)
-class RunChoice(MemoryChoice, InputChoice):
-    """Which model is meant, what it is given, and how its answer is."""
-
-    raw: bool = option(False, "read and write raw integers, without quantising or dequantising")
+    set_: tuple[str, ...] = _settings((*_COMPILED, "scale", "in-ram"))
 
 
 @dataclass(frozen=True)
 class ListenChoice:
-    """How long a board's console is listened to, 0 for not at all."""
+    """Seconds for which a board's console is printed."""
 
     monitor: float = option(0.0, "print the console: for this many seconds, or until Ctrl-C", bare=math.inf)
 
 
 @dataclass(frozen=True)
 class DebugChoice(CompiledChoice):
-    """What is debugged: an image of somebody's own, or one of a model, which runs it on random values."""
+    """The ELF file to debug, or the model for one, which runs on random values."""
 
     elf: str = option("", "ELF file of your build; or give --model")
     model: str = option("", f"build firmware of this model, run on random values: {MODEL}")
 
 
 @dataclass(frozen=True)
-class CompileChoice(MemoryChoice, ExecutorChoice):
-    """What is asked of the compiler."""
+class CompileChoice(CompiledChoice):
+    """A model that is compiled for a board or for any CPU."""
 
     board: str = option("", "compile for the CPU of this board (default: any C99 compiler)")
 
 
 @dataclass(frozen=True)
 class MirrorChoice:
-    """Where Debian's packages are fetched."""
+    """The source of Debian's packages."""
 
-    mirror: str = option(
-        "", "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
-    )
+    mirror: str = option("", _MIRROR)
 
 
 @dataclass(frozen=True)
-class ImageChoice(MirrorChoice, JsonChoice):
-    """How what the environment is realised as is made."""
+class ImageChoice:
+    """How an image or a box of the environment is built."""
 
+    mirror: str = option("", f"{_MIRROR}; or a folder of env.archive, instead of the network")
     no_cache: bool = option(False, "rebuild every layer, and compare it with the cached one")
-    archive: str = option("", "read package files from this archive (see env.archive) instead of the network")
     sign: str = option("", "minisign secret key that signs the checksums of the result")
+
+    @property
+    def source(self) -> tuple[Path | None, str]:
+        """The archive, if any, and the URL of the mirror."""
+        return (None, self.mirror) if not self.mirror or "://" in self.mirror else (Path(self.mirror), "")
 
 
 @dataclass(frozen=True)
 class TuneChoice(ModelChoice):
-    """Which model is tuned, how long, by what, and where what is found goes."""
+    """A model, the length of a search, and its measurers."""
 
     trials: int = option(64, "number of candidates to measure (default: 64)")
     log: str = option(
@@ -196,45 +213,38 @@ class TuneChoice(ModelChoice):
         "log of candidates; those already in it are not measured again (default: MODEL-BOARD.jsonl)",
         spelled=as_file,
     )
-    tracker: str = option("", "HOST:PORT of a TVM RPC tracker: measure on the boards that it serves")
-    key: str = option("", "with --tracker: the boards' RPC key (default: the board's name)")
+    tracker: str = option(
+        "",
+        "HOST:PORT or HOST:PORT/KEY of a TVM RPC tracker: measure on the boards that it serves by this key "
+        "(default: the board's name)",
+    )
     count: int = option(1, "with --in farm: number of boards to measure on at once")
-    seed: int = option(0, "random seed of inputs and candidates")
 
 
 @dataclass(frozen=True)
 class CompareChoice:
-    """Which models are compared on which boards, and by what."""
+    """Models, boards and samples to compare them on."""
 
     models: str = option("", "models as for model.eval, with inputs of the same shape", required=True)
     boards: str = option("", "board names, comma-separated (board.list --fits MODEL lists where a model fits)")
     inputs: str = option("", "samples as for model.eval (default: one, random)")
-    scale: str = _scale()
     labels: str = option("", "expected classes as for model.eval, for the accuracy")
-    shape: str = _shape()
-    explain: bool = _explain()
+    set_: tuple[str, ...] = _settings(_PICTURES)
 
 
 @dataclass(frozen=True)
-class SampleChoice:
-    """A model and what it is tried on."""
+class SampleChoice(ModelChoice):
+    """A model and its samples."""
 
+    set_: tuple[str, ...] = _settings((*_PICTURES, "weights"))
     model: str = option(
         "",
         f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}",
         required=True,
         spelled=as_file,
     )
-    run_python: bool = _run_python()
-    shape: str = _shape()
-    explain: bool = _explain()
     samples: str = option(
         "", "samples, as --inputs; or their number (default: 10, or all of the file)", spelled=as_path
-    )
-    weights: str = option(
-        "",
-        "weights file for cifar10_cnn, see its README.md (default: seeded random weights)",
-        spelled=as_file,
     )
     inputs: str = option(
         "",
@@ -242,8 +252,6 @@ class SampleChoice:
         "(default: the model's own samples, or random)",
         spelled=as_path,
     )
-    scale: str = _scale()
-    seed: int = option(0, "random seed of weights and samples")
     labels: str = option(
         "",
         "expected classes (.npy, .csv or .npz) for accuracy and confusion matrix; without a file, the labels in "
@@ -259,10 +267,10 @@ class SampleChoice:
 
     @property
     def count(self) -> int | None:
-        """How many samples are wanted; None where that is not said."""
+        """Number of samples; None where that is not given."""
         return int(self.samples) if _NUMBER.fullmatch(self.samples) else None
 
     @property
     def source(self) -> str:
-        """Where the samples are; empty where they are the model's own, or random."""
+        """File or folder of samples; empty where they are the model's own, or random."""
         return self.samples if self.samples and self.count is None else self.inputs

@@ -1,30 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling a model for a board, as commands do it: they say what of a quantised model is computed in float."""
+"""Finds the board of a command line, and loads, compiles and links its model."""
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from utvm import firmware
+from utvm import boards, compiler, firmware
 from utvm.base.log import capture
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import progress
+from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT
-from utvm.compiler import CompileOptions, Library, Model, bounded
+from utvm.cli.progress import ProgressLine
+from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
+from utvm.compiler.accelerator import Wish
 from utvm.compiler.compile import NOTES
+from utvm.compiler.memory.regions import Memory, Region
+from utvm.drivers import ReachableBoard, choose
+from utvm.errors import ConfigError
+from utvm.firmware import Firmware
+from utvm.runtime import Executor
+from utvm.selection import BoardSelection
+from utvm.session.board_holder import executor_for
+from utvm.tuning.log import tuned_target_for
+
+_UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 @contextlib.contextmanager
 def compiling(model: object, explain: bool = False) -> Iterator[None]:
-    """Tell how far the compiler is with a model, for the length of a ``with`` block.
+    """Show the compiler's progress for the length of a ``with`` block.
 
     Args:
-        explain: print in the end what became of its operators, and why.
+        explain: in the end, print the kernel of each operator, and whether it was folded or fused.
     """
+    progress = ProgressLine(f"compiling {model}")
     with (
         capture(NOTES) if explain else contextlib.nullcontext(()) as notes,
-        progress.looked_at(f"compile {model}", "compiling") as (_, look),
-        bounded.looked_at(look),
+        contextlib.closing(progress),
+        bounded.looked_at(progress.show),
     ):
         yield
     for line in notes:
@@ -32,19 +48,10 @@ def compiling(model: object, explain: bool = False) -> Iterator[None]:
 
 
 def compile_for(
-    board: Board,
-    model: Model,
-    options: CompileOptions = CompileOptions(),
-    *,
-    explain: bool,
-    name: str | None = None,
+    board: Board, model: Model, options: CompileOptions = CompileOptions(), name: str | None = None
 ) -> Library:
-    """Compile a model as :func:`utvm.firmware.compile_for` does, and warn if a part of it stays in float.
-
-    Args:
-        explain: print the kernel of each operator, and whether it was folded or fused.
-    """
-    with compiling(model.origin, explain):
+    """Compile a model as :func:`utvm.firmware.compile_for` does, and warn if a part of it stays in float."""
+    with compiling(model.origin):
         library = firmware.compile_for(board, model, options, name)
     if library.leftovers:
         first, count = library.leftovers[0], len(library.leftovers)
@@ -54,3 +61,114 @@ def compile_for(
             f"{first.reason}{others}"
         )
     return library
+
+
+def compile_named(board: Board, choice: CompiledChoice, name: str | None = None) -> Library:
+    """Compile the model of a command line for a board."""
+    return compile_for(board, load_named(choice), compile_options(board, choice), name)
+
+
+def check_named(model: str) -> Path:
+    """Path of the model's file; refuses a command without one."""
+    if not model:
+        raise ConfigError("no model is named", "give one with --model FILE")
+    return Path(model)
+
+
+def load_named(choice: ModelChoice) -> compiler.Model:
+    """Load the model of a command line."""
+    return compiler.load(check_named(choice.model), run_python=choice.run_python, shapes=choice.shapes)
+
+
+def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:
+    """The compile options of a command line; without a board, for any CPU."""
+    given = choice.settings
+    accelerator = _one_of("accelerator", given.get("accelerator", "auto"), Wish)
+    if board is None and accelerator == "all":
+        raise ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
+    if board is None and "tuned" in given:
+        raise ConfigError("--set tuned needs the core that was tuned for", "name a board that has it with --board")
+    target = tuned_target_for(board, given.get("tuned", "")) if board else ANY
+    return CompileOptions(
+        target=replace(target, unchecked=_is_yes(given, "unchecked-indices")),
+        memory=_memory(given.get("memory", ""), given.get("pin", "")),
+        executor=_one_of("executor", given.get("executor", "aot"), Literal["aot", "graph"]),
+        accelerator=accelerator,
+        in_ram=_is_yes(given, "in-ram"),
+    )
+
+
+def _is_yes(given: dict[str, str], key: str) -> bool:
+    return bool(_one_of(key, given.get(key, "no"), Literal["yes", "no"]) == "yes")
+
+
+def _one_of(key: str, value: str, words: Any) -> Any:
+    if value not in get_args(words):
+        raise ConfigError(f"--set {key} cannot be {value!r}", f"it is one of {', '.join(get_args(words))}")
+    return value
+
+
+def _memory(regions: str, pins: str) -> Memory:
+    chosen = tuple(_region(item) for item in regions.split(",") if item) or Memory().regions
+    return Memory(chosen, dict(_pin(item) for item in pins.split(",") if item))
+
+
+def _region(text: str) -> Region:
+    name, _, size = text.partition("=")
+    if not size:
+        return Region(name)
+    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1] in _UNITS else (size, 1)
+    if not number.isdecimal():
+        raise ConfigError(f"{text!r} is no memory region", "write NAME=SIZE, with a size like 65536 or 64K")
+    return Region(name, int(number) * unit)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    tensor, _, region = text.rpartition("=")
+    if not tensor or not region:
+        raise ConfigError(f"{text!r} cannot be read", "the form is --set pin=TENSOR=REGION")
+    return tensor, region
+
+
+def find(where: BoardSelection) -> ReachableBoard:
+    """Find the selected board; nothing is started."""
+    return choose(boards.load(where.board), where)
+
+
+def find_debugged(where: BoardSelection) -> ReachableBoard:
+    """Find the selected board, and refuse one without a debug port."""
+    found = find(where)
+    if "debug port" not in found.capabilities:
+        raise ConfigError(
+            f"{found.board.name} has no debug port, and this command goes through one",
+            "take a board that has, virtual ones too: --board stm32f746; ./inv board.list shows all",
+        )
+    return found
+
+
+def check_counts(found: ReachableBoard) -> None:
+    """Refuse a board without a counter, for a command that is about counts."""
+    if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
+        raise ConfigError(
+            f"{found.board.name} has no counter, and this command is about what it counts",
+            "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
+        )
+
+
+def image_for(
+    found: ReachableBoard,
+    libraries: list[Library],
+    executor: Executor | None = None,
+    pipe: str = "",
+    in_ram: bool = False,
+) -> Firmware:
+    """Build the firmware that runs libraries on a board, by default with the executor that suits the board."""
+    chosen = executor or executor_for(found.capabilities)
+    return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
+
+
+def print_use(image: Firmware) -> None:
+    """Print how much of the board's memory an image takes."""
+    for name, used in image.region_use().items():
+        size = image.board.region(name).size
+        OUT.print(f"{name}: {used:,} of {size:,} bytes, {100 * used / size:.1f} %")

@@ -77,7 +77,6 @@ class _Described:
 
 
 def write_page(path: Path = PAGE) -> None:
-    """Write docs/boards.md."""
     write_whole(path, page(MEASUREMENTS))
     OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
 
@@ -106,7 +105,7 @@ def page(measurements: Path) -> str:
     return environment.get_template("boards.md.j2").render(
         figures=present_figures(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
-        dates=sorted({each.date for each in measured.boards.values()}),
+        dates=sorted({board.date for board in measured.boards.values()}),
         measured_of=of,
         boards=[_describe(board, known) for board in every],
         models=models,

@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``docker.*``, and what they print."""
+"""The commands ``docker.*``."""
 
 import contextlib
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.output import OUT
 from utvm.cli.progress import telling, working
 
 if TYPE_CHECKING:
     from utvm.environment.container import ContainerAccess
-    from utvm.environment.image import Image
-    from utvm.environment.locked import Locked
 
 _MB = 1_000_000
 
@@ -30,6 +27,7 @@ _PROBE = {
 @task(
     example="docker.build --export-only",
     page="docs/environment.md",
+    json=True,
     in_checkout=True,
     help={"export_only": "only write the image to build/environment; do not use the Docker engine"},
 )
@@ -39,41 +37,37 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     from utvm.environment.builds import check_key, make_image, sign
     from utvm.environment.locked import load_locked
 
-    check_json(image)
     check_key(image.sign)
     locked = load_locked()
     with contextlib.ExitStack() as open_things:
-        # Asked first: minutes later would be too late to hear that there is no engine.
+        # First, so that a missing engine is reported at once.
         client = None if export_only else open_things.enter_context(engine.connect())
-        step = open_things.enter_context(working("docker.build", "fetching"))
-        archive = Path(image.archive) if image.archive else None
-        made = make_image(locked, step, archive, image.mirror, image.no_cache)
-        if client is not None and (image.no_cache or not engine.has_image(client, made)):
+        step = open_things.enter_context(working("fetching"))
+        built = make_image(locked, step, *image.source, image.no_cache)
+        if client is not None and (image.no_cache or not engine.has_image(client, built)):
             step("loading it into the engine")
-            engine.load_image(client, made)
-    OUT.print(f"image        {made.digest}")
+            engine.load_image(client, built)
+    OUT.print(f"image        {built.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"unpacked     {made.unpacked // _MB} MB")
-    OUT.print(f"written to   {made.layout.parent}")
+    OUT.print(f"unpacked     {built.unpacked // _MB} MB")
+    OUT.print(f"written to   {built.layout.parent}")
     if client is not None:
-        OUT.print(f"the engine has it as {' and '.join(made.tags)}")
+        OUT.print(f"the engine has it as {' and '.join(built.tags)}")
     if image.sign:
-        OUT.print(f"signature    {sign(made.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
-    write_json(image, _figures(locked, made))
-
-
-def _figures(locked: "Locked", made: "Image") -> dict[str, object]:
-    return {
-        "digest": made.digest,
-        "environment": locked.digest,
-        "tags": made.tags,
-        "bytes": {"layers": made.size, "unpacked": made.unpacked},
-        "seconds": rounded(made.seconds),
-    }
+        OUT.print(f"signature    {sign(built.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
+    OUT.results(
+        {
+            "digest": built.digest,
+            "environment": locked.digest,
+            "tags": built.tags,
+            "bytes": {"layers": built.size, "unpacked": built.unpacked},
+            "seconds": rounded(built.seconds),
+        }
+    )
 
 
 def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return how long each step took, as it is written into a file."""
+    """Seconds of each step, for JSON."""
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
@@ -92,7 +86,7 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:
-        with telling("docker.build") as say:
+        with telling() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 

@@ -29,7 +29,7 @@ def site(_: Context, output: str = "", pages: bool = False, recording: bool = Fa
         write_schemas()
         return
     if recording:
-        from utvm.cli.docs_recording import record
+        from utvm.cli.docs_site import record
 
         record(["hil", "--board", "stm32f746", "--virtual"], ROOT / "docs" / "img" / "hil.svg")
         return

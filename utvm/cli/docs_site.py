@@ -1,39 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``docs.site`` does: the documentation as a site that needs no network, its search neither.
+"""``docs.site``: the documentation as a web site that works offline, and the README's terminal.
 
-The repository's pages are copied as they lie, so that their links hold, and beside them what is made of the code:
-the commands, the error messages. mkdocs then checks every link. It runs in an environment of its own, of the
-packages that ``provision/docs.txt`` locks.
+The repository's pages are copied with their paths, so that links hold; pages of commands and errors are generated.
+mkdocs checks every link. It runs in an environment of its own, of the packages that ``provision/docs.txt`` locks.
 """
 
+import io
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
+from invoke.collection import Collection
+from rich.console import Console
+from rich.text import Text
+
+from utvm import errors
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
-from utvm.cli import docs_commands, docs_errors
+from utvm.base.text.templates import templates_of
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.environment.python_lock import locked_venv
-from utvm.errors import ConfigError
-from utvm.paths import ROOT
+from utvm.errors import BoardError, ConfigError, UtvmError
+from utvm.paths import COMMAND, DATA, ROOT
 
 LOCK = ROOT / "provision" / "docs.txt"
 _CONFIGURATION = ROOT / "docs" / "site"
+_WIDTH = 100
+_BRIEF = re.compile(r"^\[ *\d+/\d+\] ")
+_SHOWN_TESTS = 6
+_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)  # Would be fetched from another host.
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
 
 
 def build(output: Path) -> None:
-    """Build the site into a folder, which it then fills alone."""
     check_folder(output)
     if output.exists() and any(output.iterdir()) and not (output / "search").is_dir():
-        raise ConfigError(f"{output} holds something that is no site", "name a folder that is new or empty")
-    with telling("docs.site") as say:
+        raise ConfigError(f"{output} has files that are no site", "name a folder that is new or empty")
+    with telling() as say:
         _build(output, say)
     OUT.print(f"site: {output / 'index.html'}")
 
@@ -47,7 +57,7 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
         gather(source / "pages")
         shutil.copyfile(_CONFIGURATION / "iframe-worker.js", source / "pages" / "iframe-worker.js")
         say("building the site")
-        said = subprocess.run(
+        run = subprocess.run(
             [mkdocs, "build", "--quiet", "--site-dir", output.resolve()],
             cwd=source,
             env={**os.environ, "UTVM_SOURCES": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
@@ -56,25 +66,90 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
             text=True,
             check=False,
         )
-    if said.returncode:
-        raise ConfigError(f"the site cannot be built:\n{said.stdout.strip()}", "mend the pages that it names")
+    if run.returncode:
+        raise ConfigError(f"the site cannot be built:\n{run.stdout.strip()}", "mend the pages that it names")
 
 
 def gather(folder: Path) -> None:
-    """Copy the repository's pages and what they link to, and write those that are made of the code."""
+    """Copy the repository's pages and the files that they link to, and write the generated pages."""
     listed = run_tool(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
     # Templates are no pages.
     pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
-    for path in {*pages, *(linked for page in pages for linked in _linked(page))}:
+    for path in {*pages, *(linked for page in pages for linked in _links(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, folder / path)
-    (folder / "docs" / "commands.md").write_text(docs_commands.page(), encoding="utf-8")
-    (folder / "docs" / "errors.md").write_text(docs_errors.page(), encoding="utf-8")
+    (folder / "docs" / "commands.md").write_text(_commands(), encoding="utf-8")
+    (folder / "docs" / "errors.md").write_text(_error_kinds(), encoding="utf-8")
 
 
-def _linked(page: Path) -> Iterator[Path]:
-    """Yield the files that a page links to and that are there; mkdocs complains of the others."""
+def _links(page: Path) -> Iterator[Path]:
+    """The existing files that a page links to; mkdocs reports the others."""
     for link in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
         path = Path(os.path.normpath(page.parent / link))
         if (ROOT / path).is_file():
             yield path
+
+
+def namespace() -> Collection:
+    """All commands, as in ``tasks.py``."""
+    sys.path.insert(0, str(DATA))
+    try:
+        return cast(Collection, __import__("tasks").namespace)
+    finally:
+        del sys.path[0]
+
+
+def _commands() -> str:
+    known = namespace()
+    contexts = sorted(known.to_contexts(), key=lambda context: str(context.name))
+    template = templates_of("utvm.cli").get_template("commands.md.j2")
+    return template.render(commands=[(known[str(context.name)], context) for context in contexts], cell=_cell)
+
+
+def _error_kinds() -> str:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UtvmError)]
+    return templates_of("utvm.cli").get_template("errors.md.j2").render(kinds=kinds)
+
+
+def _cell(text: object) -> str:
+    return " ".join(str(text or "").split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def record(words: list[str], output: Path) -> None:
+    """Run ``./inv`` and draw its output as an SVG, with the first few lines of tests only."""
+    environment = {**os.environ, "COLUMNS": str(_WIDTH)}
+    run = subprocess.run(
+        [COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        check=False,
+    )
+    if run.returncode:
+        raise BoardError(f"./inv {' '.join(words)} ended with exit code {run.returncode}", run.stdout[-500:])
+    console = Console(record=True, width=_WIDTH, file=io.StringIO())
+    console.print(f"$ ./inv {' '.join(words)}", style="bold", highlight=False)
+    for line in _shorten(run.stdout.replace(str(ROOT), ".").splitlines()):
+        console.print(_style(line), no_wrap=True, overflow="ellipsis")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(_FONT.sub("", console.export_svg(title="utvm")), encoding="utf-8")
+
+
+def _shorten(lines: list[str]) -> list[str]:
+    """Leave out all but the first tests, and say how many were left out."""
+    tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
+    hidden = set(tests[_SHOWN_TESTS:])
+    shown: list[str] = []
+    for number, line in enumerate(lines):
+        if number not in hidden:
+            shown.append(line)
+        elif number == tests[_SHOWN_TESTS]:
+            shown.append(f"… {len(hidden)} more tests")
+    return shown
+
+
+def _style(line: str) -> Text:
+    style = "bold green" if line.startswith("PASSED") else "dim" if line.startswith(("…", "[")) else ""
+    return Text(line, style=style)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``env.*``, and what they print."""
+"""The commands ``env.*``."""
 
 import shlex
 import shutil
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from rich.table import Table
 
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice, MirrorChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.choices import MirrorChoice
+from utvm.cli.output import OUT
 from utvm.cli.progress import working
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT
@@ -28,6 +27,7 @@ _MB = 1_000_000
 @task(
     example="env.lock --only python",
     page="docs/environment.md",
+    json=True,
     in_checkout=True,
     help={
         "only": "debian or python: resolve only this half",
@@ -35,9 +35,7 @@ _MB = 1_000_000
         "verify": "change nothing: check locks and package files",
     },
 )
-def lock(
-    _: Context, source: MirrorChoice, json: JsonChoice, only: str = "", update: str = "", verify: bool = False
-) -> None:
+def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "", verify: bool = False) -> None:
     """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
     from utvm.environment.locked import describe, load_locked, temporary_root
@@ -45,13 +43,12 @@ def lock(
     from utvm.paths import PROVISION
 
     if verify:
-        _verify(source, json)
+        _verify(source)
         return
     if only not in ("", "debian", "python"):
         raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
-    check_json(json)
     with temporary_root(ROOT / "build") as folder:
-        # All in a copy: the locks change when they are complete and belong together, and else not at all.
+        # In a copy, so that the locks change together or not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
         halves = {only} if only else {"debian", "python"}
@@ -60,20 +57,19 @@ def lock(
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
             halves = _halves_with(update, halves, held, wheels)
         if "debian" in halves:
-            with working("env.lock debian", "resolving Debian packages"):
+            with working("resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)
                 packages = debian.resolve(recipe, bases, held, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
         if "python" in halves:
-            with working("env.lock python", "resolving Python packages"):
+            with working("resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
         locked = load_locked(copy)
         changes = describe(str(PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
     counts = {"debian": len(locked.debian.packages), "python": len(locked.wheels)}
-    if write_json(json, {"environment": locked.digest, "packages": counts, "changes": changes}):
-        return
+    OUT.results({"environment": locked.digest, "packages": counts, "changes": changes})
     for line in changes:
         OUT.print(line)
     OUT.print(f"{counts['debian']} Debian packages, {counts['python']} Python packages")
@@ -81,26 +77,23 @@ def lock(
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
 
-def _verify(source: MirrorChoice, json: JsonChoice) -> None:
-    """Check the locks against the package lists, and every package file against the locks."""
+def _verify(source: MirrorChoice) -> None:
     from utvm.environment.locked import Store, fetch, load_locked
 
-    check_json(json)
     locked = load_locked()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
-    with working("env.lock --verify", "fetching") as step:
+    with working("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("hashing")
         size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
     count = len(locked.machine_packages)
     OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
     OUT.print(f"environment {locked.digest}")
-    write_json(json, {"environment": locked.digest, "files": count, "bytes": size})
+    OUT.results({"environment": locked.digest, "files": count, "bytes": size})
 
 
 def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
-    """Return those halves of the lock that have a package of that name."""
     debian = {package.name for package in (*held.packages, *held.machine)}
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
     if not (found := {half for half in halves if name in names[half]}):
@@ -113,6 +106,7 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
 @task(
     example="env.audit --advisories advisories",
     page="docs/environment.md",
+    json=True,
     in_checkout=True,
     help={
         "advisories": "folder with OSV's export (osv) and the Debian security tracker's data (debian.json)",
@@ -120,7 +114,7 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
         "accepted": "accepted advisories, with reason and end (default: provision/accepted.yaml)",
     },
 )
-def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accepted: str = "") -> ExitCode:
+def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> ExitCode:
     """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
     from utvm.environment.audit import audit as held_against
     from utvm.environment.audit import load_acceptances
@@ -128,21 +122,21 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
 
     if max_age < 0:
         raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
-    check_json(json)
     acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
-    with working("env.audit", "reading advisories"):
+    with working("reading advisories"):
         known = held_against(load_locked(), Path(advisories), max_age, acceptances)
-    code = ExitCode.FAILED if known.findings else ExitCode.PASSED
-    if write_json(json, known.as_json()):
-        return code
+    OUT.results(known.as_json())
     if known.findings:
-        table = Table("", "package", "version", "advisory", "fixed in", box=None)
-        for finding in known.findings:
-            table.add_row(finding.kind, finding.package, finding.version, finding.advisory, finding.fixed or "-")
-        OUT.print(table)
+        OUT.table(
+            *("", "package", "version", "advisory", "fixed in"),
+            rows=[
+                (finding.kind, finding.package, finding.version, finding.advisory, finding.fixed or "-")
+                for finding in known.findings
+            ],
+        )
     for finding, why in known.accepted:
-        about = f"{finding.package} {finding.version}, {finding.advisory}"
-        OUT.print(f"accepted until {why.until}: {about}: {why.reason}")
+        named = f"{finding.package} {finding.version}, {finding.advisory}"
+        OUT.print(f"accepted until {why.until}: {named}: {why.reason}")
     for ended in known.over:
         OUT.print(f"was accepted until {ended.until}: {ended.package}, {ended.advisory}: {ended.reason}")
     for idle in known.idle:
@@ -151,24 +145,23 @@ def audit(_: Context, advisories: str, json: JsonChoice, max_age: int = 7, accep
         OUT.print(line)
     others = f", {len(known.accepted)} accepted" if known.accepted else ""
     OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
-    return code
+    return ExitCode.FAILED if known.findings else ExitCode.PASSED
 
 
 @task(
     example="env.diff HEAD~1 provision",
     page="docs/environment.md",
+    json=True,
     in_checkout=True,
     positional=["old", "new"],
     help={"old": "folder with the locks, or Git revision", "new": "folder with the locks, or Git revision"},
 )
-def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
+def diff(_: Context, old: str, new: str) -> None:
     """Print the differences between two states of the locks, such as HEAD~1 and provision."""
     from utvm.environment.locked import describe
 
-    check_json(json)
     lines = describe(old, new)
-    if write_json(json, {"differences": lines}):
-        return
+    OUT.results({"differences": lines})
     for line in lines:
         OUT.print(line)
     OUT.print(f"{len(lines)} differences" if lines else "no difference")
@@ -177,19 +170,19 @@ def diff(_: Context, old: str, new: str, json: JsonChoice) -> None:
 @task(
     example="env.archive --output archive",
     page="docs/environment.md",
+    json=True,
     in_checkout=True,
     help={"output": "folder to write; it may contain other environments"},
 )
-def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "build/archive") -> None:
+def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
     """Save every package file by its hash, to rebuild the environment without a network."""
     from utvm.environment.locked import Store, fetch, load_locked
     from utvm.environment.python_lock import FOLDER
 
     check_folder(output)
-    check_json(json)
     locked = load_locked()
     store, target = Store(), Store(Path(output))
-    with working("env.archive", "fetching") as step:
+    with working("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("copying")
         new = store.copy(locked.machine_packages, target)
@@ -200,7 +193,6 @@ def archive(_: Context, source: MirrorChoice, json: JsonChoice, output: str = "b
         (folder / name).write_text(content, encoding="utf-8")
     target.name_wheels(locked.wheels, folder / FOLDER)
     count = len(locked.machine_packages)
-    if write_json(json, {"environment": locked.digest, "folder": str(folder), "files": count, "new": new}):
-        return
+    OUT.results({"environment": locked.digest, "folder": str(folder), "files": count, "new": new})
     OUT.print(f"{output}: {new} new files; the lists and locks are in {folder}")
-    OUT.print(f"rebuild without a network: ./inv docker.build --archive {shlex.quote(str(output))}")
+    OUT.print(f"rebuild without a network: ./inv docker.build --mirror {shlex.quote(str(output))}")

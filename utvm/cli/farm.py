@@ -4,10 +4,7 @@
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
-from utvm.errors import ExitCode
 
-_FARM = "HOST:PORT of the farm's coordinator (default: LG_COORDINATOR, else 127.0.0.1:20408)"
 _VIRTUAL = "virtual boards to offer, comma-separated; a name given twice offers two"
 _EXPORT = {
     "virtual": _VIRTUAL,
@@ -19,6 +16,7 @@ _PAGE = "docs/farm.md"
 
 
 @task(
+    runs="farm_hosting:run_farm",
     example="farm.up --virtual stm32f746,host",
     page=_PAGE,
     in_checkout=True,
@@ -38,12 +36,10 @@ def up(
     anyone: bool = False,
 ) -> None:
     """Run a farm's coordinator on this computer and offer its boards, until Ctrl-C."""
-    from utvm.cli.farm_hosting import run_farm
-
-    run_farm(port, virtual, name, address, ssh_port, anyone=anyone)
 
 
 @task(
+    runs="farm_hosting:export_boards",
     example="farm.export --through first --virtual stm32f746",
     page=_PAGE,
     in_checkout=True,
@@ -51,13 +47,11 @@ def up(
         **_EXPORT,
         "through": "SSH name of the host that runs farm.up, for a coordinator that only that host reaches",
         "port": "with --through: TCP port of the coordinator there",
-        "farm": _FARM,
     },
 )
 def export(
     _: Context,
     through: str = "",
-    farm: str = "",
     virtual: str = "",
     name: str = "",
     address: str = "",
@@ -65,50 +59,38 @@ def export(
     port: int = 20408,
 ) -> None:
     """Offer this computer's boards to a farm, directly or through ssh, until Ctrl-C."""
-    from utvm.cli.farm_hosting import export_boards, join_farm
-
-    if through:
-        join_farm(through, port, virtual, name, address, ssh_port)
-    else:
-        export_boards(farm, virtual, name, address, ssh_port)
 
 
 @task(
+    runs="farm_show:list_places",
     name="list",
     example="farm.list",
     page=_PAGE,
+    json=True,
     in_checkout=True,
     help={
-        "farm": _FARM,
         "summary": "count boards that are free, held, away or in quarantine, and list who waits",
         "metrics": "with --summary: also write this file, in Prometheus's text format",
     },
 )
-def list_(_: Context, wanted: JsonChoice, farm: str = "", summary: bool = False, metrics: str = "") -> None:
-    """List the boards of a farm: host, state and holder."""
-    from utvm.cli.farm_show import list_places, show_status
-
-    if summary or metrics:
-        show_status(wanted, farm, metrics)
-    else:
-        list_places(wanted, farm)
+def list_(_: Context, summary: bool = False, metrics: str = "") -> None:
+    """List the boards of the farm at LG_COORDINATOR, by default 127.0.0.1:20408: host, state and holder."""
 
 
 @task(
+    runs="farm_show:take_out",
     example="farm.quarantine desk-stm32f746-1 --why 'its LED smokes'",
     page=_PAGE,
     in_checkout=True,
     positional=["place"],
-    help={"place": "board, by its name in farm.list", "why": "reason, shown to others", "farm": _FARM},
+    help={"place": "board, by its name in farm.list", "why": "reason, shown to others"},
 )
-def quarantine(_: Context, place: str, why: str = "taken out by hand", farm: str = "") -> None:
+def quarantine(_: Context, place: str, why: str = "taken out by hand") -> None:
     """Put a board into quarantine: no run gets it until it passes farm.heal."""
-    from utvm.cli.farm_show import take_out
-
-    take_out(place, why, farm)
 
 
 @task(
+    runs="farm_show:heal_boards",
     example="farm.heal desk-stm32f746-1",
     page=_PAGE,
     in_checkout=True,
@@ -116,12 +98,7 @@ def quarantine(_: Context, place: str, why: str = "taken out by hand", farm: str
     file_optional=True,
     help={
         "place": "board in quarantine; all: those not taken out by hand (default: only free expired leases)",
-        "farm": _FARM,
     },
 )
-def heal(_: Context, place: str, farm: str = "") -> ExitCode:
+def heal(_: Context, place: str) -> None:
     """Free boards whose lease has expired; return a board from quarantine if it passes the suite health."""
-    from utvm.cli.farm_show import heal_boards, reap_leases
-
-    reap_leases(farm)
-    return heal_boards(place, farm) if place else ExitCode.PASSED

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands do that offer boards to a farm."""
+"""``farm.up`` and ``farm.export``: boards of this computer in a farm."""
 
+import contextlib
 import platform
 import re
 from collections import Counter
@@ -23,60 +24,44 @@ _LAST_PORT = 65535
 
 
 def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
-    """Run a coordinator, and offer this computer's boards to it until somebody interrupts it.
-
-    Args:
-        port: TCP port of 127.0.0.1 at which it answers.
-        anyone: whether it answers other users of this computer.
-    """
     if not 0 < port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
-    offers = offered(host.name, virtual)
+    offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
     with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
         _say(f"coordinator: {listen}; {access_note(anyone=anyone)}")
         export(listen, host, offers, logs, _say, service.check)
 
 
-def export_boards(farm: str, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Offer this computer's boards to a farm until somebody interrupts it."""
+def export_boards(through: str, virtual: str, name: str, address: str, ssh_port: int, port: int) -> None:
+    """Offer this computer's boards to a coordinator, directly or at a port of another computer, until Ctrl-C."""
+    if through.startswith("-"):
+        raise ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
-    export(coordinator_address(farm), host, offered(host.name, virtual), logs_of("farm.export"), _say)
+    offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
+    tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
+    with tunnel as coordinator_here:
+        export(coordinator_here, host, offers, logs, _say)
 
 
-def join_farm(first: str, port: int, virtual: str, name: str, address: str, ssh_port: int) -> None:
-    """Offer this computer's boards to a coordinator that another one reaches, until somebody interrupts it.
+def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
+    """The boards that this computer offers: those plugged in, and the requested virtual ones.
 
     Args:
-        first: that other one, as ssh calls it.
-        port: at which the coordinator listens there.
-    """
-    if not first or first.startswith("-"):
-        raise ConfigError(f"{first!r} is no computer that ssh knows", "give HOST or USER@HOST")
-    host = _host(name, address, ssh_port)
-    offers, logs = offered(host.name, virtual), logs_of("farm.export")
-    with coordinator_tunnel(first, port) as near:
-        export(near, host, offers, logs, _say)
-
-
-def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
-    """Return what this computer offers: boards that are plugged in, and the virtual ones that are asked for.
-
-    Args:
-        host: what the farm calls it.
-        virtual: names, comma-separated; one that is there twice is two boards.
+        host: name of this computer in the farm.
+        virtual: names, comma-separated; a name given twice is two boards.
     """
     offers = list(_plugged_in(host))
     counts: Counter[str] = Counter()
     for word in filter(None, map(str.strip, virtual.split(","))):
         board = boards.load(word)
-        # A program on this computer is no virtual board; which of both a board is, its way says.
+        # A program on this computer is no virtual board; its driver decides.
         kind = "process" if choose(board, BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":
             choose(board, BoardSelection(kind="virtual"))
         counts[board.full_name] += 1
-        place = _named(host, board.full_name, str(counts[board.full_name]))
+        place = _place_name(host, board.full_name, str(counts[board.full_name]))
         offers.append(OfferedBoard(place, BoardIdentity(board.full_name, kind), board.cpu))
     if not offers:
         raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
@@ -84,21 +69,21 @@ def offered(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
 
 
 def _plugged_in(host: str) -> list[OfferedBoard]:
-    """Return the boards at this computer's probes; what cannot be told apart is named and left out."""
+    """The boards at this computer's probes; ambiguous ones are left out with a message."""
     known, offers = boards.probe_boards(), []
-    for probe in detect([each for board in known for each in ids_of(board)]).probes:
+    for probe in detect([ids for board in known for ids in ids_of(board)]).probes:
         fitting = [board for board in known if match_of(board, probe)]
         if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:
             names = " or ".join(board.name for board in fitting)
             _say(f"left out: {probe.spoken}: {probe.problem or f'it may be {names}'}")
             continue
         (board,) = fitting
-        place = _named(host, board.name, probe.serial)
+        place = _place_name(host, board.name, probe.serial)
         offers.append(OfferedBoard(place, BoardIdentity(board.name, "physical", serial=probe.serial), board.cpu))
     return offers
 
 
-def _named(*parts: str) -> str:
+def _place_name(*parts: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
 
 

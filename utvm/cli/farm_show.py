@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands do that look at a farm, and those that take boards out and in."""
+"""``farm.list``, ``farm.quarantine`` and ``farm.heal``."""
 
 import contextlib
 from collections import Counter
@@ -9,8 +9,7 @@ from typing import Any
 
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
-from utvm.cli.choices import JsonChoice
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.output import OUT, logs_of
 from utvm.cli.progress import telling
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError
@@ -24,93 +23,88 @@ _STATES = ("free", "held", "away", "quarantine")
 
 
 @contextlib.contextmanager
-def asked(farm: str) -> Iterator[FarmClient]:
-    """Have a session with a farm's coordinator, for the length of a ``with`` block."""
+def _client() -> Iterator[FarmClient]:
+    """A session with a farm's coordinator, for the length of a ``with`` block."""
     with (
-        telling("farm") as say,
-        FarmClient(coordinator_address(farm), logs_of("farm") / "labgrid.log", say) as client,
+        telling() as say,
+        FarmClient(coordinator_address(), logs_of("farm") / "labgrid.log", say) as client,
     ):
         yield client
 
 
-def list_places(wanted: JsonChoice, farm: str) -> None:
-    """Print the boards of a farm."""
-    check_json(wanted)
-    with asked(farm) as client:
-        found = client.call("list")
-    if write_json(wanted, found):
-        return
-    for each in found["places"]:
-        tags, state = each["tags"], _state(each)
-        remark = {"held": f" by {each['holder']}", "quarantine": f": {each['comment']}"}.get(state, "")
-        what = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
-        OUT.print(printable(f"{each['place']}  {what}, at {tags.get('host', 'no host of ours')}: {state}{remark}"))
-
-
-def show_status(wanted: JsonChoice, farm: str, metrics: str) -> None:
-    """Print how many boards are in which state, and who waits.
-
-    Args:
-        metrics: a file for the numbers, as Prometheus reads them; empty for none.
-    """
-    check_json(wanted)
+def list_places(summary: bool, metrics: str) -> None:
+    """Print the boards of a farm, or their number in each state."""
     check_writable(metrics)
-    with asked(farm) as client:
+    with _client() as client:
         found = client.call("list")
-    counts = dict(Counter(_state(each) for each in found["places"]))
+    if summary or metrics:
+        _summarise(found, metrics)
+        return
+    OUT.results(found)
+    for place in found["places"]:
+        tags, state = place["tags"], _state(place)
+        remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
+        board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
+        host = tags.get("host", "no host of ours")
+        OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
+
+
+def _summarise(found: dict[str, Any], metrics: str) -> None:
+    """Print the number of boards in each state, and who waits; ``metrics`` is a file for Prometheus."""
+    counts = dict(Counter(map(_state, found["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
         text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(found["waiting"]))])
         write_whole(Path(metrics), text)
-    if write_json(wanted, {"boards": counts, "waiting": found["waiting"]}):
-        return
+    OUT.results({"boards": counts, "waiting": found["waiting"]})
     OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")
-    for position, each in enumerate(found["waiting"], 1):
-        wish = ", ".join(f"{name}={value}" for name, value in each["wants"].items())
-        OUT.print(printable(f"{position}. in line: {each['holder']}, for {wish}"))
+    for position, waiting in enumerate(found["waiting"], 1):
+        tags = ", ".join(f"{name}={value}" for name, value in waiting["wants"].items())
+        OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 
 
-def reap_leases(farm: str) -> None:
-    """Free the boards whose lease is past its deadline, and say which."""
-    with asked(farm) as client:
+def _reap_leases() -> None:
+    with _client() as client:
         freed = client.call("reap")["freed"]
-    for each in freed:
-        OUT.print(printable(f"freed {each['place']}, which {each['holder']} had"))
+    for lease in freed:
+        OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
     OUT.print(f"{len(freed)} boards freed")
 
 
-def take_out(place: str, why: str, farm: str) -> None:
-    """Put a board into quarantine."""
-    with asked(farm) as client:
+def take_out(place: str, why: str) -> None:
+    with _client() as client:
         client.call("mark", place=place, health="bad", comment=why)
     OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
-def heal_boards(place: str, farm: str) -> ExitCode:
-    """Run health checks on boards that are in quarantine, and take back in those that pass.
+def heal_boards(place: str) -> ExitCode:
+    """Free expired leases; run health checks on boards in quarantine, and return to the farm those that pass.
 
     Args:
-        place: the board; ``all`` for those that were not taken out by hand.
+        place: the board; ``all`` for those that were not taken out by hand; empty for none.
 
     Returns:
-        The worst of the checks.
+        The worst exit code of the checks.
     """
-    with asked(farm) as client:
-        found = [each for each in client.call("list")["places"] if each["tags"].get("health") == "bad"]
-    bad = [each for each in found if (each["judged"] if place == _ALL else each["place"] == place)]
+    _reap_leases()
+    if not place:
+        return ExitCode.PASSED
+    with _client() as client:
+        places = [known for known in client.call("list")["places"] if known["tags"].get("health") == "bad"]
+    bad = [known for known in places if (known["judged"] if place == _ALL else known["place"] == place)]
     if place != _ALL and not bad:
-        raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows what there is")
-    codes = [_heal(each, farm) for each in bad]
+        raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows them")
+    codes = [_heal(board) for board in bad]
     if not codes:
         OUT.print("no board is to be healed")
     return max(codes, default=ExitCode.PASSED)
 
 
-def _heal(board: dict[str, Any], farm: str) -> ExitCode:
-    """Check a board as often as its host says, until it does not pass."""
+def _heal(board: dict[str, Any]) -> ExitCode:
+    """Check a board as often as its host demands, until it fails."""
     name = board["place"]
-    where = PlaceChoice("farm", farm=farm, place=name, tags="health=bad")
+    where = PlaceChoice("farm", tags=f"name={name},health=bad")
     for _ in range(board["well_after"]):
         try:
             code = run_suites(BoardSelection(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
@@ -120,16 +114,15 @@ def _heal(board: dict[str, Any], farm: str) -> ExitCode:
         if code is not ExitCode.PASSED:
             break
     else:
-        with asked(farm) as client:
+        with _client() as client:
             client.call("mark", place=name, health="ok", comment="")
     OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 
 
-def _state(each: dict[str, Any]) -> str:
-    """Return how a board is, in a word: in the order in which it matters to who wants it."""
-    if each["tags"].get("health", "ok") != "ok":
+def _state(place: dict[str, Any]) -> str:
+    if place["tags"].get("health", "ok") != "ok":
         return "quarantine"
-    if each["holder"]:
+    if place["holder"]:
         return "held"
-    return "free" if each["present"] else "away"
+    return "free" if place["present"] else "away"

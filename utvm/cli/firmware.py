@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``firmware.*``, and what they print."""
+"""The commands ``firmware.*``."""
 
 import dataclasses
 from pathlib import Path
 
 from invoke.context import Context
-from rich.table import Table
 
 from utvm.cli import task
-from utvm.cli.choices import IN_RAM, CompiledChoice, JsonChoice, ListenChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
+from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.selection import BOARD, BoardSelection
 
@@ -17,6 +16,7 @@ from utvm.selection import BOARD, BoardSelection
 @task(
     example="firmware.build my.tflite --board stm32f746 --input x.npy",
     page="docs/standing-alone.md",
+    json=True,
     help={
         "board": BOARD,
         "input": "input to store in the image, as for model.run (default: seeded random values)",
@@ -27,7 +27,6 @@ from utvm.selection import BOARD, BoardSelection
 def build(
     _: Context,
     asked: CompiledChoice,
-    json: JsonChoice,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
@@ -36,9 +35,8 @@ def build(
     """Build stand-alone firmware that runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_writable, write_whole
+    from utvm.cli.compiling import check_named, compile_named, print_use
     from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.cli.model_library import check_named, compile_named
-    from utvm.cli.model_run import print_use
 
     if mlperf:
         from utvm.cli.mlperf_run import write_image
@@ -54,7 +52,6 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_writable(elf, block)
-    check_json(json)
     library = compile_named(chip, asked)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
@@ -67,16 +64,12 @@ def build(
         f"code and constants: model {shares.model:,}, stored input {shares.stored:,}, "
         f"board {shares.board:,}, runtime {shares.runtime:,} bytes"
     )
-    print_use(chip, image)
+    print_use(image)
     OUT.print(
         f"console: {chip.line.name}, {chip.line.baud} baud" if chip.line else "no console: it reports over RTT"
     )
-    figures = {
-        "flash_bytes": image.flash_bytes,
-        "ram_bytes": image.ram_bytes,
-        "shares": dataclasses.asdict(shares),
-    }
-    write_json(json, {"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
+    figures = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes, "shares": shares}
+    OUT.results({"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
 
 
 @task(
@@ -102,56 +95,59 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 @task(
     example="firmware.size my.tflite --board stm32f746",
     page="docs/host-driven.md",
-    help={"board": BOARD, "in_ram": f"link it {IN_RAM}"},
+    json=True,
+    help={"board": BOARD},
 )
-def size(_: Context, asked: CompiledChoice, json: JsonChoice, board: str = "", in_ram: bool = False) -> None:
+def size(_: Context, asked: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
-    from utvm.cli.model_library import compile_named
-    from utvm.cli.model_run import print_use
+    from utvm.cli.compiling import compile_for, compile_options, load_named, print_use
     from utvm.firmware.stack import UnknownNeedError, stack_need
 
-    check_json(json)
     chip = boards.load_chip(board)
-    library = compile_named(chip, asked, in_ram=in_ram)
-    image = firmware.build(chip, [library], in_ram=in_ram)
+    options = compile_options(chip, asked)
+    library = compile_for(chip, load_named(asked), options)
+    image = firmware.build(chip, [library], in_ram=options.in_ram)
     need, unknown = None, ""
     try:
         need = stack_need(image, f"{library.name}_run", library.name)
     except UnknownNeedError as error:
         unknown = str(error)
-    content = {
-        "board": chip.name,
-        "stack_of_a_run": dataclasses.asdict(need) if need else None,
-        "flash_bytes": image.flash_bytes,
-        "ram_bytes": image.ram_bytes,
-        "regions": {
-            name: {"used": used, "size": chip.region(name).size} for name, used in image.region_use().items()
-        },
-        "sections": [
-            {
-                "name": each.name,
-                "in": image.parts(each.address, each.size),
-                "address": each.address,
-                "bytes": each.size,
-            }
-            for each in image.sections
+    OUT.table(
+        *("section", "in", "address", "bytes"),
+        rows=[
+            (
+                section.name,
+                "+".join(image.parts(section.address, section.size)) or "?",
+                f"{section.address:#010x}",
+                f"{section.size:,}",
+            )
+            for section in image.sections
         ],
-    }
-    if write_json(json, content):
-        return
-    table = Table("section", "in", "address", "bytes", box=None)
-    for section in image.sections:
-        table.add_row(
-            section.name,
-            "+".join(image.parts(section.address, section.size)) or "?",
-            f"{section.address:#010x}",
-            f"{section.size:,}",
-        )
-    OUT.print(table)
-    print_use(chip, image)
+    )
+    print_use(image)
     OUT.print(
         f"stack of a run: at most {need.bytes:,} bytes, in {need.way[-1]}, without interrupts"
         if need
         else f"stack of a run: not known, since {unknown}"
+    )
+    OUT.results(
+        {
+            "board": chip.name,
+            "stack_of_a_run": need,
+            "flash_bytes": image.flash_bytes,
+            "ram_bytes": image.ram_bytes,
+            "regions": {
+                name: {"used": used, "size": chip.region(name).size} for name, used in image.region_use().items()
+            },
+            "sections": [
+                {
+                    "name": section.name,
+                    "in": image.parts(section.address, section.size),
+                    "address": section.address,
+                    "bytes": section.size,
+                }
+                for section in image.sections
+            ],
+        }
     )

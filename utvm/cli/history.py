@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``history.*``: what the project's runs were, and what has changed since when."""
+"""The commands ``history.*``: the project's runs, and changes between them."""
 
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
 from utvm.selection import FarmChoice
 
 _SINCE = "date (2026-11-23) or tested commit (default: twelve hours before the newest run)"
@@ -13,35 +12,30 @@ _FLAKY = "list tests that passed and failed at one commit, on boards of one name
 
 
 @task(
+    runs="history_show:show_changes",
     example="history.changes --since 2026-11-01",
     page="docs/history.md",
+    json=True,
     help={"since": _SINCE, "flaky": _FLAKY, "accept": _ACCEPT},
 )
-def changes(_: Context, json: JsonChoice, since: str = "", flaky: bool = False, accept: bool = False) -> None:
+def changes(_: Context, since: str = "", flaky: bool = False, accept: bool = False) -> None:
     """List figures and tests that changed, with the commit and the confidence; or flaky tests."""
-    from utvm.cli.history_show import show_changes, show_flaky
-
-    if flaky:
-        show_flaky(json, since)
-    else:
-        show_changes(json, since, accept)
 
 
 @task(
+    runs="history_show:show_trend",
     example="history.trend digits:instructions --board stm32f746",
     page="docs/history.md",
+    json=True,
     positional=["what"],
     help={"what": "a figure, MODEL or MODEL:FIGURE; or a test, SUITE::TEST", "board": "only boards of this name"},
 )
-def trend(_: Context, json: JsonChoice, what: str, board: str = "") -> None:
+def trend(_: Context, what: str, board: str = "") -> None:
     """Print a model's figures run by run; of a test, when it last passed and since when it fails."""
-    from utvm.cli.history_show import show_last_good, show_trend
-
-    is_test = "::" in what or what.startswith("test_")
-    (show_last_good if is_test else show_trend)(json, what, board)
 
 
 @task(
+    runs="history_files:import_reports",
     name="import",
     example="history.import build/reports",
     page="docs/history.md",
@@ -50,19 +44,17 @@ def trend(_: Context, json: JsonChoice, what: str, board: str = "") -> None:
 )
 def import_(_: Context, folder: str) -> None:
     """Add runs to the history from their reports; runs already in it stay unchanged."""
-    from utvm.cli.history_files import import_reports
-
-    import_reports(folder)
 
 
 @task(
+    runs="history_files:export_history",
     example="history.export --format pages --output public",
     page="docs/history.md",
     help={
-        "format": "csv (default), parquet, pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
+        "format": "csv (default), pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
         "annotations (GitHub) or quality (GitLab)",
         "output": "file to write, or folder of the pages (default: build/history for pages, else standard output)",
-        "table": "for csv and parquet: figures (default), or outcomes, every test of every run",
+        "table": "for csv: figures (default), or outcomes, every test of every run",
         "serve": "with pages: serve them on this TCP port of 127.0.0.1 until Ctrl-C; 0 takes a free port",
         "anyone": "with --serve: answer all users of this computer (default: only you)",
     },
@@ -76,12 +68,10 @@ def export(
     anyone: bool = False,
 ) -> None:
     """Export the history as a table or as pages, or the last night as a badge, metrics or a CI report."""
-    from utvm.cli.history_files import export_history
-
-    export_history(format, output, table, serve, anyone=anyone)
 
 
 @task(
+    runs="history_bisect:bisect",
     example="history.bisect digits:instructions --board stm32f746",
     page="docs/history.md",
     positional=["what"],
@@ -89,6 +79,3 @@ def export(
 )
 def bisect(_: Context, what: str, where: FarmChoice, board: str = "") -> None:
     """Find the commit that broke a test or changed a figure, with git bisect."""
-    from utvm.cli.history_bisect import bisect as find
-
-    find(what, board, where)

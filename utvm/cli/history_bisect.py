@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``history.bisect`` does: has git look for a commit in a worktree of its own, one run of ``hil`` a step."""
+"""``history.bisect``: git bisect in a worktree of its own, with one run of ``hil`` for each step."""
 
 import json
 import re
@@ -27,12 +27,7 @@ _LOOK = 0.2  # Seconds.
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of each commit between a good and a bad one.
-
-    Attributes:
-        test: the test, as in reports; empty where it is a figure.
-        value: the figure as it was, in JSON.
-    """
+    """The test or figure to check at each commit; ``value`` is the good figure, in JSON."""
 
     board: str
     good: str
@@ -44,25 +39,19 @@ class Question:
 
 
 def bisect(what: str, board: str, where: FarmChoice) -> None:
-    """Find the commit since which a test fails, or a figure is another, and print it.
-
-    Args:
-        where: whose boards are asked; by default this computer's.
-    """
-    if where != FarmChoice() and where.in_ != "farm":
-        raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
+    where.require_farm()
     question = _of_figure(what, board) if ":" in what.replace("::", "") else _of_test(what, board)
     if question.good == question.bad:
         raise ConfigError(
             f"{what} was good and bad at commit {question.good[:12]}", "history.changes --flaky lists such tests"
         )
     OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
-    said = _bisected(question, where)
-    found = _FIRST.search(said)
+    output = _bisect(question, where)
+    found = _FIRST.search(output)
     if found is None:
         raise ConfigError(
-            f"git names no first bad commit of {what}: {' '.join(said.split())[-300:]}",
-            "commits without a verdict are passed over; is the good one an ancestor of the bad one?",
+            f"git names no first bad commit of {what}: {' '.join(output.split())[-300:]}",
+            "commits without a verdict are skipped; is the good one an ancestor of the bad one?",
         )
     OUT.print(f"first bad: {found[1]}")
     OUT.print(_git(project() or ROOT, "log", "-1", "--format=%an, %as: %s", found[1]).strip())
@@ -81,16 +70,16 @@ def _of_figure(what: str, board: str) -> Question:
     model, _, figure = what.partition(":")
     with open_history(history_file()) as history:
         found = [
-            each
-            for each in changes(history, 0)
-            if each.what == figure
-            and each.name.partition(" (")[0] == model
-            and (not board or each.board.split()[1] == board)
-            and each.last
-            and each.first
+            change
+            for change in changes(history, 0)
+            if change.what == figure
+            and change.name.partition(" (")[0] == model
+            and (not board or change.board.split()[1] == board)
+            and change.last
+            and change.first
         ]
         if not found:
-            raise ConfigError(f"{what} has not changed between two commits", "history.trend shows how it has gone")
+            raise ConfigError(f"{what} has not changed between two commits", "history.trend shows its values")
         change = found[0]
         value = history.execute(
             "select value from figure join series using (series) join board using (board) join run using (run)"
@@ -101,8 +90,7 @@ def _of_figure(what: str, board: str) -> Question:
     return Question(*named, model=model, figure=figure, value=json.dumps(value))
 
 
-def _bisected(question: Question, where: FarmChoice) -> str:
-    """Return what git has said."""
+def _bisect(question: Question, where: FarmChoice) -> str:
     root = project() or ROOT
     with tempfile.TemporaryDirectory(prefix="utvm-bisect-") as folder:
         tree, reports = Path(folder) / "tree", Path(folder) / "reports"
@@ -123,13 +111,13 @@ def _bisected(question: Question, where: FarmChoice) -> str:
             if question.test:
                 suite, _, test = question.test.partition("::")
                 hil += ["--suite", suite, "-k", test.partition("[")[0]]
-            said = Path(folder) / "said.txt"
-            # It is ended with all that it has started.
+            log = Path(folder) / "log.txt"
+            # Ended with all its children.
             run = ["git", "bisect", "run", *step, *hil]
-            with service.Subprocess("git bisect", run, log=said, error=ProvisionError, cwd=tree) as job:
+            with service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job:
                 while job.running:
                     time.sleep(_LOOK)
-            return said.read_text(encoding="utf-8", errors="replace")
+            return log.read_text(encoding="utf-8", errors="replace")
         finally:
             _git(root, "worktree", "remove", "--force", str(tree))
 

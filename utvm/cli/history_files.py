@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands do that fill a history from reports, and write it out."""
+"""``history.import`` and ``history.export``."""
 
 import csv
 import functools
@@ -20,7 +20,6 @@ from utvm.history.exports import EXPORTS, write_pages
 from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
 
-_BATCH = 50_000
 _RUN = (
     "run_id, strftime('%Y-%m-%dT%H:%M:%SZ', run.started, 'unixepoch') started, commit_ \"commit\","
     " dirty, name board, kind, serial, verdict, place, holder"
@@ -34,7 +33,6 @@ _TABLES = {
 
 
 def import_reports(folder: str) -> None:
-    """Add all reports below a folder, and say how many were new."""
     if not Path(folder).is_dir():
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
@@ -47,14 +45,13 @@ def import_reports(folder: str) -> None:
                 new += 1
             else:
                 known += 1
-    for each in wrong:
-        OUT.print(f"warning: left out: {each}")
+    for problem in wrong:
+        OUT.print(f"warning: left out: {problem}")
     OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
 
 
 def export_history(format: str, output: str, table: str, serve: str, *, anyone: bool) -> None:  # noqa: A002
-    """Write the history in one of its formats."""
-    known = ("csv", "parquet", "pages", *EXPORTS)
+    known = ("csv", "pages", *EXPORTS)
     if format not in known:
         raise ConfigError(f"--format {format}: unknown format", f"choose one of {', '.join(known)}")
     if serve and format != "pages":
@@ -62,26 +59,25 @@ def export_history(format: str, output: str, table: str, serve: str, *, anyone: 
     if format in EXPORTS:
         _write_night(format, output)
     elif format != "pages":
-        _export_table(format, output, table)
+        _export_table(output, table)
     elif serve:
         _serve_folder(_write_folder(output), serve, anyone=anyone)
     else:
         _write_folder(output)
 
 
-def _export_table(format: str, output: str, table: str) -> None:  # noqa: A002
+def _export_table(output: str, table: str) -> None:
     if table not in _TABLES:
         raise ConfigError(f"--table {table}: unknown table", f"choose one of {', '.join(_TABLES)}")
     if not output:
-        raise ConfigError("--output is missing", f"--output history.{format}")
+        raise ConfigError("--output is missing", "--output history.csv")
     check_writable(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     temporary = Path(f"{output}.{os.getpid()}")
-    write = _write_parquet if format == "parquet" else _write_csv
     with open_history(history_file()) as history:
         cursor = history.execute(_TABLES[table].format(outcomes))
         try:
-            rows = write(cursor, temporary)
+            rows = _write_csv(cursor, temporary)
             temporary.replace(output)
         finally:
             temporary.unlink(missing_ok=True)
@@ -99,32 +95,6 @@ def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
     return rows
 
 
-def _write_parquet(found: sqlite3.Cursor, path: Path) -> int:
-    """A column has one type there: what is no number of a figure's values goes into the column ``text``."""
-    try:
-        from pyarrow import RecordBatch, bool_, float64, int64, schema, string
-        from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise ConfigError(
-            f"{path.stem}.parquet cannot be written: {error}", "install the extra: pip install .[parquet]"
-        ) from error
-    names = [column[0] for column in found.description]
-    types = {"dirty": bool_(), "duration_ms": int64(), "value": float64()}
-    columns = schema([(name, types.get(name, string())) for name in names])
-    if "value" in names:
-        columns = columns.append(schema([("text", string())]).field(0))
-    total = 0
-    with ParquetWriter(path, columns) as writer:
-        while rows := [dict(row) for row in found.fetchmany(_BATCH)]:
-            for row in rows:
-                row["dirty"] = bool(row["dirty"])
-                if isinstance(row.get("value"), str):
-                    row["value"], row["text"] = None, row["value"]
-            writer.write_batch(RecordBatch.from_pylist(rows, schema=columns))
-            total += len(rows)
-    return total
-
-
 def _write_folder(output: str) -> Path:
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
@@ -135,7 +105,6 @@ def _write_folder(output: str) -> Path:
 
 
 def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
-    """Serve the pages, and the reports that they link to, until Ctrl-C."""
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
         server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands print that ask a history."""
+"""``history.changes`` and ``history.trend``."""
 
-import dataclasses
 import re
 import sqlite3
 import time
 
-from rich.table import Table
-
-from utvm.cli.choices import JsonChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil.limits import accept_figures
 from utvm.hil.project import history_file
-from utvm.history.changes import Change, Value, changes, flaky, last_good, newest_night, trend
+from utvm.history.changes import Change, Value, changes, last_good, newest_night, trend
+from utvm.history.changes import flaky as flaky_tests
 from utvm.history.store import format_time, open_history, parse_time
 from utvm.pages import readable_time
 
@@ -21,88 +18,84 @@ _MONTH = 30 * 86400
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def show_changes(json: JsonChoice, since: str, accept: bool) -> None:
-    """Print what has changed.
-
-    Args:
-        accept: take the newest figures as the baseline.
-    """
-    check_json(json)
+def show_changes(since: str, flaky: bool, accept: bool) -> None:
+    """Print changes, or flaky tests; with ``accept``, the newest figures become the baseline."""
+    if flaky:
+        _show_flaky(since)
+        return
     with open_history(history_file()) as history:
         begun = begin_of(history, since)
         found = changes(history, begun)
     if accept:
         OUT.print(f"the baseline is written: {accept_figures()}")
-    content = {"since": format_time(begun), "changes": [dataclasses.asdict(change) for change in found]}
-    if write_json(json, content):
-        return
+    OUT.results({"since": format_time(begun), "changes": found})
     if found:
-        table = Table("what", "of", "board", "was", "is", "commits", box=None)
-        for each in found:
-            table.add_row(each.what, each.name, each.board, *_values(each), _commits(each))
-        OUT.print(table)
+        OUT.table(
+            *("what", "of", "board", "was", "is", "commits"),
+            rows=[
+                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in found
+            ],
+        )
     OUT.print(f"{len(found)} changes since {readable_time(format_time(begun))}")
 
 
-def show_trend(json: JsonChoice, model: str, board: str) -> None:
-    """Print the course of a model's figures.
-
-    Args:
-        model: its name, perhaps with a colon and a figure behind it.
-    """
-    check_json(json)
-    name, _, figure = model.partition(":")
+def show_trend(what: str, board: str) -> None:
+    """Print a model's figures, or the one behind a colon, run by run; of a test, when it last passed."""
+    if "::" in what or what.startswith("test_"):
+        _show_last_good(what, board)
+        return
+    name, _, figure = what.partition(":")
     with open_history(history_file()) as history:
         points = trend(history, name, figure, board)
-    if write_json(json, {"points": [dataclasses.asdict(point) for point in points]}):
-        return
+    OUT.results({"points": points})
     before: dict[tuple[str, str, str], Value] = {}
-    table = Table("figure", "of", "board", "commit", "since", "value", box=None)
-    for each in points:
-        series = (each.figure, each.executor, each.board)
-        if before.get(series) != each.value:
-            words = (each.figure, f"{each.model} ({each.executor})", each.board, (each.commit or "none")[:10])
-            table.add_row(*words, readable_time(each.started), _said(each.value))
-        before[series] = each.value
-    OUT.print(table)
-    OUT.print(f"{len(points)} values, of which each is shown that is not as the one before; --json has all")
+    rows = []
+    for point in points:
+        series = (point.figure, point.executor, point.board)
+        if before.get(series) != point.value:
+            named = (point.figure, f"{point.model} ({point.executor})", point.board)
+            when = ((point.commit or "none")[:10], readable_time(point.started))
+            rows.append((*named, *when, _value_text(point.value)))
+        before[series] = point.value
+    OUT.table("figure", "of", "board", "commit", "since", "value", rows=rows)
+    OUT.print(f"{len(points)} values; only changes are shown, --json has all")
 
 
-def show_flaky(json: JsonChoice, since: str) -> None:
-    """Print the tests that flicker; raises as :func:`show_changes`."""
-    check_json(json)
+def _show_flaky(since: str) -> None:
     with open_history(history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
-        found = flaky(history, begun)
-    content = {"since": format_time(begun), "flaky": [dataclasses.asdict(each) for each in found]}
-    if write_json(json, content):
-        return
+        found = flaky_tests(history, begun)
+    OUT.results({"since": format_time(begun), "flaky": found})
     if found:
-        table = Table("test", "board", "commit", "passed", "failed", "last", box=None)
-        for each in found:
-            counts = (str(each.passed), str(each.failed), readable_time(each.last))
-            table.add_row(each.test, each.board, each.commit[:10], *counts)
-        OUT.print(table)
+        OUT.table(
+            *("test", "board", "commit", ">passed", ">failed", "last"),
+            rows=[
+                (test.test, test.board, test.commit[:10], test.passed, test.failed, readable_time(test.last))
+                for test in found
+            ],
+        )
     OUT.print(f"{len(found)} flaky since {readable_time(format_time(begun))}")
 
 
-def show_last_good(json: JsonChoice, test: str, board: str) -> None:
-    """Print when a test was last good."""
-    check_json(json)
+def _show_last_good(test: str, board: str) -> None:
     with open_history(history_file()) as history:
         states = last_good(history, test, board)
-    if write_json(json, {"boards": [dataclasses.asdict(state) for state in states]}):
-        return
-    table = Table("board", "now", "last good", "of", "failed first", "of", box=None)
-    for each in states:
-        good = (readable_time(each.good_at or "never"), (each.good or "")[:10])
-        bad = (readable_time(each.bad_at or ""), (each.bad or "")[:10])
-        table.add_row(each.board, each.now, *good, *bad)
-    OUT.print(table)
+    OUT.table(
+        *("board", "now", "last good", "of", "failed first", "of"),
+        rows=[
+            (
+                *(state.board, state.now),
+                *(readable_time(state.good_at or "never"), (state.good or "")[:10]),
+                *(readable_time(state.bad_at or ""), (state.bad or "")[:10]),
+            )
+            for state in states
+        ],
+    )
+    OUT.results({"boards": states})
 
 
 def begin_of(history: sqlite3.Connection, since: str) -> int:
-    """Return the moment that somebody means: a date, or the last run of a commit."""
+    """The time of a date, or of the last run of a commit."""
     if not since:
         return newest_night(history)
     if _DATE.fullmatch(since):
@@ -120,10 +113,10 @@ def begin_of(history: sqlite3.Connection, since: str) -> int:
 def _values(change: Change) -> tuple[str, str]:
     sure = "" if change.sure == 1 else f", {100 * change.sure:.1f} % sure"
     difference = f" {change.difference}" if change.difference else ""
-    return _said(change.was), f"{_said(change.now)}{difference}{sure}"
+    return _value_text(change.was), f"{_value_text(change.now)}{difference}{sure}"
 
 
-def _said(value: Value) -> str:
+def _value_text(value: Value) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 

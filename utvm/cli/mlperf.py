@@ -4,15 +4,15 @@
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import CompiledChoice, JsonChoice
+from utvm.cli.choices import CompiledChoice
 from utvm.selection import BoardSelection
-
-_PAGE = "docs/mlperf-tiny.md"
 
 
 @task(
+    runs="mlperf_run:run_task",
     example="mlperf.run --model vww_96_int8.tflite --task vww01 --board stm32f746 --mode performance",
-    page=_PAGE,
+    page="docs/mlperf-tiny.md",
+    json=True,
     help={
         "task": "task of the benchmark: ic01, vww01, kws01 or ad01",
         "mode": "performance (default) or accuracy",
@@ -24,7 +24,6 @@ _PAGE = "docs/mlperf-tiny.md"
 def run(
     _: Context,
     asked: CompiledChoice,
-    json: JsonChoice,
     where: BoardSelection,
     *,
     task: str = "",
@@ -34,6 +33,3 @@ def run(
     iterations: int = 10,
 ) -> None:
     """Run a model by MLPerf Tiny's serial protocol: performance or accuracy; not an official result."""
-    from utvm.cli.mlperf_run import run_task
-
-    run_task(asked, json, where, task, mode, data, samples, iterations)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``firmware.build --mlperf`` and ``mlperf.run`` do and print."""
+"""``firmware.build --mlperf`` and ``mlperf.run``."""
 
 import itertools
 import statistics
@@ -12,11 +12,9 @@ from utvm import boards, firmware
 from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
-from utvm.cli.choices import CompiledChoice, JsonChoice
-from utvm.cli.model_library import check_named, compile_named
-from utvm.cli.model_run import say
-from utvm.cli.opening import check_counts, find
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.choices import CompiledChoice
+from utvm.cli.compiling import check_counts, check_named, compile_named, find
+from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import ConfigError
 from utvm.firmware import Firmware
@@ -30,7 +28,7 @@ _SEED = 0
 
 
 def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> None:
-    """Build what answers the benchmark's own runner, and write it as an ELF file."""
+    """Build firmware for the benchmark's own runner, and write it as an ELF file."""
     if not output:
         raise ConfigError("no file is named", "--output FILE.elf")
     check_writable(output)
@@ -45,57 +43,53 @@ def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> No
 
 def run_task(
     asked: CompiledChoice,
-    json: JsonChoice,
     where: BoardSelection,
     task: str,
     mode: str,
-    folder: str,
-    limit: int,
+    data: str,
+    samples: int,
     iterations: int,
 ) -> None:
-    """Run a model on a board as the benchmark does, and print what came out."""
     if mode not in ("performance", "accuracy"):
         raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
-    if mode == "accuracy" and not folder:
+    if mode == "accuracy" and not data:
         raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
-    if limit < 0 or iterations < 1:
+    if samples < 0 or iterations < 1:
         raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
-    check_json(json)
     found = find(where)
     if mode == "performance":
         check_counts(found)
     image = _image(found.board, found.capabilities, asked, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
-    windows = limit or _WINDOWS
-    if folder:
-        samples = read_samples(Path(folder), size, windows if mode == "performance" else limit, kind.distance)
+    windows = samples or _WINDOWS
+    if data:
+        chosen = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
     else:
         random = np.random.default_rng(_SEED)
         values = random.standard_normal(size // 4, np.float32).tobytes() if kind.distance else random.bytes(size)
-        samples = [Sample("random", values, 0)]
+        chosen = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
     with log_into(logs), found.open(logs, say) as connection:
         say(connection.describe())
         with start_runner(connection, image) as runner:
-            told = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
+            names = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
-                first = [next(of) for _, of in itertools.groupby(samples, lambda sample: sample.name)]
-                chosen = [first[number % len(first)] for number in range(windows)]
-                figures = _performance(runner, connection, chosen, iterations)
+                first = [next(of) for _, of in itertools.groupby(chosen, lambda sample: sample.name)]
+                windowed = [first[number % len(first)] for number in range(windows)]
+                figures = _performance(runner, connection, windowed, iterations)
             else:
-                figures = (_distances if kind.distance else _accuracy)(runner, samples)
+                figures = (_distances if kind.distance else _accuracy)(runner, chosen)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
-    content = {**told, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures}
-    write_json(json, content)
+    OUT.results({**names, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
 def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str) -> Firmware:
     check_named(asked.model)
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
-    # A board says its library's name where it is asked for its task.
+    # A board's reply to the question for its task is the name of its library.
     library = compile_named(board, asked, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
@@ -144,18 +138,18 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
 
 
 def _distances(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
-    """Have each file's distance be the mean of its windows'; class 1 is that of anomalies."""
-    of: dict[tuple[str, int], list[float]] = {}
+    """Distance of each file: the mean of its windows'; class 1 is that of anomalies."""
+    by_file: dict[tuple[str, int], list[float]] = {}
     for sample in samples:
         runner.load(sample.data)
-        of.setdefault((sample.name, sample.label), []).append(runner.infer(1, 0).results[0])
+        by_file.setdefault((sample.name, sample.label), []).append(runner.infer(1, 0).results[0])
     distances, labels = (
-        np.array([statistics.fmean(each) for each in of.values()]),
-        np.array([key[1] for key in of]),
+        np.array([statistics.fmean(values) for values in by_file.values()]),
+        np.array([key[1] for key in by_file]),
     )
     area = auc(np.stack([-distances, distances], axis=1), labels)
-    OUT.print(f"{len(of)} files, {len(samples)} windows")
+    OUT.print(f"{len(by_file)} files, {len(samples)} windows")
     OUT.print(
         "AUC: not with one class alone" if area is None else f"AUC: {area:.4f}, of the mean distance of a file"
     )
-    return {"samples": len(of), "windows": len(samples), "distances": distances.tolist(), "auc": area}
+    return {"samples": len(by_file), "windows": len(samples), "distances": distances.tolist(), "auc": area}

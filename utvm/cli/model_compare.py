@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.compare`` does: models on boards, in one table and one picture."""
+"""``model.compare``: models on boards, in one table and one picture."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.cells import cell_len
-from rich.table import Table
 
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.templates import templates_of
-from utvm.cli.choices import CompareChoice, JsonChoice, SampleChoice
+from utvm.cli.choices import CompareChoice, SampleChoice
+from utvm.cli.compiling import find
 from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.model_eval_figures import read_labels
-from utvm.cli.opening import find
-from utvm.cli.output import OUT, check_json, write_json
-from utvm.compiler.model import NamedModel
+from utvm.cli.output import OUT
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
 from utvm.session.evaluation import confusion
@@ -33,7 +30,7 @@ class Row:
         count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
         flash_bytes, ram_bytes: of the image; None where the board is a process.
         accuracy: 0 to 1, where the classes are known.
-        why: it does not fit; then there are no figures.
+        why: reason that it does not fit; then there are no figures.
     """
 
     model: str
@@ -48,44 +45,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure in the picture: its title with the unit, and of each row the text and the length, 0 to 1."""
+    """A figure in the picture: its title with the unit, and for each row the text and the length, 0 to 1."""
 
     title: str
     bars: Sequence[tuple[Row, str, float]]
 
 
-def compare_models(
-    catalogue: Mapping[str, NamedModel], asked: CompareChoice, picture: str, wanted: JsonChoice
-) -> None:
-    """Run each model on each board, print the table, and draw it."""
+def compare_models(asked: CompareChoice, output: str) -> None:
     names = [name.strip() for name in asked.boards.split(",") if name.strip()]
     models = [name.strip() for name in asked.models.split(",") if name.strip()]
     if not names:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
-    check_writable(picture)
-    check_json(wanted)
+    check_writable(output)
     for name in names:
         find(BoardSelection(name))  # a wrong name is refused before the first board works for nothing
-    rows = [_row(catalogue, asked, model, name) for model in models for name in names]
+    rows = [_row(asked, model, name) for model in models for name in names]
     _print(rows)
-    write_whole(Path(picture), draw(rows))
-    OUT.print(f"picture: {picture}")
-    write_json(wanted, [dataclasses.asdict(row) for row in rows])
+    write_whole(Path(output), draw(rows))
+    OUT.print(f"picture: {output}")
+    OUT.results(rows)
 
 
-def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, board: str) -> Row:
-    choice = SampleChoice(
-        model=model,
-        inputs=asked.inputs,
-        scale=asked.scale,
-        shape=asked.shape,
-        explain=asked.explain,
-        samples="" if asked.inputs else "1",
-    )
-    if asked.explain:
-        OUT.print(f"{printable(model)} on {board}:")
+def _row(asked: CompareChoice, model: str, board: str) -> Row:
+    choice = SampleChoice(model=model, inputs=asked.inputs, set_=asked.set_, samples="" if asked.inputs else "1")
     try:
-        library, samples = prepare(catalogue, choice, find(BoardSelection(board)).board)
+        library, samples = prepare(choice, find(BoardSelection(board)).board)
         labels = read_labels(asked.labels, len(samples)) if asked.labels else []
         runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
@@ -106,25 +90,27 @@ def _row(catalogue: Mapping[str, NamedModel], asked: CompareChoice, model: str, 
 
 
 def _print(rows: Sequence[Row]) -> None:
-    table = Table("model", "board", box=None)
-    for heading in ("one run", "flash", "RAM", "accuracy"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        told = "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else ""
-        share = "" if row.accuracy is None else f"{row.accuracy:.1%}"
-        table.add_row(printable(row.model), row.board, told, _bytes(row.flash_bytes), _bytes(row.ram_bytes), share)
-    OUT.print(table)
+    OUT.table(
+        *("model", "board", ">one run", ">flash", ">RAM", ">accuracy"),
+        rows=[
+            (
+                row.model,
+                row.board,
+                "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else "",
+                row.flash_bytes,
+                row.ram_bytes,
+                "" if row.accuracy is None else f"{row.accuracy:.1%}",
+            )
+            for row in rows
+        ],
+    )
     for row in rows:
         if row.why:
             OUT.print(f"{printable(row.model)} on {row.board}: {printable(row.why)}")
 
 
-def _bytes(count: int | None) -> str:
-    return "" if count is None else f"{count:,}"
-
-
 def draw(rows: Sequence[Row]) -> str:
-    """Return the picture, as SVG: a panel for each figure, with a bar for each row that has it."""
+    """The picture as SVG: a panel for each figure, with a bar for each row that has it."""
     units = list(dict.fromkeys(row.unit for row in rows if row.count))
     panels = [
         *(
@@ -144,13 +130,13 @@ def draw(rows: Sequence[Row]) -> str:
             panels=shown,
             models=models,
             height=sum(40 + 36 * len(panel.bars) for panel in shown),
-            shortened=_shortened,
+            shortened=_shorten,
         )
     )
 
 
-def _shortened(name: str, width: int = _WIDTH) -> str:
-    """Return what there is room for of a name or a path: its end, and a mark where that is not all."""
+def _shorten(name: str, width: int = _WIDTH) -> str:
+    """The end of a name or a path that fits, with a mark where it is cut."""
     shown = name
     while cell_len(shown) > width:
         shown = f"…{shown[2:]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.eval`` does: a model on many samples, and the same on another board, compared bit for bit."""
+"""``model.eval``: a model on many samples, compared bit for bit with the same on another board."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -10,21 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm import compiler
+from models.catalogue import CATALOGUE
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli.choices import IN_SAMPLES, JsonChoice, SampleChoice
-from utvm.cli.compiling import compile_for
+from utvm.cli.choices import IN_SAMPLES, SampleChoice
+from utvm.cli.compiling import check_named, compile_for, find, image_for, load_named
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
-from utvm.cli.model_library import check_named, shapes_of
-from utvm.cli.model_run import say
-from utvm.cli.opening import find, image_for
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.output import OUT, logs_of, say
 from utvm.cli.progress import working
 from utvm.compiler import Library
-from utvm.compiler.model import NamedModel, Sample
+from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
@@ -38,11 +35,12 @@ from utvm.session.board_holder import open_session
 from utvm.session.evaluation import Mismatch, as_samples, compare, confusion, distance, prediction
 
 _SAMPLES = 10
+_SEED = 0
 
 
 @dataclass(frozen=True)
 class Runs:
-    """All samples on one board; ``description`` is what it says of itself, ``image`` what it ran."""
+    """Results of all samples on one board; ``description`` is its own text."""
 
     board: Board
     description: str
@@ -51,23 +49,12 @@ class Runs:
     results: list[RunResult]
 
 
-def evaluate(
-    catalogue: Mapping[str, NamedModel],
-    asked: SampleChoice,
-    where: BoardSelection,
-    validate_against: str,
-    wanted: JsonChoice,
-) -> ExitCode:
-    """Run a model on samples, print each prediction, and compare with another board.
+def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
+    """Run a model on samples and print each prediction; FAILED if an output on another board differs in a bit.
 
     Args:
-        catalogue: the models that have names.
-        validate_against: a board that runs the same library; its outputs must be the same. Empty for none.
-
-    Returns:
-        FAILED if an output differs in a bit.
+        validate_against: the other board; empty for none.
     """
-    check_json(wanted)
     if asked.inputs and asked.source != asked.inputs:
         raise ConfigError(
             "--samples and --inputs both name samples", "give one; a number of --samples says how many"
@@ -78,8 +65,8 @@ def evaluate(
     other = BoardSelection(validate_against) if validate_against else None
     if other:
         find(other)  # a wrong name is refused before the first board works for nothing
-    library, samples = prepare(catalogue, asked, board)
-    # Before the board works: what is wrong is refused first.
+    library, samples = prepare(asked, board)
+    # Wrong options are refused before the board works.
     file = asked.source if asked.labels == IN_SAMPLES else asked.labels
     labels = read_labels(file, len(samples)) if file else []
     answers = (
@@ -104,7 +91,7 @@ def evaluate(
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    write_json(wanted, _content(asked, library, runs, reference, mismatches) | judged)
+    OUT.results(_content(asked, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
@@ -115,78 +102,67 @@ def _remember(asked: SampleChoice, runs: Runs, labels: list[int]) -> None:
         OUT.print(f"warning: {why}")
 
 
-def prepare(
-    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
-) -> tuple[Library, list[Sample]]:
-    """Make or load the model, compile it for the board, and make or read the samples."""
-    if asked.seed < 0 or (asked.count is not None and asked.count < 1):
-        raise ConfigError(
-            "--samples is a number from 1, --seed one from 0", "without a number: 10, or all that there are"
-        )
-    if asked.model not in catalogue:
-        return _prepare_file(catalogue, asked, board)
-    named = catalogue[asked.model]
-    if asked.weights and not named.takes_weights:
-        takers = ", ".join(name for name, other in catalogue.items() if other.takes_weights)
+def prepare(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
+    """Build or load the model, compile it for the board, and draw or read the samples."""
+    if asked.count is not None and asked.count < 1:
+        raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
+    if asked.model not in CATALOGUE:
+        return _prepare_file(asked, board)
+    named, weights = CATALOGUE[asked.model], asked.settings.get("weights", "")
+    if weights and not named.takes_weights:
+        takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
         raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
     arrays = _read(asked)
-    made = named.make(asked.seed, Path(asked.weights) if asked.weights else None)
+    made = named.make(_SEED, Path(weights) if weights else None)
     if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.source):
         raise ConfigError(f"{asked.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
-    library = compile_for(board, made.model, explain=asked.explain)
-    if named.random and not asked.weights:
-        give = " (give a file with --weights)" if named.takes_weights else ""
-        OUT.print(f"weights: random, seed {asked.seed}{give}")
+    library = compile_for(board, made.model)
+    if named.random and not weights:
+        give = " (give a file with --set weights=FILE)" if named.takes_weights else ""
+        OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
-        return library, _chosen(asked, library, arrays, made.read)
+        return library, _select_samples(asked, library, arrays, made.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
+    return library, _check_enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
 
 
-def _prepare_file(
-    catalogue: Mapping[str, NamedModel], asked: SampleChoice, board: Board
-) -> tuple[Library, list[Sample]]:
+def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     path = check_named(asked.model)
     if not path.exists():
-        names = ", ".join(catalogue)
+        names = ", ".join(CATALOGUE)
         raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
-    if asked.weights:
-        raise ConfigError(f"{path}: a model file has its own weights", "leave --weights out")
+    if "weights" in asked.settings:
+        raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")
     arrays = _read(asked)
-    model = compiler.load(path, run_python=asked.run_python, shapes=shapes_of(asked.shape))
-    library = compile_for(board, model, explain=asked.explain)
+    library = compile_for(board, load_named(asked))
     if arrays is not None:
-        return library, _chosen(asked, library, arrays)
-    OUT.print(f"samples: random values, seed {asked.seed} (give yours with --inputs)")
-    generator = np.random.default_rng(asked.seed)
+        return library, _select_samples(asked, library, arrays)
+    OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
+    generator = np.random.default_rng(_SEED)
     return library, [random_inputs(library, generator) for _ in range(asked.count or _SAMPLES)]
 
 
 def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
-    """Read a file of samples, where there is one; pictures are read when it is known what the model takes."""
-    if not asked.source:
-        check_scale(asked.scale)
-        return None
-    if are_pictures(asked.source):
+    """Read a file of samples, if there is one; pictures are read when the model's input is known."""
+    if asked.source and are_pictures(asked.source):
         return {}
-    check_scale(asked.scale)
-    return read_arrays(asked.source)
+    check_scale(asked.settings.get("scale", ""))
+    return read_arrays(asked.source) if asked.source else None
 
 
-def _chosen(
+def _select_samples(
     asked: SampleChoice,
     library: Library,
     arrays: Mapping[str, Any],
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> list[Sample]:
-    """Take as many samples of a file as are wanted; ``read``, if any, makes the model's input of them."""
+    """The samples of a file, as many as are requested; ``read``, if any, converts them to the model's input."""
     if are_pictures(asked.source):
         tensor = input_for_pictures(asked.source, library.inputs)
-        if read and asked.scale:
-            raise ConfigError(f"{asked.model} knows what colours are", "leave --scale out")
-        arrays = {
-            "": read_pixels(asked.source, tensor) if read else read_pictures(asked.source, tensor, asked.scale)
-        }
+        scale = asked.settings.get("scale", "")
+        if read and scale:
+            raise ConfigError(f"{asked.model} has its own scale of colours", "leave --set scale out")
+        arrays = {"": read_pixels(asked.source, tensor) if read else read_pictures(asked.source, tensor, scale)}
     if read:
         arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
@@ -197,12 +173,11 @@ def _chosen(
         if asked.source.endswith(".csv"):
             arrays = {"": rows_as(arrays[""], only)}
         arrays = {name: as_integers(array, only) for name, array in arrays.items()}
-    samples = _enough(as_samples(arrays, library.inputs), asked, asked.source)
+    samples = _check_enough(as_samples(arrays, library.inputs), asked, asked.source)
     return samples[: asked.count]
 
 
-def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
-    """Refuse to run fewer samples than were asked for."""
+def _check_enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
     least = asked.count or 1
     if len(samples) < least:
         raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")
@@ -210,7 +185,7 @@ def _enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Samp
 
 
 def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
-    """Run all samples on a board, and print each if that is wanted."""
+    """Run all samples on a board, and print each if ``show``."""
     found = find(where)
     for sample in samples:
         as_bytes(sample, library.inputs)  # refused here, before the board is made to work for it
@@ -225,7 +200,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
     results = []
     with (
         open_session(found, image, logs, describe) as session,
-        working("model.eval", f"samples: 0 of {len(samples)}") as step,
+        working(f"samples: 0 of {len(samples)}") as step,
     ):
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
@@ -233,12 +208,11 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
                 say(_line(number, result, found.board.clock_hz))
-    # Lines before the last one say who holds the board.
+    # Lines before the last one name the holder of the board.
     return Runs(found.board, lines[-1], found.identity, image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:
-    """Return what is printed of one sample."""
     predicted = prediction(result.outputs)
     told = "" if predicted is None else f"  predicted {predicted}"
     time = _milliseconds(result, clock_hz)
@@ -256,13 +230,13 @@ def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
 
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
-    for each in mismatches:
+    for mismatch in mismatches:
         say(
-            f"MISMATCH in sample {each.sample}: {printable(each.output)}{list(each.index)} "
-            f"is {each.value!r} on {ours}, {each.expected!r} on {theirs}; "
-            f"{each.differing} of {each.elements} elements differ"
+            f"MISMATCH in sample {mismatch.sample}: {printable(mismatch.output)}{list(mismatch.index)} "
+            f"is {mismatch.value!r} on {ours}, {mismatch.expected!r} on {theirs}; "
+            f"{mismatch.differing} of {mismatch.elements} elements differ"
         )
-    wrong = len({each.sample for each in mismatches})
+    wrong = len({mismatch.sample for mismatch in mismatches})
     if wrong:
         OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
     else:
@@ -272,9 +246,9 @@ def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> N
 def _content(
     asked: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
-    """Return what the JSON file holds."""
+    """Results for ``--json``."""
 
-    def told(result: RunResult) -> dict[str, Any]:
+    def sample_content(result: RunResult) -> dict[str, Any]:
         time = _milliseconds(result, runs.board.clock_hz)
         return {
             "prediction": prediction(result.outputs),
@@ -291,7 +265,7 @@ def _content(
         "board": runs.board.name,
         "description": runs.description,
         "environment": checkout_digest(),
-        "samples": [told(result) for result in runs.results],
+        "samples": [sample_content(result) for result in runs.results],
         "validated_against": reference and reference.board.name,
-        "mismatches": [asdict(each) for each in mismatches],
+        "mismatches": mismatches,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.eval`` reads and prints beside each sample: labels, and another library's answers."""
+"""Labels of ``model.eval``, and outputs of other libraries."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
 
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
@@ -23,9 +22,7 @@ _MOST_CLASSES = 20  # Of which a matrix can be read.
 
 
 def read_labels(path: str, count: int) -> list[int]:
-    """Return the right classes of so many samples, from an array called ``labels``, or the only one of its
-    file.
-    """
+    """Expected classes of samples, from the array ``labels`` of a file, or its only one."""
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if array is None:
@@ -39,35 +36,35 @@ def read_labels(path: str, count: int) -> list[int]:
 
 
 def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
-    """Return the samples of a text, one a row, in the shape of an input and, unless it is quantised, in its
-    type.
-    """
+    """Samples of a text, one in each row, in the shape of an input and, unless it is quantised, in its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
-    return typed(numbers.reshape(-1, *tensor.shape), tensor, raw=False)
+    return typed(numbers.reshape(-1, *tensor.shape), tensor)
 
 
 def print_confusion(found: Confusion) -> None:
-    """Print the share of right answers, what was taken for what, and each class's figures."""
+    """Print the accuracy, the confusion matrix, and recall and precision of each class."""
     classes, total = len(found.counts), int(found.counts.sum())
     OUT.print(f"accuracy {found.accuracy:.4f}, {int(np.trace(found.counts))} of {total}")
     shown = range(classes) if classes <= _MOST_CLASSES else ()
-    table = Table("class", *map(str, shown), "recall", "precision", box=None)
-    for kind in range(classes):
-        if found.counts[kind].any() or found.counts[:, kind].any():
-            row = [str(found.counts[kind, other]) for other in shown]
-            table.add_row(str(kind), *row, _percent(found.recall(kind)), _percent(found.precision(kind)))
-    OUT.print(table)
+    met = [kind for kind in range(classes) if found.counts[kind].any() or found.counts[:, kind].any()]
+    OUT.table(
+        *("class", *map(str, shown), "recall", "precision"),
+        rows=[
+            (str(kind), *(str(found.counts[kind, other]) for other in shown), _percent(found.recall(kind)),
+             _percent(found.precision(kind)))
+            for kind in met
+        ],
+    )  # fmt: skip
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
-    """Return another library's answers to the same samples."""
     if name not in _REFERENCES:
         raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
@@ -84,7 +81,6 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
 
 
 def print_distance(name: str, found: ErrorStatistics, count: int) -> None:
-    """Print how far answers are from a library's."""
     same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
     OUT.print(
         f"against {name}: largest difference {found.largest:g}, RMSE {found.rmse:g}, "
@@ -103,15 +99,16 @@ def _onnx(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
     from onnx.reference import ReferenceEvaluator
 
     evaluator: Any = ReferenceEvaluator(onnx.load_from_string(content))
-    return [list(evaluator.run(None, dict(zip(evaluator.input_names, each, strict=True)))) for each in samples]
+    names = evaluator.input_names
+    return [list(evaluator.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
 
 
 def _onnxruntime(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
-    return [list(session.run(None, dict(zip(names, each, strict=True)))) for each in samples]
+    names = [tensor.name for tensor in session.get_inputs()]
+    return [list(session.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
 
 
 def _litert(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:

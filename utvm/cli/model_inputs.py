@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is given by ``model.run`` and its like: arrays, text or pictures in files, or random values."""
+"""Inputs of a model on a command line: arrays, text or pictures in files, or random values."""
 
 import math
 from collections.abc import Sequence
@@ -17,22 +17,20 @@ _SEED = 0
 
 
 def note_input(library: Library, path: str) -> None:
-    """Say so where the inputs are not the user's."""
     if not path and library.inputs:
         OUT.print(f"input: random values, seed {_SEED} (give your own with --input)")
 
 
 def read_inputs(library: Library, path: str, scale: str = "") -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them, as the model takes them: real numbers are quantised."""
+    """The inputs as the model takes them: real numbers are quantised."""
     return quantised(library, read_given(library, path, scale))
 
 
-def read_given(library: Library, path: str, scale: str, raw: bool = False) -> list[npt.NDArray[np.generic]]:
-    """Read the inputs, or make them: uniform in [-1, 1) for floats, over the whole range for integers.
+def read_given(library: Library, path: str, scale: str) -> list[npt.NDArray[np.generic]]:
+    """Read inputs, or draw random ones: uniform in [-1, 1) for floats, over the whole range for integers.
 
     Args:
-        scale: the numbers that black and white of a picture are, see :func:`read_pictures`.
-        raw: the numbers of a text are integers where the model takes such, whatever they stand for.
+        scale: values of black and white of a picture, see :func:`read_pictures`.
     """
     if not path:
         return random_inputs(library, np.random.default_rng(_SEED))
@@ -44,7 +42,7 @@ def read_given(library: Library, path: str, scale: str, raw: bool = False) -> li
     check_scale(scale)
     arrays = read_arrays(path)
     if "" in arrays:
-        return [_as_declared(arrays[""], library.inputs[0], raw) if path.endswith(".csv") else arrays[""]]
+        return [_as_declared(arrays[""], library.inputs[0]) if path.endswith(".csv") else arrays[""]]
     missing = [tensor.name for tensor in library.inputs if tensor.name not in arrays]
     if missing:
         raise ConfigError(f"{path}: has no array {', '.join(missing)}", f"it has: {', '.join(arrays)}")
@@ -55,7 +53,7 @@ def read_given(library: Library, path: str, scale: str, raw: bool = False) -> li
 
 
 def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
-    """Return the one input that pictures can be for."""
+    """The only input of a model that is run on pictures."""
     if len(inputs) != 1:
         raise ConfigError(
             f"{path}: is for one input, and the model has {len(inputs)}", "give an .npz with an array for each"
@@ -64,33 +62,30 @@ def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
 
 
 def check_scale(scale: str) -> None:
-    """Refuse a scale for what is no picture."""
+    """Refuse a scale for other files than pictures."""
     if scale:
-        raise ConfigError("--scale is for pictures", "it says what their black and white are; leave it out")
+        raise ConfigError("--set scale is for pictures", "it gives their values of black and white; leave it out")
 
 
 def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-    """Return inputs with real numbers as the integers that a quantised input takes; others as they are."""
+    """Quantise real numbers for a quantised input; other inputs stay as they are."""
     if len(given) != len(library.inputs):
         return list(given)  # refused where they become bytes
     return list(map(as_integers, given, library.inputs))
 
 
-def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
-    """Return the numbers of a text, which has no shape and element type, in those of an input."""
+def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
     if numbers.size != math.prod(tensor.shape):
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers",
             "give one sample",
         )
-    return typed(numbers.reshape(tensor.shape), tensor, raw)
+    return typed(numbers.reshape(tensor.shape), tensor)
 
 
-def typed(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.NDArray[np.generic]:
-    """Return the numbers of a text in the element type of an input, or as they are where they are to be
-    quantised.
-    """
-    if np.dtype(tensor.dtype).kind != "f" and tensor.scaling and not raw:
+def typed(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
+    """Convert the numbers of a text to the type of an input, unless they are to be quantised."""
+    if np.dtype(tensor.dtype).kind != "f" and tensor.scaling:
         return numbers
     with np.errstate(invalid="ignore", over="ignore"):
         cast = numbers.astype(tensor.dtype)
@@ -100,7 +95,7 @@ def typed(numbers: npt.NDArray[np.float64], tensor: Tensor, raw: bool) -> npt.ND
 
 
 def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-    """Draw what a library takes, as :func:`read_inputs` does."""
+    """Draw random inputs of a library."""
     return [_random(generator, tensor) for tensor in library.inputs]
 
 

@@ -1,38 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.profile`` does: each operator's part of a run, as a table, a picture and folded stacks."""
+"""``model.profile``: the cost of each operator, as a table, a picture and folded stacks."""
 
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
+from pydantic import TypeAdapter, ValidationError
 
 from utvm import boards
-from utvm.base.storage.files import check_folder, write_whole
+from utvm.base.storage.files import check_folder, check_readable, read_text, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli.choices import InputChoice, JsonChoice
+from utvm.cli.board_serve import open_for_rpc
+from utvm.cli.choices import InputChoice
+from utvm.cli.compiling import check_counts, find
 from utvm.cli.model_inputs import read_inputs
-from utvm.cli.model_profile_estimate import check_counts_instructions, estimate_of, print_estimate
-from utvm.cli.opening import check_counts, find, opened
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.output import OUT, as_json, logs_of, say
 from utvm.compiler import Library
 from utvm.errors import ConfigError
-from utvm.firmware.stack import check_pipeline
 from utvm.pages import label_in, pages_of
 from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
 _WIDTH = 900.0  # Of the picture, in its units.
+_HINT = "give two files profile.json or results of model.profile --json"
+_PROFILE = TypeAdapter(Profile)
 _COLOURS = 8  # Of the pages' style.
 
 
 @dataclass(frozen=True)
 class Flame:
-    """A box of the flame picture: where it begins, how wide it is, in which row, and what it says."""
+    """A box of the flame picture."""
 
     x: float
     width: float
@@ -44,7 +45,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class StepBar:
-    """What a step needs of the arena: as wide as it takes, as high as it uses."""
+    """Arena in use in a step: as wide as its count, as high as its bytes."""
 
     x: float
     width: float
@@ -52,37 +53,29 @@ class StepBar:
     hint: str
 
 
-def profile_model(
-    where: BoardSelection, asked: InputChoice, output: str, wanted: JsonChoice, estimate: bool = False
-) -> None:
-    """Run a model on a board once, step by step, and print and write what each step took.
+def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: str) -> None:
+    """Run a model on a board once, step by step, and print and write the count of each step.
 
     Args:
-        output: folder in which the profile's folder is made.
-        estimate: whether cycles are estimated, too.
+        output: parent folder of the profile's folder.
+        diff: a profile to compare with the one given as the model, instead.
     """
+    if diff:
+        _compare_profiles(Path(diff), Path(model.model))
+        return
     check_folder(output or "build")
-    check_json(wanted)
-    found = find(where)
-    check_counts(found)
-    if estimate:
-        check_pipeline(found.board.cpu_row)
-    with opened(where, asked, logs_of("model.profile"), _log) as ready:
-        if estimate:
-            check_counts_instructions(ready.board.unit)
-        inputs = read_inputs(ready.library, asked.input, asked.scale)
+    check_counts(find(where))
+    with open_for_rpc(where, model, logs_of("model.profile"), say) as ready:
+        inputs = read_inputs(ready.library, model.input, model.settings.get("scale", ""))
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
-        counted = _modelled(where, ready.library)
-        cycles = estimate_of(ready, profile) if estimate else None
+        counted = _accelerator_counts(where, ready.library)
     _print(profile)
     _print_accelerator(profile, counted)
     OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
-    if cycles:
-        print_estimate(cycles)
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,35 +87,35 @@ def profile_model(
     for suffix, text in texts.items():
         write_whole(folder / f"profile.{suffix}", text)
     if counted:
-        write_whole(folder / "accelerator.json", json.dumps(counted, indent=2) + "\n")
-    estimated = {"estimate": asdict(cycles)} if cycles else {}
-    if cycles:
-        write_whole(folder / "estimate.json", json.dumps(asdict(cycles), indent=2) + "\n")
-    write_json(wanted, json.loads(texts["json"]) | estimated)
+        write_whole(folder / "accelerator.json", as_json(counted))
+    OUT.results(json.loads(texts["json"]))
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
 def _print(profile: Profile) -> None:
-    table = Table("step", "makes", "operator", box=None)
-    for heading in (profile.unit, "share", "per MAC", "floor", "arena in use"):
-        table.add_column(heading, justify="right", min_width=6 if heading == "share" else None)
-    for step in profile.steps:
-        table.add_row(
-            str(step.number),
-            printable(", ".join(step.makes)),
-            step.function,
-            f"{step.count:,}",
-            f"{100 * profile.share(step):.1f} %",
-            f"{step.count / step.macs:.2f}" if step.macs else "",
-            f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
-            f"{step.live_bytes:,}",
-        )
-    table.add_row("all", "", "", f"{profile.total:,}", "", "", "", f"{profile.arena_bytes:,}")
-    OUT.print(table)
+    OUT.table(
+        *("step", "makes", "operator", f">{profile.unit}", "> share", ">per MAC", ">floor", ">arena in use"),
+        rows=[
+            *(
+                (
+                    str(step.number),
+                    ", ".join(step.makes),
+                    step.function,
+                    step.count,
+                    f"{100 * profile.share(step):.1f} %",
+                    f"{step.count / step.macs:.2f}" if step.macs else "",
+                    f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
+                    step.live_bytes,
+                )
+                for step in profile.steps
+            ),
+            ("all", "", "", profile.total, "", "", "", profile.arena_bytes),
+        ],
+    )
 
 
-def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
-    """Return what the model of the accelerator counts in each step; nothing where the library uses none."""
+def _accelerator_counts(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
+    """Counts of the accelerator's model in each step; empty where the library uses none."""
     if not library.accelerator:
         return ()
     modelled = accelerator_of(boards.load(where.board)).modelled
@@ -130,20 +123,17 @@ def _modelled(where: BoardSelection, library: Library) -> Sequence[Mapping[str, 
 
 
 def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -> None:
-    steps = [(step, each) for step, each in zip(profile.steps, counted, strict=False) if any(each.values())]
-    if not steps:
-        return
-    table = Table("step", "operator", box=None)
-    for name in steps[0][1]:
-        table.add_column(name.replace("_", " "), justify="right")
-    for step, each in steps:
-        table.add_row(str(step.number), step.function, *(f"{value:,}" for value in each.values()))
-    OUT.print("on the accelerator, by its model:")
-    OUT.print(table)
+    steps = [(step, counts) for step, counts in zip(profile.steps, counted, strict=False) if any(counts.values())]
+    if steps:
+        OUT.print("on the accelerator, by its model:")
+        OUT.table(
+            *("step", "operator", *(f">{name.replace('_', ' ')}" for name in steps[0][1])),
+            rows=[(str(step.number), step.function, *counts.values()) for step, counts in steps],
+        )
 
 
 def render(profile: Profile) -> str:
-    """Return the page with the picture: style and picture are in it, so that it can be kept."""
+    """The page with the picture and its style."""
     return (
         pages_of("utvm.cli")
         .get_template("profile.html.j2")
@@ -152,7 +142,7 @@ def render(profile: Profile) -> str:
 
 
 def _boxes(profile: Profile) -> list[Flame]:
-    """Lay out three rows: the model, steps of one kind that follow each other, each step."""
+    """Boxes in three rows: the model, adjacent steps of one kind, each step."""
     colours = _kinds(profile)
     boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
     begin = 0
@@ -189,5 +179,62 @@ def _bars(profile: Profile) -> list[StepBar]:
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]
 
 
-def _log(line: str) -> None:
-    OUT.print(line)
+def _compare_profiles(first: Path, second: Path) -> None:
+    """Print the counts of each layer in two profiles; layers are the same if they make the same tensors."""
+    before, after = _read(first), _read(second)
+    if before.unit != after.unit:
+        raise ConfigError(f"{first} counts {before.unit} and {second} counts {after.unit}", "profile on one board")
+    rows = _rows(before, after)
+    if not any(one and other for _, one, other in rows):
+        raise ConfigError(f"{first} and {second} have no layer in common", "are they of one model?")
+    OUT.print(f"{before.unit}; before: {printable(before.board)}; after: {printable(after.board)}")
+    OUT.table(
+        *("makes", ">before", ">after", ">ratio", ">per MAC", ">then"),
+        rows=[
+            *(
+                (
+                    makes,
+                    _count(one),
+                    _count(other),
+                    _ratio(_count(one), _count(other)),
+                    _per_mac(one),
+                    _per_mac(other),
+                )
+                for makes, one, other in rows
+            ),
+            ("all", before.total, after.total, _ratio(before.total, after.total), "", ""),
+        ],
+    )
+    layers = [{"makes": makes, "counts": [_count(one), _count(other)]} for makes, one, other in rows]
+    OUT.results({"unit": before.unit, "total": [before.total, after.total], "layers": layers})
+
+
+def _read(path: Path) -> Profile:
+    check_readable(path, _HINT)
+    try:
+        return _PROFILE.validate_json(read_text(path, _HINT))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigError(
+            f"{path}: is no profile: {f'{where}: ' if where else ''}{problem['msg']}", _HINT
+        ) from error
+
+
+def _rows(before: Profile, after: Profile) -> list[tuple[str, MeasuredStep | None, MeasuredStep | None]]:
+    ones, others = (
+        {", ".join(step.makes) or step.function: step for step in profile.steps} for profile in (before, after)
+    )
+    return [(name, ones.get(name), others.get(name)) for name in dict.fromkeys([*ones, *others])]
+
+
+def _count(step: MeasuredStep | None) -> int | None:
+    return step.count if step else None
+
+
+def _ratio(before: int | None, after: int | None) -> str:
+    return f"{after / before:.3f}" if before and after is not None else ""
+
+
+def _per_mac(step: MeasuredStep | None) -> str:
+    return f"{step.count / step.macs:.2f}" if step and step.macs else ""

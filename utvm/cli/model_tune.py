@@ -1,40 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``model.tune`` does and prints."""
+"""``model.tune``: the fastest kernel of each layer, by measurement on boards."""
 
 import contextlib
+import dataclasses
+import os
+import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
 from utvm import boards
 from utvm.base.log import log_into
+from utvm.base.process import service
+from utvm.base.process.interpreter import python_command
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
-from utvm.boards import Board
-from utvm.cli.choices import JsonChoice, TuneChoice
-from utvm.cli.compiling import compile_for
+from utvm.boards import PATH_VARIABLE, Board
+from utvm.cli.choices import CountingChoice, TuneChoice
+from utvm.cli.compiling import check_counts, compile_for, find, load_named
 from utvm.cli.model_inputs import random_inputs
-from utvm.cli.model_library import load_named
 from utvm.cli.model_tune_page import render
-from utvm.cli.opening import check_counts, find
-from utvm.cli.output import OUT, check_json, logs_of, write_json
+from utvm.cli.output import OUT, logs_of
 from utvm.compiler import CompileOptions, Library, Model
-from utvm.errors import BoardError, ConfigError
-from utvm.selection import BoardSelection
+from utvm.environment.remote import RemoteCommand
+from utvm.errors import BoardError, ConfigError, ProvisionError
+from utvm.options import parts
+from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 from utvm.session.board_holder import BoardHolder
 from utvm.tuning.log import origin_of, read_log, tuned_target_for
 from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 from utvm.tuning.worker import CandidateResult
 
+_SERVED = "models/digits/digits_int8.tflite"
+"""Any model will do: candidates are uploaded."""
 
-def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> None:
-    """Measure candidates of a model's layers on a board, and print what is best."""
+_TRACKER_READY = r"^the tracker listens on port (\d+)"
+_SEED = 0
+
+
+def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
     if asked.trials < 1:
-        raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give how many candidates are")
+        raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give the number of candidates")
     if asked.count != 1:
         raise ConfigError(f"--count {asked.count} is for boards of a farm", "use it with --in farm")
     board = boards.load(where.board)
@@ -44,14 +54,13 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
     model = load_named(asked)
     log = Path(asked.log or f"{model.name}-{board.name}.jsonl")
     check_writable(str(log))
-    check_json(wanted)
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []
-    before = compile_for(board, model, explain=False)
+    before = compile_for(board, model)
     with log_into(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
         # TVM takes seconds to import.
         from utvm.tuning.tuner import layers_of
 
-        tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, asked.seed)
+        tuner = Tuner(layers_of(model, board.target), measurer, origin, log, known, _SEED)
         if not tuner.layers:
             raise ConfigError(
                 f"{model.origin}: no layer of it can be computed in more than one way",
@@ -63,13 +72,13 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
         write_whole(page, render(tuner, model.name, board.full_name))
-        OUT.print(f"log: {log}; it is used by --tuned {log}; picture of the search: {page}")
-        figures = _whole(board, model, before, log, measurer, asked.seed) if ended else {}
+        OUT.print(f"log: {log}; it is used by --set tuned={log}; picture of the search: {page}")
+        figures = _whole(board, model, before, log, measurer) if ended else {}
     content = {
         "board": board.name,
         "log": str(log),
         "page": str(page),
-        "candidates": sum(each.kind != "default" for each in tuner.entries[len(known) :]),
+        "candidates": sum(entry.kind != "default" for entry in tuner.entries[len(known) :]),
         "unit": tuner.unit,
         "seconds": round(seconds, 2),
         "layers": [
@@ -78,7 +87,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection, wanted: JsonChoice) -> 
         ],
         **figures,
     }
-    write_json(wanted, content)
+    OUT.results(content)
 
 
 @contextlib.contextmanager
@@ -87,55 +96,54 @@ def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Mod
         # Its processes load TVM, which takes seconds.
         from utvm.tuning.measure import TrackerMeasurer, parse_address
 
-        key = asked.key or board.name
-        with TrackerMeasurer(parse_address(asked.tracker), key, board, model) as boards_there:
-            OUT.print(f"{boards_there.board_count()} boards with the key {key} at {asked.tracker}")
-            yield boards_there
+        address, _, key = asked.tracker.partition("/")
+        key = key or board.name
+        with TrackerMeasurer(parse_address(address), key, board, model) as measurer:
+            OUT.print(f"{measurer.board_count()} boards with the key {key} at {address}")
+            yield measurer
         return
-    keeper = BoardHolder(board, where, logs_of("model.tune"), OUT.print)
+    holder = BoardHolder(board, where, logs_of("model.tune"), OUT.print)
     try:
-        OUT.print(keeper.attach())
+        OUT.print(holder.attach())
         # A virtual board's flash does not wear.
-        yield LocalMeasurer(keeper, in_ram=keeper.connection.kind == "physical")
+        yield LocalMeasurer(holder, in_ram=holder.connection.kind == "physical")
     finally:
-        keeper.release()
+        holder.release()
 
 
 def _search(tuner: Tuner, trials: int) -> bool:
-    """Let a search go on, and tell how far it is; return whether it came to its end."""
+    """Run a search and print its progress; False if it was interrupted."""
     try:
-        for each in tuner.run(trials):
-            faster = f"{each.before / each.best:.2f} times as fast" if each.best < each.before else "as before"
+        for step in tuner.run(trials):
+            faster = f"{step.before / step.best:.2f} times as fast" if step.best < step.before else "as before"
             OUT.print(
-                f"{each.measured} of {each.trials}: {printable(each.layer.makes)}: "
-                f"{each.best:,} {tuner.unit}, {faster}"
+                f"{step.measured} of {step.trials}: {printable(step.layer.makes)}: "
+                f"{step.best:,} {tuner.unit}, {faster}"
             )
     except KeyboardInterrupt:
-        OUT.print("interrupted: what was measured is in the log, and the next model.tune goes on from there")
+        OUT.print("interrupted: the log has all measurements, and the next model.tune continues from there")
         return False
     return True
 
 
 def _print_layers(tuner: Tuner) -> None:
-    table = Table("layer", "by", box=None)
-    for heading in (tuner.unit, "before", "times as fast"):
-        table.add_column(heading, justify="right")
-    for layer, before, least, kind in tuner.rows():
-        by = {"default": "as before", "trace": "other loops"}.get(kind, "another kernel")
-        table.add_row(printable(layer.makes), by, f"{least:,}", f"{before:,}", f"{before / max(least, 1):.2f}")
-    OUT.print(table)
-    refused = [each for each in tuner.entries if each.error]
-    for error in dict.fromkeys(each.error for each in refused):
-        OUT.print(f"{sum(each.error == error for each in refused)} candidates were refused: {printable(error)}")
+    ways = {"default": "as before", "trace": "other loops"}
+    OUT.table(
+        *("layer", "by", f">{tuner.unit}", ">before", ">times as fast"),
+        rows=[
+            (layer.makes, ways.get(kind, "another kernel"), least, before, f"{before / max(least, 1):.2f}")
+            for layer, before, least, kind in tuner.rows()
+        ],
+    )
+    errors = Counter(entry.error for entry in tuner.entries if entry.error)
+    for error, count in errors.items():
+        OUT.print(f"{count} candidates were refused: {printable(error)}")
 
 
-def _whole(
-    board: Board, model: Model, before: Library, log: Path, measurer: Measurer, seed: int
-) -> dict[str, object]:
-    """Run the whole model on the board without and with what was found, and compare."""
-    after = compile_for(board, model, CompileOptions(tuned_target_for(board, str(log))), explain=False)
-    inputs = random_inputs(before, np.random.default_rng(seed))
-    runs = [_run(measurer, Candidate(each, inputs)) for each in (before, after)]
+def _whole(board: Board, model: Model, before: Library, log: Path, measurer: Measurer) -> dict[str, object]:
+    after = compile_for(board, model, CompileOptions(tuned_target_for(board, str(log))))
+    inputs = random_inputs(before, np.random.default_rng(_SEED))
+    runs = [_run(measurer, Candidate(library, inputs)) for library in (before, after)]
     if runs[0].outputs != runs[1].outputs:
         raise BoardError("the tuned model's outputs differ from those without tuning", "please report this")
     first, second = runs[0].count, runs[1].count
@@ -153,8 +161,38 @@ def _whole(
     }
 
 
-def _run(measurer: Measurer, asked: Candidate) -> CandidateResult:
-    (measured,) = measurer.measure([asked])
+def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
+    (measured,) = measurer.measure([candidate])
     if not measured.counts:
-        raise BoardError(f"{asked.library.name} does not run: {measured.error}")
+        raise BoardError(f"{candidate.library.name} does not run: {measured.error}")
     return measured
+
+
+def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -> None:
+    """Lease boards, serve each at its host to an own tracker, tune on all of them, and return them."""
+    if asked.tracker or where.wait_states:
+        raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
+    board = boards.load(where.board)
+    key = f"{board.name}-{secrets.token_hex(4)}"
+    plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
+
+    def serve_command(own: int, tracker: str, near: int) -> RemoteCommand:
+        words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]
+        words += [(f"--tracker={tracker}",), (f"--announce={near}",), (f"--key={key}",)]
+        return RemoteCommand((*words, *parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))), board, where)
+
+    # Slow imports, for boards of a farm only.
+    from utvm.farm.location import ServedBoards
+    from utvm.tuning.measure import count_boards_at
+
+    command = python_command("utvm.tuning.tracker")
+    log = logs_of("model.tune") / "tracker.log"
+    with contextlib.ExitStack() as stack:
+        tracker = service.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
+        stack.enter_context(tracker)
+        assert tracker.health_match
+        port = int(tracker.health_match[1])
+        say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
+        served = stack.enter_context(ServedBoards(there, serve_command, port, asked.count, say))
+        served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
+        tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}/{key}", count=1), where)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of a search: what each candidate of each layer took, and the best so far."""
+"""The picture of a search: the count of each candidate of each layer, and the best so far."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from utvm.tuning.log import LogEntry
 from utvm.tuning.tuner import Tuner
 
 _WIDTH, _HEIGHT = 900.0, 160.0
-_MOST = 2.0  # Times what it takes without tuning, at the top.
+_MOST = 2.0  # Times the count without tuning, at the top.
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A candidate: where it is drawn, of which kind it is, and what it says."""
+    """A candidate in the picture."""
 
     x: float
     y: float
@@ -24,7 +24,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class SearchPicture:
-    """The search for one layer; ``course`` is the best so far, as SVG has points, ``level`` what was before."""
+    """The search for one layer; ``course`` is the best so far, as points of SVG, ``level`` the count before."""
 
     makes: str
     before: int
@@ -35,11 +35,15 @@ class SearchPicture:
 
 
 def render(tuner: Tuner, title: str, board: str) -> str:
-    """Return the page of a search: style and pictures are in it, so that it can be kept."""
+    """The page of a search, with its style and pictures."""
     searches = [
-        _search(layer.makes, before, best, each)
+        _search(layer.makes, before, best, entries)
         for layer, before, best, _ in tuner.rows()
-        if (each := [one for one in tuner.entries if one.layer == layer.name and _counts(one, tuner.unit)])
+        if (
+            entries := [
+                entry for entry in tuner.entries if entry.layer == layer.name and _counts(entry, tuner.unit)
+            ]
+        )
     ]
     template = pages_of("utvm.cli").get_template("tune.html.j2")
     return template.render(

@@ -1,56 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the command line prints: one rich console, plain when the output is not a terminal."""
+"""Where commands print: one rich console for words and tables, and the file or stream of ``--json``."""
 
+import dataclasses
 import json
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.table import Table
 from rich.text import Text
 
 from utvm.base.log import log_folder
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.base.text.terminal import Terminal
-from utvm.cli.choices import JsonChoice
 from utvm.paths import work
 
-OUT = Terminal(markup=False, soft_wrap=True)
-"""Words are printed as they are: style is given by :class:`rich.text.Text`, never by words."""
+STDOUT = "-"
+"""Value of ``--json`` without a file."""
 
 
-_PRINTED = "-"
+class Output(Terminal):
+    """The console of all commands; strings are printed as they are, and styled by :class:`rich.text.Text` only."""
+
+    json_target = ""
+
+    def send_json(self, target: str) -> None:
+        """Choose the file of :meth:`results`; for the standard output, words go to standard error from now on."""
+        self.json_target = target
+        if target == STDOUT:
+            self.stderr = True
+        else:
+            check_writable(target)
+
+    def results(self, content: object) -> None:
+        """Write a command's results as JSON, if ``--json`` is given; dataclasses become objects."""
+        if self.json_target == STDOUT:
+            sys.stdout.write(as_json(content))
+        elif self.json_target:
+            write_whole(Path(self.json_target), as_json(content))
+
+    def table(self, *headings: str, rows: Iterable[Sequence[object]], show_header: bool = True) -> None:
+        """Print rows as a table; a heading that begins with ``>`` is above numbers, which are right-aligned."""
+        table = Table(box=None, show_header=show_header)
+        for heading in headings:
+            table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+        for row in rows:
+            table.add_row(*map(_cell, row))
+        self.print(table)
 
 
-def check_json(asked: JsonChoice) -> None:
-    """Refuse a file that cannot be written; where JSON is printed, words go to standard error from now on."""
-    if asked.json == _PRINTED:
-        OUT.stderr = True
-    else:
-        check_writable(asked.json)
+OUT = Output(markup=False, soft_wrap=True)
 
 
-def write_json(asked: JsonChoice, content: object) -> bool:
-    """Write what was found out, if that is wanted.
+def as_json(content: object) -> str:
+    """JSON text of a command's results; dataclasses become objects."""
+    return json.dumps(content, indent=2, default=dataclasses.asdict) + "\n"
 
-    Returns:
-        whether it was printed: then there is nothing to show to a reader.
-    """
-    if not asked.json:
-        return False
-    text = json.dumps(content, indent=2) + "\n"
-    if asked.json == _PRINTED:
-        sys.stdout.write(text)
-        return True
-    write_whole(Path(asked.json), text)
-    return False
+
+def _cell(value: object) -> str | Text:
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, str):
+        return printable(value)
+    return "" if value is None else f"{value:,}"
 
 
 def logs_of(command: str) -> Path:
-    """Return a folder for the logs of what this process starts."""
+    """Folder for the logs of the processes that a command starts."""
     return log_folder(work() / "logs" / f"{command}-{os.getpid()}")
 
 
-def tell(what: str) -> None:
-    """Print what is being done before a command's own work: one line a step, so that a log has it too."""
-    OUT.print(Text(printable(what), style="dim"))
+def say(line: str) -> None:
+    """Print a line of another program or a board."""
+    OUT.print(line)
+
+
+def tell(step: str) -> None:
+    """Print a step before a command's own work, so that a log has it, too."""
+    OUT.print(Text(printable(step), style="dim"))

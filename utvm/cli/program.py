@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program behind ``./inv`` and ``utvm``: Invoke, with a list and help as somebody new would like to read them.
+"""The program behind ``./inv`` and ``utvm``: Invoke, with commands and options in groups.
 
-A command line that cannot be understood ends with the exit code for wrong usage and what may have been meant.
+A command line that is wrong ends with the exit code for wrong usage and a hint.
 """
 
+import contextlib
 import difflib
+import io
 import itertools
 import re
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from invoke.exceptions import Exit, ParseError
@@ -20,24 +23,25 @@ from invoke.terminals import pty_size
 
 from utvm.base import log
 from utvm.cli import Command
+from utvm.cli.output import OUT, STDOUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
 
-# Options of Invoke's for what no command here does: none has a letter, and help does not list them.
+# Invoke's options that no command here needs: without a letter, and not in help.
 _NOT_OURS = {
-    "command-timeout", "complete", "config", "dry", "echo", "hide", "print-completion-script",
-    "prompt-for-sudo-password", "pty", "warn-only", "write-pyc",
+    "command-timeout", "complete", "config", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only",
+    "write-pyc",
 }  # fmt: skip
 
 
+_NAME = Path(COMMAND).name
 _FEW_OPTIONS = 8
 _OPTION_GROUPS = {
     "Model and data": (
-        "model", "run-python", "shape", "input", "inputs", "samples", "labels", "scale", "raw", "weights", "seed",
+        "model", "run-python", "set", "input", "inputs", "samples", "labels", "scale",
     ),
-    "Compiler": ("executor", "accelerator", "tuned", "unchecked-indices", "memory", "pin", "explain", "in-ram"),
     "Board": ("board", "physical", "virtual", "serial", "wait", "wait-states"),
-    "Farm": ("in", "farm", "place", "tags", "usb"),
+    "Location": ("in", "tags", "usb"),
 }  # fmt: skip
 
 
@@ -55,15 +59,19 @@ class Inv(Program):
 
     def core_args(self) -> list[Argument]:
         ours = [
-            Argument(names=("completion",), help="Print what completes commands in a shell: bash, zsh or fish."),
-            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
+            Argument(
+                names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."
+            ),
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
             Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
+            Argument(
+                names=("json", "j"), optional=True, help="Write results as JSON to this file, or print them."
+            ),
         ]
         theirs = super().core_args()
-        for each in theirs:
-            if each.names[0] in _NOT_OURS:
-                each.names = each.names[:1]
+        for argument in theirs:
+            if argument.names[0] in _NOT_OURS:
+                argument.names = argument.names[:1]
         return [*theirs, *ours]
 
     @property
@@ -77,6 +85,11 @@ class Inv(Program):
                 from utvm.boards import set_board_path
 
                 set_board_path(folders)
+            if target := self.args["json"].value:
+                for context in self.tasks:
+                    if context.name and not self._command(context.name).json:
+                        raise ConfigError(f"{context.name} has no results for --json", "leave it out")
+                OUT.send_json(target)
         except ConfigError as error:
             raise Exit(f"error: {error}", int(error.exit_code)) from None
         super().execute()
@@ -84,14 +97,26 @@ class Inv(Program):
     def parse_core(self, argv: list[str] | None) -> None:
         words = sys.argv if argv is None else argv
         if not {"-h", "--help"}.isdisjoint(words):
-            # Behind a command that takes a FILE, Invoke would take it for one.
+            # Behind a command that takes a FILE, Invoke takes it for that.
             words = [words[0], "--help", *[word for word in words if word in self._commands][:1]]
+        if "--complete" in words:
+            # Invoke expects the program without its folder.
+            words = [_NAME if word == COMMAND else word for word in words]
+        for place, following in enumerate(words[1:]):
+            if words[place] in ("--json", "-j") and following in self._commands:
+                words = [*words[:place], f"--json={STDOUT}", *words[place + 1 :]]
+        script = io.StringIO()
+        is_completion = any(word.startswith("--print-completion-script") for word in words)
         try:
-            super().parse_core(words)
+            with contextlib.redirect_stdout(script) if is_completion else contextlib.nullcontext():
+                super().parse_core(words)
         except ParseError as error:
             raise self._usage(error) from None
-        # Invoke would have everything that a command imports compiled anew, each time. But where utvm is installed
-        # may belong to somebody else.
+        finally:
+            # A checkout is not in PATH.
+            text = re.sub(rf"\b{_NAME} (.*--complete)", rf"{COMMAND} \1", script.getvalue())
+            print(text.replace(" --no-files", ""), end="")
+        # Invoke has all modules of a command compiled each time. An installed utvm may belong to another user.
         sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
 
     def parse_tasks(self) -> None:
@@ -102,16 +127,18 @@ class Inv(Program):
             raise self._usage(error) from None
 
     def _files_first(self, words: list[str]) -> list[str]:
-        """Return the words with what a command cannot do without, such as ``--model FILE``, right behind it.
+        """Move the options of all commands in front of a command, and those that it requires right behind it.
 
-        Behind an option whose value may be left out, Invoke could not tell whose value a word is.
+        Invoke takes an option of all commands for a FILE that is still missing, and cannot tell whose value a word
+        is behind an option whose value may be left out.
         """
         first = next((place for place, word in enumerate(words) if word in self._commands), None)
         if first is None:
             return words
-        before, behind = words[: first + 1], words[first + 1 :]
+        common, behind = self._split_common(words[first], words[first + 1 :])
+        before = [*words[:first], *common, words[first]]
         if self._command(words[first]).several:
-            behind = self._joined(words[first], behind)
+            behind = self._join_files(words[first], behind)
         if self._command(words[first]).file_optional and not self._has_file(words[first], behind):
             before.append(f"--{next(iter(self._command(words[first]).positional))}=")
         for name in self._command(words[first]).positional:
@@ -124,14 +151,28 @@ class Inv(Program):
                     break
         return before + behind
 
-    def _flags(self, name: str) -> dict[str, Argument]:
-        """Return the options of Invoke's and of a command, under their names and their letters."""
-        contexts = (self.initial_context, self._make_parser().contexts[name])
-        return {
-            flag: context.flags[flag]
-            for context in contexts
-            for flag in (*context.flags, *context.flags.aliases)
-        }
+    def _flags(self, name: str) -> Mapping[str, Argument]:
+        return cast(Mapping[str, Argument], self._make_parser().contexts[name].flags)
+
+    def _split_common(self, name: str, words: list[str]) -> tuple[list[str], list[str]]:
+        """Separate the options of all commands, with their values, from the words behind a command."""
+        own, flags = self._flags(name), self.initial_context.flags
+        common: list[str] = []
+        others: list[str] = []
+        left = list(words)
+        while left:
+            word = left.pop(0)
+            flag, equals, value = word.partition("=")
+            option = flags[flag] if flag in flags and flag not in own else None  # get() knows no letters
+            if option is None:
+                others.append(word)
+            elif not option.takes_value:
+                common.append(word)
+            else:
+                if not equals:
+                    value = left.pop(0) if left and not left[0].startswith("-") else STDOUT
+                common.append(f"--{option.name}={value}")
+        return common, others
 
     def _has_file(self, name: str, words: list[str]) -> bool:
         """Whether a word behind a command is neither an option nor an option's value."""
@@ -143,8 +184,8 @@ class Inv(Program):
             is_value = not is_value and word in flags and flags[word].takes_value
         return False
 
-    def _joined(self, name: str, words: list[str]) -> list[str]:
-        """Return the words behind a command that takes several files with these as one, in front."""
+    def _join_files(self, name: str, words: list[str]) -> list[str]:
+        """The words behind a command that takes several files, joined to one in front."""
         flags = self._flags(name)
         files: list[str] = []
         others: list[str] = []
@@ -157,18 +198,6 @@ class Inv(Program):
         return [*([",".join(files)] if files else []), *others]
 
     def parse_cleanup(self) -> None:
-        if shell := self.args["completion"].value:
-            from utvm.cli.completion import script
-
-            contexts = self.parser.contexts
-            summaries = dict(self._make_pairs(self.collection))
-            try:
-                commands = [(contexts[name], told or "") for name, told in summaries.items()]
-                core = [each for each in self.core_args() if each.names[0] not in _NOT_OURS]
-                print(script(shell, commands, ParserContext(args=core)))
-            except ConfigError as error:
-                raise Exit(f"error: {error}", int(error.exit_code)) from None
-            raise Exit
         try:
             super().parse_cleanup()
         except Exit as error:
@@ -176,12 +205,15 @@ class Inv(Program):
             raise Exit(f"error: {error.message}", int(ExitCode.USAGE)) if error.code == 1 else error from None
 
     def _usage(self, error: Exception) -> Exit:
-        """Return the end of a command line that is not understood, with what may have been meant."""
         context: ParserContext | None = getattr(error, "context", None)
-        if context and context.name and (missing := [str(each.name) for each in context.missing_positional_args]):
-            asked = " and ".join(name.upper() for name in missing)
+        if (
+            context
+            and context.name
+            and (missing := [str(known.name) for known in context.missing_positional_args])
+        ):
+            names = " and ".join(name.upper() for name in missing)
             example = self._command(context.name).example
-            return Exit(f"error: {context.name} needs {asked}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
+            return Exit(f"error: {context.name} needs {names}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
         if "ambiguous" in str(error):
             hint = "name the FILE first, or put = before the option's value: --wait=5"
             return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
@@ -195,26 +227,23 @@ class Inv(Program):
         return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
 
     def _given_twice(self, value: str, context: ParserContext) -> str:
-        """Return the option whose second value this is: Invoke takes it for a command."""
+        """The option whose second value this is: Invoke takes it for a command."""
         words = [part for word in self.core.unparsed for part in word.split("=", 1)]
         options = (
             before for before, word in itertools.pairwise(words) if word == value and before in context.flags
         )
-        return next((each for each in options if words.count(each) > 1), "")
+        return next((option for option in options if words.count(option) > 1), "")
 
     def _command(self, name: str) -> Command:
         return cast(Command, self.collection[name])
 
     def print_help(self) -> None:
-        """Print what the program takes, and its commands."""
         print(f"Usage: {COMMAND} COMMAND [options]; {COMMAND} COMMAND --help says more of each\n")
         print("Options of every command:\n")
-        shown = [each for each in self.initial_context.help_tuples() if _long(each[0]) not in _NOT_OURS]
-        self.print_columns(shown)
+        self.print_columns([row for row in self.initial_context.help_tuples() if _long(row[0]) not in _NOT_OURS])
         self.list_tasks()
 
     def print_task_help(self, name: str) -> None:
-        """Print what a command does and takes, with an example, and the page that says more."""
         context = self.parser.contexts[name]
         command = self._command(name)
         files = "".join(f" {argument.name.upper()}" for argument in context.positional_args)
@@ -222,27 +251,28 @@ class Inv(Program):
         files += "..." if command.several else ""
         print(f"Usage: {COMMAND} {name}{files} [options]\n")
         print(textwrap.fill(f"{command.__doc__}", pty_size()[0] - 1) + "\n")
-        for title, options in _grouped(context.help_tuples()).items():
+        for title, options in _group_options(context.help_tuples()).items():
             print(f"{title}:\n")
             self.print_columns(options)
+        if command.json:
+            print("JSON:    --json prints the results as JSON, --json=FILE writes them")
         print(f"Example: {COMMAND} {command.example}")
         print(f"More:    {command.page}")
 
     def list_flat(self) -> None:
-        """Print the commands in their groups; those of one namespace as Invoke lists them."""
         if self.list_root or self.list_depth:
             super().list_flat()
             return
         left = dict(self._make_pairs(self.scoped_collection))
         width = max(map(len, left))
         for title, names in self._groups.items():
-            chosen = [each for name in names for each in left if each == name or _within(each, name)]
+            chosen = [command for name in names for command in left if command == name or _within(command, name)]
             print(f"{title}:\n")
-            self.print_columns([(each.ljust(width), left.pop(each)) for each in chosen])
+            self.print_columns([(command.ljust(width), left.pop(command)) for command in chosen])
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
 
 
-def _grouped(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+def _group_options(options: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
     """Sort a command's options into groups; a short list stays one group."""
     titles = {name: title for title, names in _OPTION_GROUPS.items() for name in names}
     groups: dict[str, list[tuple[str, str]]] = {}

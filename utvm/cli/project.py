@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``project.*``, and what they print."""
+"""The commands ``project.*``."""
 
 import dataclasses
 import shlex
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice, OptionalModelChoice
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.choices import OptionalModelChoice
+from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
 
@@ -24,6 +24,7 @@ _DIRECTORY = "the project's folder"
 @task(
     example="project.create --model my.tflite --board stm32f746 --platform cmake --output app",
     page=_PAGE,
+    json=True,
     help={
         "board": BOARD,
         "input": "input to store in the application, as for model.run (default: seeded random values)",
@@ -36,7 +37,6 @@ _DIRECTORY = "the project's folder"
 def create(
     _: Context,
     asked: OptionalModelChoice,
-    json: JsonChoice,
     *,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
@@ -47,17 +47,16 @@ def create(
 ) -> None:
     """Create an application for another build system that runs a model once and reports on the console."""
     from utvm import boards, project
+    from utvm.cli.compiling import load_named
     from utvm.cli.model_inputs import note_input, read_inputs
-    from utvm.cli.model_library import load_named
     from utvm.firmware import compile_for
 
     if list_:
-        _list_platforms(json)
+        _list_platforms()
         return
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
-    check_json(json)
     chip, model = boards.load_chip(board), load_named(asked)
     library = compile_for(boards.load("host"), model)
     inputs = read_inputs(library, input)
@@ -73,22 +72,21 @@ def create(
     note_input(library, input)
     OUT.print(f"{made.directory}: made for {platform} and {chip.full_name}; its README.md says more")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
-    write_json(json, {"directory": str(made.directory), **made.facts.model_dump(mode="json")})
+    OUT.results({"directory": str(made.directory), **made.facts.model_dump(mode="json")})
 
 
-@task(example="project.build app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
-def build(_: Context, directory: str, json: JsonChoice) -> None:
+@task(example="project.build app", page=_PAGE, json=True, positional=["directory"], help={"directory": _DIRECTORY})
+def build(_: Context, directory: str) -> None:
     """Build a project with its platform's own commands; they run as your user."""
     from utvm import project
-    from utvm.cli.model_run import print_use
+    from utvm.cli.compiling import print_use
 
-    check_json(json)
     image = project.Project(directory).build()
     OUT.print(f"built: {image.elf}")
     if image.board.memory:
-        print_use(image.board, image)
+        print_use(image)
     sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    write_json(json, {"elf": str(image.elf), "board": image.board.full_name, **sizes})
+    OUT.results({"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
 @task(
@@ -109,19 +107,15 @@ def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice
     return suites.run(_its_own(made, where), reports, suites=suite)
 
 
-def _list_platforms(json: JsonChoice) -> None:
-    from rich.table import Table
-
+def _list_platforms() -> None:
     from utvm import project
 
-    check_json(json)
     known = {name: project.load_platform(name)[1] for name in project.platforms()}
-    if write_json(json, {"platforms": {name: each.model_dump(mode="json") for name, each in known.items()}}):
-        return
-    table = Table("platform", "what it is", "--option", "a build needs", box=None)
-    for name, each in known.items():
-        table.add_row(name, each.says, ", ".join(each.options), ", ".join(each.needs))
-    OUT.print(table)
+    OUT.table(
+        *("platform", "what it is", "--option", "a build needs"),
+        rows=[(name, data.says, ", ".join(data.options), ", ".join(data.needs)) for name, data in known.items()],
+    )
+    OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})
 
 
 def _its_own(made: "Project", where: BoardSelection) -> BoardSelection:

@@ -4,22 +4,16 @@
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.cli.choices import JsonChoice
-from utvm.errors import ExitCode
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
-@task(example="hil --board stm32f746 --suite digits", page="README.md")
-def hil(
-    _: Context, where: BoardSelection, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice
-) -> ExitCode:
+@task(runs="root_hil:run_suites", example="hil --board stm32f746 --suite digits", page="README.md")
+def hil(_: Context, where: BoardSelection, suites: SuiteChoice, reports: ReportChoice, place: PlaceChoice) -> None:
     """Run the hardware-in-the-loop suites on a board and report the verdict."""
-    from utvm.cli.root_hil import run_suites
-
-    return run_suites(where, suites, reports, place)
 
 
 @task(
+    runs="root_init:write_project",
     example="init demo",
     page="docs/own-project.md",
     positional=["directory"],
@@ -27,12 +21,10 @@ def hil(
 )
 def init(_: Context, directory: str) -> None:
     """Create a small project: boards, a model with limits, a test suite, CI."""
-    from utvm.cli.root_init import write_project
-
-    write_project(directory)
 
 
 @task(
+    runs="root_hil:run_nightly",
     example="nightly --only stm32f746,host",
     page="docs/nightly.md",
     help={
@@ -52,29 +44,21 @@ def nightly(
     report_dir: str = "",
     notify: str = "",
     advisories: str = "",
-) -> ExitCode:
+) -> None:
     """Run the suites on every board of a list, several at once, and write one report."""
-    from utvm.cli.root_hil import run_nightly
-
-    return run_nightly(config, only, jobs, report_dir, notify, advisories)
 
 
 @task(
+    runs="root_test:run_tests",
     example="test --quick",
     page="CONTRIBUTING.md",
     in_checkout=True,
     help={"quick": "only tests that take under two minutes in total", "nightly": "also fuzzers and soak runs"},
 )
-def test(_: Context, quick: bool = False, nightly: bool = False) -> ExitCode:
+def test(_: Context, quick: bool = False, nightly: bool = False) -> None:
     """Run the tests of utvm itself; they need no board."""
-    from utvm.cli.root_test import run_tests
-
-    return run_tests(quick, nightly)
 
 
-@task(example="doctor", page="docs/hosts.md")
-def doctor(_: Context, json: JsonChoice) -> ExitCode:
+@task(runs="root_doctor:examine", example="doctor", page="docs/hosts.md", json=True)
+def doctor(_: Context) -> None:
     """Check installed dependencies, and print how to install those that are missing."""
-    from utvm.cli.root_doctor import examine
-
-    return examine(json)

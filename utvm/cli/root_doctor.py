@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``doctor`` prints: what this machine has, what it lacks, and how to get it."""
+"""``doctor``: installed and missing dependencies of this machine, and how to install them."""
 
-import dataclasses
 import importlib.metadata
 import os
 import platform
@@ -10,15 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from utvm import boards
 from utvm.base.process.run import run_tool
 from utvm.cli.board_udev import rules_for_boards
-from utvm.cli.choices import JsonChoice
-from utvm.cli.output import OUT, check_json, write_json
-from utvm.cli.scarcity import explained
+from utvm.cli.output import OUT
+from utvm.cli.scarcity import explain_scarcity
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
 from utvm.errors import ExitCode, ProvisionError, ToolchainError, UtvmError
@@ -32,7 +29,7 @@ from utvm.toolchain.compiler import DIRECTORY, Toolchain
 
 @dataclass(frozen=True)
 class _Finding:
-    """One line: ``found`` is empty where it is missing; ``needed`` says whether virtual boards need it."""
+    """One line: ``found`` is empty where it is missing; virtual boards need it if ``needed``."""
 
     what: str
     found: str
@@ -40,18 +37,23 @@ class _Finding:
     needed: bool = True
 
 
-def examine(wanted: JsonChoice) -> ExitCode:
-    """Print everything; the exit code says whether a virtual board can run here."""
-    check_json(wanted)
+def examine() -> ExitCode:
     findings = [*_packages(), *_tools(), *_simulators(), *_python(), *_usb()]
     complete = all(finding.found or not finding.needed for finding in findings)
-    if write_json(wanted, {"complete": complete, "findings": [dataclasses.asdict(each) for each in findings]}):
-        return ExitCode.PASSED if complete else ExitCode.INFRASTRUCTURE
-    table = Table("", "what", "found", "how to get it", box=None)
-    for finding in findings:
-        mark = ("ok", "green") if finding.found else ("missing", "red") if finding.needed else ("-", "dim")
-        table.add_row(Text(*mark), finding.what, finding.found or "-", "" if finding.found else finding.advice)
-    OUT.print(table)
+    marks = {(True, True): ("ok", "green"), (False, True): ("missing", "red"), (False, False): ("-", "dim")}
+    OUT.table(
+        *("", "what", "found", "how to get it"),
+        rows=[
+            (
+                Text(*marks[bool(finding.found), finding.needed or bool(finding.found)]),
+                finding.what,
+                finding.found or "-",
+                "" if finding.found else finding.advice,
+            )
+            for finding in findings
+        ],
+    )
+    OUT.results({"complete": complete, "findings": findings})
     if complete:
         OUT.print(f"This machine has what virtual boards need: {COMMAND} hil --board stm32f746")
         return ExitCode.PASSED
@@ -67,7 +69,7 @@ def _packages() -> Iterator[_Finding]:
     if shutil.which("dpkg-query") is None:
         yield _Finding("Debian packages", f"not a Debian system ({platform.platform()})")
         return
-    # A container of the environment has no need of what only the project's own tests ask for.
+    # A container of the environment lacks packages that only the project's own tests need.
     left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
     for line in (DATA / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
@@ -79,16 +81,16 @@ def _packages() -> Iterator[_Finding]:
                 error=ProvisionError,
             )
         except ProvisionError as error:
-            version = _absent(error)
+            version = _check_missing(error)
         found = version.removeprefix("installed ") if version.startswith("installed ") else ""
-        # A Python from elsewhere brings its own venv; .venv itself is the proof that there is one.
+        # A Python from elsewhere brings its own venv.
         found = found or ("in use" if name == "python3-venv" else "")
         yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
-def _absent(error: UtvmError) -> str:
-    """Return that something is not there, which is no answer where the computer let nobody look."""
-    if scarce := explained(error):
+def _check_missing(error: UtvmError) -> str:
+    """Empty: it is missing; raises if the computer was short of something instead."""
+    if scarce := explain_scarcity(error):
         raise scarce
     return ""
 
@@ -99,7 +101,7 @@ def _tools() -> Iterator[_Finding]:
         try:
             found = toolchain.version
         except ToolchainError as error:
-            found = _absent(error)
+            found = _check_missing(error)
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
         yield _Finding(f"toolchain {toolchain.name}", found, advice)
 
@@ -126,7 +128,7 @@ def _python() -> Iterator[_Finding]:
 
 
 def _usb() -> Iterator[_Finding]:
-    detection = detect([each for board in boards.probe_boards() for each in ids_of(board)])
+    detection = detect([ids for board in boards.probe_boards() for ids in ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
     probes = ", ".join(probe.spoken for probe in detection.probes)
@@ -134,13 +136,13 @@ def _usb() -> Iterator[_Finding]:
     for probe in detection.probes:
         vitals = examine_probe(probe)
         advice = probe.problem or ("" if vitals.powered else vitals.remark)
-        says = ", ".join(filter(None, ("may be used", vitals.spoken, vitals.left_out)))
-        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else says, advice, needed=False)
+        state = ", ".join(filter(None, ("may be used", vitals.spoken, vitals.left_out)))
+        yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else state, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
 
 
 def _udev_rules() -> tuple[str, str]:
-    """Return what there is, and what to do where it is not enough."""
+    """The installed rules, and advice where they are not enough."""
     install = f"{COMMAND} board.install-udev"
     if ours := udev.installed_rules():
         return (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``hil`` and ``nightly`` do."""
+"""``hil`` and ``nightly``."""
 
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -16,20 +16,19 @@ from utvm.cli.progress import telling
 from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import nightly, project
+from utvm.hil import nightly
 from utvm.hil import suites as hil_suites
 from utvm.hil.limits import remember_new
 from utvm.hil.plugin import report_root
-from utvm.hil.project import select_suites
+from utvm.hil.project import load_project, select_suites
 from utvm.hil.report import logs_beside
 from utvm.options import narrow, parts
-from utvm.paths import need_checkout
-from utvm.paths import project as found_project
+from utvm.paths import need_checkout, project
 from utvm.probe.choice import NotPluggedIn
 from utvm.probe.usb import Probe
 from utvm.probe.virtual import UsbKind
-from utvm.provenance.location import current_kind, parse_kind
-from utvm.selection import BoardFolders, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
+from utvm.provenance.location import LocationKind, current_kind, parse_kind
+from utvm.selection import BoardFolders, BoardSelection, FarmChoice, PlaceChoice, ReportChoice, SuiteChoice
 
 
 def run_suites(
@@ -42,7 +41,7 @@ def run_suites(
     """Run suites on a board.
 
     Args:
-        other: the place that is not here; by default the one of that name.
+        other: the remote location; by default the one of that name.
     """
     # Wrong words on the command line are answered before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
@@ -51,8 +50,8 @@ def run_suites(
     check_folder(report_root(reports))
     with contextlib.ExitStack() as stack:
         other = other or _other_place(place, stack)
-        if other is None and (place.farm or place.place or place.tags):
-            raise ConfigError("--farm, --place and --tags choose a board of a farm", "use them with --in farm")
+        if other is None:
+            FarmChoice(tags=place.tags).require_farm()
         usb = _check_usb(board, where, place.usb, other) if place.usb else None
         probe = None if usb else _find_probe(board, where, other)
         if other is None:
@@ -76,16 +75,16 @@ def run_suites(
 def _of_the_project(
     where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
 ) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
-    """Return what is asked for; where no board is named, the first of the project's list is meant."""
-    content = None if where.board else project.load_project()
+    """The selection; without a board, the first of the project's list."""
+    content = None if where.board else load_project()
     if content is None:
         return where, suites, place
     entry = content.boards[0]
-    folder = found_project() or Path()
+    folder = project() or Path()
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
-    said = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
+    given = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **said}),
+        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **given}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
@@ -116,7 +115,7 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocat
 
 
 def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
-    """Return the place that is meant; None where that is here. The stack ends what tells how far it is."""
+    """The remote location; None for this one. The stack ends its progress."""
     here, place = current_kind(), choice.in_
     if place in ("", here):
         return None
@@ -126,10 +125,26 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
         )
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    # What Docker and Vagrant are driven by is not needed here, and looks for their programs.
-    from utvm.cli.locations import elsewhere
+    return remote_location(kind, choice, stack.enter_context(telling()))
 
-    return elsewhere(kind, choice, stack.enter_context(telling(f"--in {place}")))
+
+def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
+    """The remote location of a kind. A new one is a class with ``run``, a row here, and a ``LocationKind``.
+
+    Args:
+        say: receives each step before a command runs there, and an empty text when it begins.
+    """
+    # Slow imports, which look for the programs of Docker and Vagrant.
+    from utvm.environment.container import InContainer
+    from utvm.environment.machine.machine import InMachine
+    from utvm.farm.location import InFarm
+
+    places: dict[LocationKind, Callable[[], RemoteLocation]] = {
+        "docker": lambda: InContainer(say),
+        "vm": lambda: InMachine(say),
+        "farm": lambda: InFarm(say, choice),
+    }
+    return places[kind]()
 
 
 def _complete(
@@ -161,26 +176,24 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     """Run the suites on every board of a list.
 
     Args:
-        config: the list; empty for the project's own.
         only: names of boards, separated by commas; empty for all.
-        jobs: how many boards at once; 0 for as many as the machine carries.
-        report_dir: directory of all nightly reports; empty for ``build/reports/nightly``.
-        notify: the file of the message on another verdict than before; empty for none.
-        advisories: the folder of the advisories that locked packages are held against; empty for none.
+        jobs: number of boards at once; 0 for as many as the machine carries.
+        notify: file for a message on another verdict than before; empty for none.
+        advisories: folder of advisories to check locked packages against; empty for none.
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
     check_writable(notify)
-    turns = nightly.load(Path(config) if config else nightly.default_list())
+    jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
-    chosen = nightly.select(turns, _words(only))
-    known = None
+    chosen = nightly.select(jobs_listed, _words(only))
+    audit = None
     if advisories:
         from utvm.environment.audit import report_on
 
-        known = report_on(Path(advisories))
-    carried = jobs or nightly.jobs_carried()
-    return nightly.run(chosen, jobs=carried, report_root=root, notify=notify, advisories=known)
+        audit = report_on(Path(advisories))
+    jobs = jobs or nightly.jobs_carried()
+    return nightly.run(chosen, jobs=jobs, report_root=root, notify=notify, advisories=audit)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -21,7 +21,6 @@ _MODEL = DATA / "models" / "digits"
 
 
 def write_project(directory: str) -> None:
-    """Write a project: boards, a model with its limits, a suite, CI, an editor's container."""
     folder = Path(directory).resolve()
     files = {name: (_OURS / source).read_bytes() for name, source in _WRITTEN.items()}
     files["models/digits.onnx"] = (_MODEL / "digits.onnx").read_bytes()

@@ -22,7 +22,6 @@ _EXIT_CODES = {
 
 
 def run_tests(quick: bool, nightly: bool) -> ExitCode:
-    """Run the project's own tests with pytest."""
     if quick and nightly:
         raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
     marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a computer does to any program: no room, no rights, no memory. Said in a line, with a hint."""
+"""Errors of a computer that is short of space, rights or memory, in one line with a hint."""
 
 import contextlib
 import errno
@@ -32,25 +32,25 @@ _HINTS = {
 }
 
 
-def explained(error: BaseException) -> UtvmError | None:
-    """Return an error that says what is scarce, if that is what an exception comes from; None where it is not."""
-    for each in _behind(error):
-        hint = each.hint if isinstance(each, UnsafeFileError) else _HINTS.get(getattr(each, "errno", None) or 0)
-        if isinstance(each, OSError) and hint:
-            where = f"{each.filename}: " if each.filename else ""
-            return UtvmError(f"{where}{each.strerror}", hint)
-        if isinstance(each, OSError) and _is_in_the_cache(each.filename):
+def explain_scarcity(error: BaseException) -> UtvmError | None:
+    """The error of a shortage that caused an exception; None if there was none."""
+    for cause in _causes(error):
+        hint = cause.hint if isinstance(cause, UnsafeFileError) else _HINTS.get(getattr(cause, "errno", None) or 0)
+        if isinstance(cause, OSError) and hint:
+            where = f"{cause.filename}: " if cause.filename else ""
+            return UtvmError(f"{where}{cause.strerror}", hint)
+        if isinstance(cause, OSError) and _is_in_the_cache(cause.filename):
             # It was whole when it was looked up.
             return UtvmError(
-                f"{each.filename}: {each.strerror}", "the cache was changed while it was used: run again"
+                f"{cause.filename}: {cause.strerror}", "the cache was changed while it was used: run again"
             )
-        if isinstance(each, FileNotFoundError) and each.filename is None and _is_nowhere():
+        if isinstance(cause, FileNotFoundError) and cause.filename is None and _is_nowhere():
             return UtvmError("the current folder is not there any more", "cd to one that is")
-        if isinstance(each, MemoryError) or any(words in str(each) for words in _NO_MEMORY):
+        if isinstance(cause, MemoryError) or any(words in str(cause) for words in _NO_MEMORY):
             return UtvmError("there is not enough memory", _MEMORY)
-        if isinstance(each, ImportError) or _is_of_loading(each):
+        if isinstance(cause, ImportError) or _is_of_loading(cause):
             return UtvmError(
-                f"a part of the program cannot be loaded: {' '.join(str(each).split())}",
+                f"a part of the program cannot be loaded: {' '.join(str(cause).split())}",
                 "is there enough memory (ulimit -v)? else delete .venv for ./inv to install it anew",
             )
     return None
@@ -63,7 +63,6 @@ def _is_in_the_cache(path: object) -> bool:
 
 
 def _is_nowhere() -> bool:
-    """Whether the folder that we were called in has been removed."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -75,9 +74,8 @@ def _is_of_loading(error: BaseException) -> bool:
     return any(frame.name == "<module>" for frame in traceback.extract_tb(error.__traceback__))
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what it comes from, the last first."""
-    each: BaseException | None = error
-    while each is not None:
-        yield each
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

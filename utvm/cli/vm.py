@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``vm.*``, and what they print."""
+"""The commands ``vm.*``."""
 
 import shlex
 import time
@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from rich.table import Table
 
 from utvm.base.storage.files import check_folder
 from utvm.cli import task
-from utvm.cli.choices import ImageChoice, JsonChoice
+from utvm.cli.choices import ImageChoice
 from utvm.cli.docker import rounded
-from utvm.cli.output import OUT, check_json, write_json
+from utvm.cli.output import OUT
 from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
-from utvm.selection import BoardSelection, ReportChoice, SuiteChoice
+from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 if TYPE_CHECKING:
     from utvm.environment.machine.machine import Machine
@@ -27,37 +26,37 @@ if TYPE_CHECKING:
 _MB = 1_000_000
 
 
-@task(example="vm.box --no-cache", page="docs/vm.md", in_checkout=True)
+@task(example="vm.box --no-cache", page="docs/vm.md", json=True, in_checkout=True)
 def box(_: Context, image: ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
     from utvm.environment.locked import load_locked
 
-    check_json(image)
     check_key(image.sign)
     locked = load_locked()
-    with working("vm.box", "fetching") as step:
-        archive = Path(image.archive) if image.archive else None
-        made = make_box(locked, step, archive, image.mirror, image.no_cache)
-    OUT.print(f"box          sha256:{made.digest}")
+    with working("fetching") as step:
+        built = make_box(locked, step, *image.source, image.no_cache)
+    OUT.print(f"box          sha256:{built.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"size         {made.size // _MB} MB")
-    OUT.print(f"written to   {made.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    OUT.print(f"size         {built.size // _MB} MB")
+    OUT.print(f"written to   {built.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
     if image.sign:
-        OUT.print(f"signature    {sign(made.folder, image.sign, f'utvm environment {locked.digest}')}")
-    figures = {
-        "digest": f"sha256:{made.digest}",
-        "environment": locked.digest,
-        "name": box_name(locked),
-        "bytes": made.size,
-        "seconds": rounded(made.seconds),
-    }
-    write_json(image, figures)
+        OUT.print(f"signature    {sign(built.folder, image.sign, f'utvm environment {locked.digest}')}")
+    OUT.results(
+        {
+            "digest": f"sha256:{built.digest}",
+            "environment": locked.digest,
+            "name": box_name(locked),
+            "bytes": built.size,
+            "seconds": rounded(built.seconds),
+        }
+    )
 
 
 @task(
     example="vm.release --sign KEY",
     page="docs/vm.md",
+    json=True,
     in_checkout=True,
     help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
 )
@@ -76,16 +75,14 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     from utvm.environment.image import tags
     from utvm.environment.locked import load_locked, temporary_root
 
-    check_json(image)
     check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_locked()
-    archive = Path(image.archive) if image.archive else None
-    with working("vm.release", "fetching") as step, temporary_root(ROOT / "build") as package:
-        built = make_image(locked, step, archive, image.mirror, image.no_cache)
-        box = make_box(locked, step, archive, image.mirror, image.no_cache)
+    with working("fetching") as step, temporary_root(ROOT / "build") as package:
+        built = make_image(locked, step, *image.source, image.no_cache)
+        box = make_box(locked, step, *image.source, image.no_cache)
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
@@ -101,7 +98,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     if image.sign:
         OUT.print(f"signature    {sign(folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.print(f"registry     docker tag {tags(locked)[0]} HOST/utvm; docker push HOST/utvm, after docker.build")
-    write_json(image, {"digests": digests, "folder": str(folder)})
+    OUT.results({"digests": digests, "folder": str(folder)})
 
 
 @task(
@@ -118,9 +115,24 @@ def test(
     _: Context, where: BoardSelection, reports: ReportChoice, box: str = "", suite: str = "digits", usb: str = ""
 ) -> ExitCode:
     """Test a box: create a machine, run suites in it with a probe on its USB, and remove it."""
-    from utvm.cli.vm_test import test_box
+    from utvm import boards
+    from utvm.base.storage.lock import hold
+    from utvm.cli.root_hil import run_suites
+    from utvm.environment.machine.machine import InMachine, Machine
+    from utvm.environment.machine.settings import records_of_test
 
-    return test_box(box, where, SuiteChoice(suite), reports, usb)
+    boards.load(where.board)
+    records = records_of_test()
+    # Its name is fixed: another test would remove this one's machine.
+    with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
+        machine = Machine(records, say=say)
+        try:
+            machine.destroy()  # left by a test that was killed
+            location = InMachine(say, machine, box)
+            return run_suites(where, SuiteChoice(suite), reports, PlaceChoice("vm", usb=usb), location)
+        finally:
+            machine.destroy()
+            OUT.print("the machine is gone")
 
 
 @task(
@@ -135,7 +147,7 @@ def test(
 def up(_: Context, box: str = "", fresh: bool = False) -> None:
     """Start the environment's virtual machine, with the checkout in it."""
     begin = time.monotonic()
-    with _telling("vm.up") as machine:
+    with _machine() as machine:
         machine.up(box, fresh)
     OUT.print(f"the machine {machine.records.name} runs, after {time.monotonic() - begin:.0f} s")
     OUT.print("./inv vm.run './inv hil --board host', vm.run alone for a shell, vm.halt when you are done")
@@ -165,7 +177,7 @@ def run(_: Context, command: str) -> int:
 )
 def halt(_: Context, suspend: bool = False) -> None:
     """Shut the virtual machine down, or suspend it; its disk stays."""
-    with _telling("vm.halt") as machine:
+    with _machine() as machine:
         if suspend:
             machine.suspend()
         else:
@@ -178,6 +190,7 @@ def halt(_: Context, suspend: bool = False) -> None:
 @task(
     example="vm.snapshot --save before",
     page="docs/vm.md",
+    json=True,
     in_checkout=True,
     help={
         "save": "save the machine's state under this name",
@@ -185,90 +198,87 @@ def halt(_: Context, suspend: bool = False) -> None:
         "delete": "delete this state",
     },
 )
-def snapshot(_: Context, json: JsonChoice, save: str = "", restore: str = "", delete: str = "") -> None:
+def snapshot(_: Context, save: str = "", restore: str = "", delete: str = "") -> None:
     """List, save, restore or delete snapshots of the virtual machine."""
     from utvm.environment.machine.machine import READY
 
     if sum(map(bool, (save, restore, delete))) > 1:
         raise ConfigError("--save, --restore and --delete exclude one another", "give one of them")
-    check_json(json)
-    with _telling("vm.snapshot") as machine:
+    with _machine() as machine:
         if save:
             machine.save(save)
-            OUT.print(f"kept: ./inv vm.snapshot --restore {shlex.quote(save)} brings it back")
+            OUT.print(f"saved: ./inv vm.snapshot --restore {shlex.quote(save)} restores it")
         elif restore:
             machine.restore(restore)
-            OUT.print(f"the machine is as it was when {restore} was kept")
+            OUT.print(f"restored: {restore}")
         elif delete:
             machine.delete(delete)
-            OUT.print(f"{delete} is forgotten")
-        elif not write_json(json, snapshots := machine.snapshots()):
+            OUT.print(f"deleted: {delete}")
+        else:
+            snapshots = machine.snapshots()
             for name, state in snapshots.items():
-                OUT.print(f"{name}  ({state}{', what a new machine is' if name == READY else ''})")
+                OUT.print(f"{name}  ({state}{', as a new machine' if name == READY else ''})")
+            OUT.results(snapshots)
 
 
-@task(example="vm.status", page="docs/vm.md", in_checkout=True)
-def status(_: Context, json: JsonChoice) -> None:
+@task(example="vm.status", page="docs/vm.md", json=True, in_checkout=True)
+def status(_: Context) -> None:
     """Print the state of the virtual machine, its box, and leftovers of earlier ones."""
     from utvm.environment.machine.vagrant import vagrant_home
 
-    check_json(json)
-    with _telling("vm.status") as machine:
+    with _machine() as machine:
         found = machine.status()
-    content = {
-        "name": found.records.name,
-        "state": found.domain.state.value if found.domain else None,
-        "made": found.facts,
-        "used": found.records.is_used,
-        "snapshots": found.snapshots,
-        "daemons": found.daemons,
-        "left_over": found.left_over,
-        "problem": found.problem,
-    }
-    if write_json(json, content):
-        return
-    table = Table(box=None, show_header=False)
+    OUT.results(
+        {
+            "name": found.records.name,
+            "state": found.domain.state.value if found.domain else None,
+            "made": found.facts,
+            "used": found.records.is_used,
+            "snapshots": found.snapshots,
+            "daemons": found.daemons,
+            "left_over": found.left_over,
+            "problem": found.problem,
+        }
+    )
     made = found.facts or {}
     state = "none; ./inv vm.up makes one"
     if found.problem:
         state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
     if found.domain:
         state = found.domain.state.value if found.facts else "half made; ./inv vm.up makes it anew"
-    table.add_row("machine", f"{found.records.name}: {state}")
+    rows = [("machine", f"{found.records.name}: {state}")]
     if made:
-        table.add_row("made of", f"{made['box']} {made['version']}")
-        table.add_row("runs with", f"{made['runs']}: {made['why']}")
-        table.add_row("USB plugs", made["plugs"].replace(",", ", "))
-        table.add_row("as new", "no: commands have run in it" if found.records.is_used else "yes")
-        table.add_row("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}")
+        rows += [
+            ("made of", f"{made['box']} {made['version']}"),
+            ("runs with", f"{made['runs']}: {made['why']}"),
+            ("USB plugs", made["plugs"].replace(",", ", ")),
+            ("as new", "no: commands have run in it" if found.records.is_used else "yes"),
+            ("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}"),
+        ]
     if found.snapshots:
-        table.add_row("snapshots", ", ".join(found.snapshots))
+        rows.append(("snapshots", ", ".join(found.snapshots)))
     if found.daemons:
-        daemons = ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())
-        table.add_row("started by us", f"{daemons}")
-    kept = sorted((vagrant_home() / "boxes").glob("*/*/*/box.img"))
-    for box in kept:
+        rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())))
+    for box in sorted((vagrant_home() / "boxes").glob("*/*/*/box.img")):
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
-        table.add_row("box", f"{name}, {box.stat().st_size // 1_000_000} MB; rm -r {box.parents[2]}")
-    for what in found.left_over:
-        table.add_row("left over", f"{what}; ./inv vm.destroy removes it")
-    OUT.print(table)
+        rows.append(("box", f"{name}, {box.stat().st_size // _MB} MB; rm -r {box.parents[2]}"))
+    rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in found.left_over]
+    OUT.table("", "", rows=rows, show_header=False)
 
 
 @task(example="vm.destroy", page="docs/vm.md", in_checkout=True)
 def destroy(_: Context) -> None:
     """Remove the virtual machine with its disk, snapshots and network, even if incomplete."""
-    with _telling("vm.destroy") as machine:
+    with _machine() as machine:
         removed = machine.destroy()
-    for what in removed:
-        OUT.print(f"removed: {what}")
-    OUT.print("nothing is left but the boxes that Vagrant keeps" if removed else "there was nothing to remove")
+    for leftover in removed:
+        OUT.print(f"removed: {leftover}")
+    OUT.print("nothing is left but Vagrant's boxes" if removed else "there was nothing to remove")
 
 
 @contextmanager
-def _telling(command: str) -> Iterator["Machine"]:
-    """Print what the machine does: one line a step, so that a log has it too, and how long each takes."""
+def _machine() -> Iterator["Machine"]:
     from utvm.environment.machine.machine import Machine
 
-    with telling(command, "asking libvirt") as say:
+    with telling("asking libvirt") as say:
         yield Machine(say=say)

@@ -21,7 +21,7 @@ _LONGEST = 300  # Letters of a reason.
 
 # What a reason says, and what would help.
 _HELPS = (
-    (r"fixed size|known while compiling|constant", "give sizes with --shape, or export with constants folded"),
+    (r"fixed size|known while compiling|constant", "give sizes with --set shape, or export with constants folded"),
     (r"operator set|version", "convert it with onnx.version_converter"),
 )
 

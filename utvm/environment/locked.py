@@ -109,7 +109,7 @@ class Store:
         except OSError as error:
             raise ProvisionError(
                 f"{package.file} is not in {self.directory}: {error.strerror}",
-                "without --archive, missing files are fetched",
+                "without --mirror FOLDER, missing files are fetched",
             ) from error
         if digest != package.sha256:
             path.unlink()

@@ -36,12 +36,12 @@ def labgrid_python(say: Callable[[str], None]) -> Path:
     return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
 
 
-def coordinator_address(address: str) -> str:
-    """Check a HOST:PORT; the default is LG_COORDINATOR, else this user's own coordinator."""
-    text = address or os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
+def coordinator_address() -> str:
+    """HOST:PORT of LG_COORDINATOR, else of this user's own coordinator."""
+    text = os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise ConfigError(f"--farm {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
+        raise ConfigError(f"LG_COORDINATOR: {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
     return text
 
 
@@ -56,7 +56,7 @@ def _own_coordinator() -> str:
         if uid != os.geteuid():
             raise ProvisionError(
                 f"what listens at 127.0.0.1:{DEFAULT_PORT} belongs to another user",
-                "to use it all the same, name it with --farm or LG_COORDINATOR",
+                "to use it all the same, name it with LG_COORDINATOR",
             )
     return f"127.0.0.1:{DEFAULT_PORT}"
 

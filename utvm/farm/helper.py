@@ -372,7 +372,7 @@ async def _serve(address: str) -> None:
         while line := await reader.readline():
             work = asyncio.create_task(_reply(client, json.loads(line)))
     except (ServerError, grpc.RpcError, asyncio.TimeoutError):
-        hint = "./inv farm.up runs one; --farm HOST:PORT or LG_COORDINATOR names another"
+        hint = "./inv farm.up runs one; LG_COORDINATOR=HOST:PORT names another"
         say(error=f"no coordinator answers at {address}", kind="infrastructure", hint=hint)
     finally:
         if work:

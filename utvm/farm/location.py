@@ -57,7 +57,7 @@ class InFarm:
 
     def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
-        self._address = coordinator_address(choice.farm)
+        self._address = coordinator_address()
         self._choice = choice
         required_tags(choice)
 
@@ -216,11 +216,11 @@ def login_to(lease: Lease) -> list[str]:
 def required_tags(
     choice: FarmChoice, board: Board | None = None, selection: BoardSelection | None = None
 ) -> dict[str, str]:
-    """Labgrid tags that a place must have, for a board and the ``--tags`` and ``--place`` options."""
+    """Labgrid tags that a place must have, for a board and the option ``--tags``."""
     tags = {}
     if board and selection:
         kind = "" if selection.kind == "auto" else selection.kind
-        optional = {"kind": kind, "serial": selection.serial, "name": choice.place}
+        optional = {"kind": kind, "serial": selection.serial}
         tags = {"health": "ok", "board": board.full_name}
         tags |= {name: value for name, value in optional.items() if value}
     for tag in filter(None, choice.tags.split(",")):
@@ -283,7 +283,7 @@ class ServedBoards:
             command = self._command_for(0, "", 0)
             tags = required_tags(self._choice, command.board, command.selection)
             wait, log = command.selection.wait or None, self._logs / f"labgrid-{number}.log"
-            address = coordinator_address(self._choice.farm)
+            address = coordinator_address()
             with LeaseHolder(address, tags, wait, log, self._say) as holder:
                 while lease := self._wait_for_lease(holder):
                     reason = self._serve_once(number, lease)

@@ -52,7 +52,7 @@ def _storage(board: Board, in_ram: bool) -> Storage | None:
         return None
     if in_ram:
         size = sum(region.size for region in board.memory if region.kind == "ram")
-        return Storage(f"all RAM of {board.full_name}", size, "use a smaller model, or leave --in-ram out")
+        return Storage(f"all RAM of {board.full_name}", size, "use a smaller model, or leave --set in-ram out")
     region = board.region(board.layout.code)
     return Storage(f"region {region.name} of {board.full_name}", region.size, _more_space_hint(board, region))
 
@@ -99,7 +99,8 @@ def build(
     """
     if in_ram and executor == "standing_alone":
         raise ConfigError(
-            "a standalone image starts by itself after a reset: it cannot be in RAM alone", "leave --in-ram out"
+            "a standalone image starts by itself after a reset: it cannot be in RAM alone",
+            "leave --set in-ram out",
         )
     toolchain = board.compiler
     image = image_sources(board, libraries, executor, stored, pipe, in_ram, able, module)

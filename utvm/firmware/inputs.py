@@ -143,16 +143,16 @@ def _ends(tensor: Tensor, scale: str) -> tuple[float, float] | None:
             return None
         raise ConfigError(
             f"input {printable(tensor.name)} is {tensor.dtype}, and the numbers of black and white are unknown",
-            "give the range of its training with --scale: 0..1, -1..1, 0..255; 1..0 for a negative",
+            "give the range of its training with --set scale=0..1, -1..1, 0..255; 1..0 for a negative",
         )
     if dtype.kind != "f" and tensor.scaling is None:
         raise ConfigError(
             f"input {printable(tensor.name)} is {tensor.dtype}, and the model has no scale and zero point for it",
-            "leave --scale out, or give the numbers as .npy",
+            "leave --set scale out, or give the numbers as .npy",
         )
     match = _SCALE.fullmatch(scale)
     if match is None or match[1] == match[2]:
-        raise ConfigError(f"--scale {scale!r} is not two numbers", "give black and white: --scale 0..1")
+        raise ConfigError(f"--set scale={scale!r} is not two numbers", "give black and white: --set scale=0..1")
     return float(match[1]), float(match[2])
 
 

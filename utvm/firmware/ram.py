@@ -226,7 +226,7 @@ def _does_not_fit(board: Board, stretches: tuple[Stretch, ...], error: NoRoom, t
     advice = "use a smaller model, or a board with more memory (./inv board.list)"
     code = board.region(board.layout.code)
     if code.kind == "flash":
-        advice = f"leave out --in-ram: for code and constants, region {code.name} has {code.size} bytes"
+        advice = f"leave out --set in-ram: for code and constants, region {code.name} has {code.size} bytes"
     return DoesNotFitError(
         f"section {error.chunk.name} does not fit into RAM: it needs {error.need} bytes and {room}; "
         f"{board.name} has {sum(piece.size for piece in stretches)} bytes of RAM, the whole image needs {total}",

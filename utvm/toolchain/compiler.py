@@ -40,8 +40,7 @@ class Cpu(Record):
     Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what else runs on
     the same. ``tells_faults`` is whether it says what a fault was, and not only that there was one.
     ``stack_guard`` is what can stop a stack that overflows into memory: a region of its memory protection unit, or
-    a limit of the stack pointer. ``pipeline`` is LLVM's target triple, where LLVM models the pipeline of that core
-    itself, and not that of a similar one.
+    a limit of the stack pointer.
     """
 
     architecture: str
@@ -53,7 +52,6 @@ class Cpu(Record):
     handler_stack: Annotated[int, Field(gt=0, multiple_of=16)] = 256
     tells_faults: bool = True
     stack_guard: Literal["none", "mpu", "limit"] = "none"
-    pipeline: str = ""
 
 
 class _Rows(Record):

@@ -73,7 +73,7 @@ def simulator(env: Env) -> VtaSimulator:
     if env.TARGET == "pynq":
         raise ConfigError(
             "TARGET is pynq, which has no model",
-            "use sim or tsim; to run a network on a board's own VTA, use --accelerator all",
+            "use sim or tsim; to run a network on a board's own VTA, use --set accelerator=all",
         )
     if not _simulators:
         tvm.register_global_func(BEGIN, _begin, override=True)

@@ -16,7 +16,6 @@ writes one of them into a language calls the function of that language; no other
     XML                        legal_xml, and ElementTree for the mark-up
     Markdown                   markdown_cell
     YAML, JSON                 yaml_string; json.dumps, yaml.safe_dump
-    fish                       fish
     Prometheus, GitHub         prometheus_label, workflow_message, workflow_property
     archive members            archive_member
 
@@ -137,11 +136,6 @@ def markdown_cell(text: str) -> str:
 def yaml_string(text: str) -> str:
     """A string of YAML, in double quotes, on one line."""
     return str(yaml.safe_dump(encodable(text), default_style='"', width=2**31, allow_unicode=True)).rstrip("\n")
-
-
-def fish(text: str) -> str:
-    """A word of fish, in single quotes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def prometheus_label(text: str) -> str:

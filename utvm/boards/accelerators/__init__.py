@@ -32,7 +32,7 @@ class AcceleratorPart(Record):
 
     Attributes:
         registers: their address on a chip.
-        auto: whether ``--accelerator auto`` uses it for operators that it is estimated to speed up.
+        auto: whether ``accelerator=auto`` uses it for operators that it is estimated to speed up.
     """
 
     clock_hz: int = Field(gt=0)
@@ -129,7 +129,7 @@ def assistant(board: Board, wish: Wish) -> Assistant | None:
 def _kind_of(board: Board) -> tuple[Accelerator, AcceleratorPart]:
     where = f"{board.directory / 'board.yaml'}: accelerator"
     if not board.accelerator:
-        raise ConfigError(f"{board.full_name} has no accelerator", "leave --accelerator out")
+        raise ConfigError(f"{board.full_name} has no accelerator", "leave --set accelerator out")
     ((name, content),) = board.accelerator.items()
     known = table()
     if name not in known:

@@ -54,7 +54,7 @@ def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -
         return bounded(origin, "read the model", read)
     if shapes:
         raise ConfigError(
-            f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --shape out"
+            f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --set shape out"
         )
     return model
 

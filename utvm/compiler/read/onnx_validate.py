@@ -162,7 +162,7 @@ def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool)
             symbol = f" ({dimension.dim_param})" if dimension.dim_param else ""
             raise CompileError(
                 f"{place}: dimension {number}{symbol} has no fixed size",
-                "memory is planned ahead: give --shape NAME=1,... (a batch is usually 1), or export it so",
+                "memory is planned ahead: give --set shape=NAME=1,... (a batch is usually 1), or export it so",
             )
     if any(extent < 0 for extent in extents):
         raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")

@@ -50,7 +50,7 @@ class JobLease(LeaseHolder):
         tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
         # An unattended run must not wait for ever.
         wait = entry.wait or 60 * entry.minutes
-        super().__init__(coordinator_address(""), tags, wait, folder / "labgrid.log", say)
+        super().__init__(coordinator_address(), tags, wait, folder / "labgrid.log", say)
         self._used = used
         self._last: Lease | None = None
 
