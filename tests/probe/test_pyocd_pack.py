@@ -18,7 +18,7 @@ from utvm.boards import Board
 from utvm.boards.loader import algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ConfigError, ToolchainError
-from utvm.probe.pyocd.pack import pack_for
+from utvm.probe.pyocd.server import pack_for
 
 _DEVICE = struct.Struct("<H128sHIIIIB3xII")
 _PART = PyOcdPart.model_validate(

@@ -22,8 +22,7 @@ from utvm.probe.openocd import OpenOcd
 from utvm.runtime import Pipe
 from utvm.session.fault import DeviceFault
 from utvm.session.pipes import open_pipe
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import start_rpc
+from utvm.session.rpc import RpcSession, start_rpc
 
 pytestmark = pytest.mark.slow
 

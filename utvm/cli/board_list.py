@@ -8,7 +8,7 @@ from rich.table import Table
 from utvm import boards
 from utvm.cli.choices import JsonChoice
 from utvm.cli.output import OUT, check_json, write_json
-from utvm.drivers.table import drivers_for
+from utvm.drivers import drivers_for
 from utvm.errors import ConfigError
 
 

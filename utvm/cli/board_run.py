@@ -11,12 +11,11 @@ from pathlib import Path
 
 from utvm.base.log.setup import log_into
 from utvm.base.text.quoting import printable_lines
-from utvm.boards.bitstream import read_bitstream
+from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli.model_run import print_use, say
 from utvm.cli.opening import find_debugged
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import Connection
-from utvm.drivers.bitstream_memory import remember_bitstream
 from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.runtime import Pipe
 from utvm.selection import BoardSelection

@@ -18,12 +18,12 @@ from utvm.base.process.service import Service
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
+from utvm.boards.bitstream import loaded_bitstream
 from utvm.cli.choices import CompiledChoice, JsonChoice
 from utvm.cli.compiling import compiling
 from utvm.cli.model_library import load_named
 from utvm.cli.output import OUT, check_json, logs_of, write_json
 from utvm.drivers import drivers_for
-from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect

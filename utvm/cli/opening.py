@@ -17,7 +17,7 @@ from utvm.firmware import Firmware
 from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.board_holder import executor_for
-from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.rpc import RpcBoard, start_rpc
 from utvm.session.served import ModuleBoard
 
 

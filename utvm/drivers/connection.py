@@ -15,7 +15,7 @@ from utvm.errors import BoardError, ProbeError
 from utvm.probe.console import Console
 from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
+from utvm.probe.packets import GdbLink
 
 if TYPE_CHECKING:
     from utvm.firmware import Firmware

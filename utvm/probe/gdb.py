@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import Access, Stop, escape, from_hex, packet_size, parse_stop
+from utvm.probe.packets import Access, GdbLink, Stop, escape, from_hex, packet_size, parse_stop
 from utvm.probe.target_xml import (
     DescriptionError,
     NotFlashError,

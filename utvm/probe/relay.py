@@ -14,8 +14,7 @@ import threading
 
 from utvm.errors import UtvmError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import encode, escape
+from utvm.probe.packets import GdbLink, encode, escape
 from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")

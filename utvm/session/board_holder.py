@@ -16,8 +16,7 @@ from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.rpc import RpcBoard, RpcSession, start_rpc
 from utvm.session.running import Session
 
 

@@ -5,10 +5,17 @@ from pathlib import Path
 
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board, JtagModel
-from utvm.drivers.bitstream_memory import loaded_bitstream
+from utvm.boards.bitstream import loaded_bitstream
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
+from utvm.drivers.driver import (
+    WORTH_MOVING_BY_BITBANG,
+    BoardIdentity,
+    Driver,
+    ReachableBoard,
+    Setup,
+    open_console,
+    start_openocd,
+)
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.virtual import on_bus, start_jtag

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import Access, Stop, from_hex
+from utvm.probe.packets import Access, GdbLink, Stop, from_hex
 from utvm.probe.target_xml import Register
 
 _STOP = b"%Stop:"

@@ -17,8 +17,7 @@ from utvm.virtual.dap import (
     JtagDebugPort,
     MemoryAccessPort,
 )
-from utvm.virtual.jtag.board import JtagBoard, SerialInput
-from utvm.virtual.jtag.chain import EVENT, STREAM, Tap
+from utvm.virtual.jtag.board import EVENT, STREAM, JtagBoard, SerialInput, Tap
 from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
 

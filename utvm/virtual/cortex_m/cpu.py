@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.cortex_m import debug, faults, registers, scs
-from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
+from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind, Waits
 from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
-from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
+from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
 from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
-from utvm.virtual.cortex_m.waits import Waits
 from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WaitStates
 from utvm.virtual.wiring import Timer

@@ -10,8 +10,7 @@ import struct
 from utvm.virtual.bus import Bus, BusError
 from utvm.virtual.cortex_m import faults, registers, scs
 from utvm.virtual.cortex_m.core import Core
-from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
-from utvm.virtual.cortex_m.faults import Fault
+from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions, Fault
 from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8

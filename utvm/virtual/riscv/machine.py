@@ -5,8 +5,7 @@ import functools
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.jtag.board import JtagBoard, SerialInput
-from utvm.virtual.jtag.chain import Tap
+from utvm.virtual.jtag.board import JtagBoard, SerialInput, Tap
 from utvm.virtual.riscv.debug_module import DebugModule
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
 from utvm.virtual.spec import JtagSpec, Peripheral
