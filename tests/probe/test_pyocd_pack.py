@@ -14,8 +14,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from utvm import boards, runtime
-from utvm.boards import Board
-from utvm.boards.loader import algorithm_of
+from utvm.boards import Board, algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ConfigError, ToolchainError
 from utvm.probe.pyocd.server import pack_for

@@ -14,7 +14,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.boards import Timeouts
+from utvm.boards.parts import Timeouts
 from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ProbeError, TransportError
 from utvm.firmware import Firmware, build

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from utvm.base.process.service import Service
-from utvm.boards import Board, Kind
+from utvm.boards import Board
 from utvm.boards.bitstream import Bitstream, read_bitstream
+from utvm.boards.parts import Kind
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.console import Console
 from utvm.probe.debug_port import DebugPort
@@ -242,7 +243,6 @@ class Connection:
             self._restart_image(halt)
 
     def _restart_image(self, halt: bool) -> None:
-        """Set the core to the entry of the image programmed last; run it unless ``halt``."""
         assert self._image
         if self.first_difference(self._image) is not None:
             self._load(self._image)
@@ -251,7 +251,6 @@ class Connection:
             self.gdb.resume()
 
     def _prepare(self) -> None:
-        """Initialise and check memory before an image is loaded."""
         for word in self.board.start.prepare:
             if self._emulated and not word.emulated:
                 continue

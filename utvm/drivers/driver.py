@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from utvm.base.storage.config import Record, validate
-from utvm.boards import Board, Identity, Kind
+from utvm.boards import Board
+from utvm.boards.parts import Identity, Kind
 from utvm.drivers.connection import Connection
 from utvm.errors import BoardError
 from utvm.probe.console import Console

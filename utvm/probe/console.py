@@ -21,8 +21,6 @@ _QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
 
 
 class _SocketLine(protocol_socket.Serial):
-    """A connected socket as pyserial's line."""
-
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(timeout=0, write_timeout=_WRITE_TIMEOUT)
         connection.setblocking(False)

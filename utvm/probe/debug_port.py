@@ -94,11 +94,9 @@ class OpenOcdPort(DebugPort):
             self.gdb.monitor("halt")
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Load a bitstream."""
         self.gdb.monitor(commands.format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
 
     def reset(self, *, halt: bool) -> None:
-        """Reset through the probe."""
         self.gdb.monitor("reset halt" if halt else "reset run")
         if halt:
             # OpenOCD 0.12 reports the halt to its clients, but not on RISC-V.
@@ -109,11 +107,9 @@ class PyOcdPort(DebugPort):
     """pyOCD, which runs the chip's own flash algorithms."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Not supported."""
         raise ProbeError("pyOCD programs no programmable logic", "use OpenOCD: leave out driver=pyocd")
 
     def reset(self, *, halt: bool) -> None:
-        """Reset through the probe."""
         self._reset_by(("reconnect", "reset halt"), halt)
 
 
@@ -121,7 +117,6 @@ class QemuPort(DebugPort):
     """QEMU's GDB stub. Flash is ordinary memory there."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Announce the bitstream to the model of the logic."""
         self.gdb.monitor(logic_command(file.name))
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
@@ -138,5 +133,4 @@ class QemuPort(DebugPort):
             self.gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
-        """Reset the machine; its memory keeps its contents."""
         self._reset_by(("system_reset",), halt)

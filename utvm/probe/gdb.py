@@ -422,7 +422,6 @@ class GdbClient:
             raise ProbeError(message, self._advice) from error
 
     def _transfer(self, kind: str, annex: str) -> str:
-        """Read a document of the server in pieces."""
         document = bytearray()
         step = self._packet_bytes - _WRITE_OVERHEAD_BYTES
         while True:
@@ -453,7 +452,6 @@ class GdbClient:
         self._wire.send(payload, self._timeout)
 
     def _reply(self, timeout: float) -> bytes:
-        """Receive the next reply; handles stops and console output in between."""
         deadline = time.monotonic() + timeout
         while True:
             packet = self._wire.receive(max(0.0, deadline - time.monotonic()))

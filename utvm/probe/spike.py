@@ -18,7 +18,7 @@ from pathlib import Path
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Service
-from utvm.boards import MemoryRegion, SpikePart
+from utvm.boards.parts import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # netdevice(7)

@@ -77,7 +77,6 @@ def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
 
 
 def _misfit(elf: ELFFile, board: Board) -> str:
-    """Return which core an image is for, where that is not the board's."""
     cpu = board.cpu_row
     wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
     expected = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)

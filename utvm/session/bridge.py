@@ -363,7 +363,6 @@ class Bridge:
                 thread.start()
 
     def _meet(self, connection: ClientConnection) -> None:
-        """Be a client's thread, from its handshake to its end."""
         try:
             key, timeout = connection.read_key(_HANDSHAKE_TIMEOUT)
             if not (self._tracker.take(key) if self._tracker else self.key in ("", key)):
@@ -409,7 +408,6 @@ class Bridge:
         connection.say_farewell()
 
     def _converse(self, connection: ClientConnection, timeout: float | None) -> None:
-        """Answer a client's packets until it leaves or its session times out."""
         deadline = time.monotonic() + timeout if timeout else None
         until = time.monotonic() + _FIRST_PACKET
         if deadline:
@@ -463,7 +461,6 @@ class Bridge:
         connection.say_farewell()
 
     def _release(self, connection: ClientConnection) -> None:
-        """Make the board free for the next client, if this one still has it."""
         with self._lock:
             if self._owner is not connection:
                 return

@@ -90,7 +90,6 @@ class HostDriven:
         self._request(self.firmware.program_index(name), name)
 
     def _request(self, index: int, model: str) -> tuple[int, int]:
-        """Have a program run; return its cycles, and the stack that was used."""
         self.connection.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
         self.connection.gdb.write_register("pc", self._symbol(_GO))
         self._run_to_turn(f"finish model {model}", self._timeout)

@@ -63,7 +63,6 @@ class UnitCorrection:
         return _HEAD.pack(head, kind, len(content)) + content
 
     def _instructions(self, seconds: bytes) -> bytes:
-        """Return counts in place of quotients."""
         # Rounded far below the share of an instruction that a mean over runs can have.
         counts = [round(value * self._clock_hz, 6) for (value,) in struct.iter_unpack("<d", seconds)]
         told = ", ".join(f"{count:,.10g}" for count in counts)
@@ -228,7 +227,6 @@ class RpcSession:
         return result, tuple(counts[:steps])
 
     def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Library:
-        """Choose a model and give it its inputs."""
         if model not in self._libraries:
             raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
@@ -337,7 +335,6 @@ def _bytes_in(answer: bytes) -> bytes:
 
 
 def _dl_tensor(tensor: Tensor, address: int, offset: int) -> bytes:
-    """Return a tensor as a DLTensor on the wire."""
     kind = dlpack_code(tensor.dtype)
     head = struct.pack("<Q", address) + _CPU
     head += struct.pack("<iBBH", len(tensor.shape), kind, 8 * item_bytes(tensor.dtype), 1)

@@ -383,7 +383,6 @@ class ServedLink:
         return self._generations.mark(packet, self._inner.request(request, timeout))
 
     def _own(self, code: int, packet: bytes) -> str:
-        """Return which function of ours a packet is about, or nothing."""
         try:
             if code == Code.GET_FUNCTION:
                 name = values_at(packet, 4)[0].of(packet).decode("utf-8", "replace")
@@ -427,7 +426,6 @@ class ServedLink:
         return self._load_image(file, image) if name == _LOAD else _DONE
 
     def _load_image(self, file: str, image: Firmware) -> bytes:
-        """Have the session go on with an image; return the client's answer, which is the module."""
         if self._generations.full:
             return exception_packet("the session has had as many modules as one can have: connect again")
         self._inner.terminate()
@@ -438,14 +436,12 @@ class ServedLink:
         return self._generations.mark(ask, self._inner.request(ask, self._timeout))
 
     def _find(self, name: str) -> int:
-        """Return the board's handle of a function of its server."""
         ask = struct.pack("<iiiQ", Code.GET_FUNCTION, 1, TypeIndex.RAW_STRING, len(name)) + name.encode()
         answer = self._inner.request(ask, self._timeout)
         (handle,) = struct.unpack_from("<Q", answer, 12)
         return int(handle)
 
     def _fill(self, packet: bytes, values: list[PacketValue]) -> bytes:
-        """Fill a tensor with random numbers."""
         (tensor,) = values
         if tensor.kind != TypeIndex.TENSOR:
             raise ValueError("a tensor is to be filled")

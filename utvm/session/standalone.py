@@ -195,7 +195,6 @@ class StandaloneRunner:
         return result_of(report, self.firmware, self.connection.count_unit)
 
     def _check(self) -> None:
-        """See that the board is there and, now and then, that the program has not faulted."""
         self.connection.check()
         self._silences += 1
         # A pipe has the debug port.

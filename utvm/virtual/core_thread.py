@@ -96,7 +96,6 @@ class CoreThread:
 
     @contextmanager
     def _stopped_core(self) -> Iterator[None]:
-        """Stop the core between two instructions for a ``with`` block."""
         with self._waiting_lock:
             self._waiting += 1
             self._core.stop_requested = True

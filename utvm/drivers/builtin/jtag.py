@@ -4,8 +4,9 @@
 from pathlib import Path
 
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board, JtagModel
+from utvm.boards import Board
 from utvm.boards.bitstream import loaded_bitstream
+from utvm.boards.parts import JtagModel
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import (
     WORTH_MOVING_BY_BITBANG,

@@ -54,7 +54,6 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
 
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Connection:
-    """Start our model with its probe plugged into a socket, and pyOCD with that socket for its USB."""
     plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))

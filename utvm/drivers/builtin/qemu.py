@@ -3,8 +3,9 @@
 
 import socket
 
-from utvm.boards import Board, Emulator
+from utvm.boards import Board
 from utvm.boards.bitstream import loaded_bitstream
+from utvm.boards.parts import Emulator
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, open_console
 from utvm.probe.debug_port import QemuPort

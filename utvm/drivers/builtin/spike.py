@@ -4,7 +4,8 @@
 import shutil
 
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board, SpikePart
+from utvm.boards import Board
+from utvm.boards.parts import SpikePart
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import (
     WORTH_MOVING_BY_BITBANG,

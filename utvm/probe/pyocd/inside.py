@@ -184,7 +184,6 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         return descriptor
 
     def _parts(self) -> list[tuple[bytes, list[bytes]]]:
-        """Return the interfaces, each with its endpoints."""
         parts: list[tuple[bytes, list[bytes]]] = []
         at = 0
         while at < len(self._configuration):
@@ -268,7 +267,6 @@ def _serve_on(connection: socket.socket) -> None:
 
 
 def _add_commands() -> None:
-    """Give pyOCD's server what OpenOCD has: accesses of one width, and a way back to a chip that lost power."""
     from pyocd.commands.base import CommandBase
     from pyocd.core.exceptions import TransferError
     from pyocd.coresight.dap import CDBGPWRUPACK, DP_CTRL_STAT

@@ -14,9 +14,8 @@ from utvm.base.process.run import version_of
 from utvm.base.process.service import Service
 from utvm.base.text.quoting import c_string
 from utvm.base.text.templates import templates_of
-from utvm.boards import Board
+from utvm.boards import Algorithm, Board, algorithm_of
 from utvm.boards.described import pyocd
-from utvm.boards.loader import Algorithm, algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT

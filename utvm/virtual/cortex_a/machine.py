@@ -324,7 +324,6 @@ class ZynqBoard(JtagBoard):
         self._private.set_line(line, level)
 
     def _update(self, instruction: int, value: int) -> None:
-        """Execute a request to the debug port; DP accesses do not stop the core."""
         if instruction == JTAG_DPACC:
             self._port.update(instruction, value)
             return

@@ -331,7 +331,6 @@ class Core(RegisterFile):
         return True
 
     def _repair_flash(self) -> None:
-        """Restore flash contents that Unicorn has overwritten, in reverse order."""
         for address, data in reversed(self._repairs):
             memory = self._bus.memory_at(address)
             if memory:

@@ -214,7 +214,6 @@ class CortexM:
         return self._reset_request is not None
 
     def _take_exception(self) -> bool:
-        """Enter the handler of the pending exception that preempts. False if there is none."""
         limit = self._debug_limit()
         exception = self._handlers.preempting(limit)
         if exception is None:
@@ -293,7 +292,6 @@ class CortexM:
     # Sleep
 
     def _fall_asleep(self) -> None:
-        """Execute the WFI or WFE at PC, then sleep."""
         instruction = int.from_bytes(self._bus.read(self.core.read(registers.PC), 2), "little")
         self.core.pass_sleep()
         self.core.step()
@@ -369,7 +367,6 @@ class CortexM:
         self._apply_control()
 
     def _apply_control(self) -> None:
-        """Apply a change of CCR, CPACR or the watchpoints."""
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)

@@ -168,7 +168,6 @@ class Handlers:
         return exc_return
 
     def _start(self, exception: int, exc_return: int) -> None:
-        """Start a handler whose frame is stacked."""
         core = self._core
         control = core.read_control()
         if control & (registers.PROCESS_STACK | registers.FLOAT_ACTIVE):
@@ -191,7 +190,6 @@ class Handlers:
         self.entered.append(exception)
 
     def _check_return(self, current: int, exc_return: int) -> int:
-        """UsageFault bit of an illegal return, or 0."""
         nested = len(self._exceptions.active)
         to_thread = exc_return & _TO_THREAD
         modes = (0, _TO_THREAD, _TO_THREAD | _ON_PROCESS_STACK)

@@ -133,7 +133,6 @@ def _after_reset(peripheral: Peripheral) -> dict[int, int]:
 
 
 def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[[bool], None]:
-    """Callback that drives a DMA request; without effect if the settings name no controller."""
     settings = peripheral.settings
     if "dma" not in settings:
         return lambda level: None
