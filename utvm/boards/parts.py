@@ -365,7 +365,7 @@ class Preparation(Record):
 
 
 class Start(Record):
-    """How a board starts.
+    """Start of a board.
 
     With ``vectors``, the core starts by itself after a reset. With ``entry``, the debugger runs ``prepare``, loads
     the image if memory lost it, and sets the core's registers. Without ``reset`` it only halts the core, because a

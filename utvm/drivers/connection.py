@@ -189,7 +189,13 @@ class Connection:
             return any(region.address <= address < region.end for region in flash)
 
         if to_program := [segment for segment in firmware.segments if in_flash(segment[0])]:
-            self._write_flash(to_program)
+            try:
+                self._port.program(to_program)
+            except BoardError as refusal:
+                # OpenOCD gives up by the wall clock, which may be set: what a flash refuses, it refuses again.
+                _log.warning("%s: once more: %s", self.board.name, refusal.message)
+                self.reset(halt=True)
+                self._port.program(to_program)
         for address, data in firmware.segments:
             if not in_flash(address):
                 self.gdb.write_memory(address, data)
@@ -200,15 +206,6 @@ class Connection:
                 f"{kind} of {self.board.name} reads back wrong at {wrong:#010x} after programming",
                 "the flash may be worn out or write-protected" if kind == "flash" else "is its memory powered?",
             )
-
-    def _write_flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        try:
-            self._port.program(segments)
-        except BoardError as refusal:
-            # OpenOCD gives up by the wall clock, which may have been set: what a flash refuses, it refuses again.
-            _log.warning("%s: once more: %s", self.board.name, refusal.message)
-            self.reset(halt=True)
-            self._port.program(segments)
 
     def first_difference(self, firmware: "Firmware") -> int | None:
         """First address where memory differs from a firmware, or None."""

@@ -86,7 +86,11 @@ class DebugPort(ABC):
 
 
 class OpenOcdPort(DebugPort):
-    """OpenOCD, which has its own flash drivers."""
+    """OpenOCD, which has its own flash drivers. ``load`` replaces the commands that load a bitstream."""
+
+    def __init__(self, gdb: GdbClient, *, live: bool, load: str = "") -> None:
+        super().__init__(gdb, live=live)
+        self._load = load
 
     def stop(self) -> None:
         """Halt the core, even one that runs since a reset, unknown to GDB's protocol."""
@@ -94,7 +98,7 @@ class OpenOcdPort(DebugPort):
             self.gdb.monitor("halt")
 
     def program_logic(self, file: Path, commands: str) -> None:
-        self.gdb.monitor(commands.format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
+        self.gdb.monitor((self._load or commands).format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
 
     def reset(self, *, halt: bool) -> None:
         self.gdb.monitor("reset halt" if halt else "reset run")

@@ -361,7 +361,14 @@ class GdbClient:
 
         The target must be halted.
         """
-        for start, size in self._ranges_to_erase(segments):
+        try:
+            areas = parse_flash(self._transfer("memory-map", ""))
+            ranges = erase_ranges(areas, [(address, len(data)) for address, data in segments])
+        except DescriptionError as error:
+            raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
+        except NotFlashError as error:
+            raise BoardError(str(error), "is the firmware linked for this board?") from error
+        for start, size in ranges:
             self._expect_ok(
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
@@ -376,15 +383,6 @@ class GdbClient:
                 )
         timeout = flash_timeout(sum(len(data) for _, data in segments))
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
-
-    def _ranges_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
-        try:
-            areas = parse_flash(self._transfer("memory-map", ""))
-            return erase_ranges(areas, [(address, len(data)) for address, data in segments])
-        except DescriptionError as error:
-            raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
-        except NotFlashError as error:
-            raise BoardError(str(error), "is the firmware linked for this board?") from error
 
     # Requests and replies
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Framing of GDB's remote serial protocol: ``$payload#checksum``, escapes and run lengths.
+"""GDB's remote serial protocol: packets ``$payload#checksum``, escapes, run lengths, and the connection.
 
 Source: GDB manual, appendix "GDB Remote Serial Protocol", sections Overview and Notification Packets.
 """
@@ -138,7 +138,7 @@ _WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch":
 
 @dataclass(frozen=True)
 class Stop:
-    """Why the target stopped.
+    """Reason for a stop of the target.
 
     Attributes:
         signal: 2 interrupted; 5 breakpoint, watchpoint or step.

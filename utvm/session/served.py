@@ -147,7 +147,7 @@ class UploadedFiles:
 
     @property
     def folder(self) -> Path:
-        """Where files for this session may be; made when it is first asked for."""
+        """The session's folder, created on first use."""
         if self._at is None:
             self._at = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
         return self._at
@@ -174,7 +174,7 @@ class UploadedFiles:
             self._sizes.pop(file, None)
 
     def find(self, name: str, hint: str) -> Path:
-        """Return where a file is."""
+        """Path of an uploaded file."""
         place = self._path_of(name)
         if name not in self._sizes:
             raise ConfigError(f"{name} was not uploaded", hint)

@@ -174,7 +174,7 @@ class StandaloneRunner:
             return self._start(lambda: self.connection.reset(halt=False))
         with open_pipe(self.connection, self.firmware) as wire:
             wire.restart()
-            return self._heard(wire.transport)
+            return self._wait_for_result(wire.transport)
 
     def _start(self, start: Callable[[], None]) -> RunResult:
         assert self._console
@@ -182,9 +182,9 @@ class StandaloneRunner:
         self.connection.reset(halt=True)
         self._console.clear()
         start()
-        return self._heard(self._console)
+        return self._wait_for_result(self._console)
 
-    def _heard(self, transport: Transport) -> RunResult:
+    def _wait_for_result(self, transport: Transport) -> RunResult:
         self._silences = 0
         try:
             report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
