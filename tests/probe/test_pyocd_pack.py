@@ -48,7 +48,7 @@ def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
     sectors = list(struct.iter_unpack("<II", data[_DEVICE.size :]))
     # RM0385, table 4: four of 32 KiB, one of 128, three of 256
     assert sectors == [(0x8000, 0), (0x20000, 0x20000), (0x40000, 0x40000), (0xFFFFFFFF, 0xFFFFFFFF)]
-    rights = {each.attrib["name"]: each.attrib["access"] for each in description.iter("memory")}
+    rights = {memory.attrib["name"]: memory.attrib["access"] for memory in description.iter("memory")}
     assert rights["flash"] == "rx"
     assert rights["sram1"] == "rwx"
 

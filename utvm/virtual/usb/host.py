@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host's end of a virtual USB probe: a backend of pyusb that speaks usbredir.
 
-:mod:`utvm.probe.pyocd.inside` loads this file where pyOCD drives a virtual board. It imports nothing of utvm, which
-pyOCD's Python may lack, and needs no USB in the kernel.
+:mod:`utvm.probe.pyocd.inside` loads this file where pyOCD drives a virtual board. It imports nothing of utvm,
+which pyOCD's Python may lack, and needs no USB in the kernel.
 
 Source: USB network redirection protocol 0.7; Universal Serial Bus Specification 2.0, section 9.6.
 """
