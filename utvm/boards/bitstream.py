@@ -77,7 +77,6 @@ def loaded_bitstream(board: Board) -> str:
 
 
 def remember_bitstream(board: Board, name: str) -> None:
-    """Remember it."""
     place = _place(board)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

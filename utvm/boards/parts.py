@@ -68,7 +68,6 @@ class MemoryRegion(Record):
 
     @property
     def end(self) -> int:
-        """First address after the region."""
         return self.address + self.size
 
     @field_validator("sectors", mode="before")

@@ -55,7 +55,6 @@ class Console(Closing):
             ) from error
 
     def close(self) -> None:
-        """Close the line. Safe to call again."""
         self._line.close()
 
     def read(self, timeout: float) -> bytes:
@@ -66,7 +65,6 @@ class Console(Closing):
         return self._receive(timeout)
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
         try:
             self._line.write(data)
         except (serial.SerialException, OSError) as error:

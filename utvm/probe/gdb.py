@@ -173,11 +173,9 @@ class GdbClient:
         return {register.name: self._read(register) for register in self._registers}
 
     def read_register(self, name: str) -> int:
-        """Read a register."""
         return self._read(self._find_register(name))
 
     def write_register(self, name: str, value: int) -> None:
-        """Write a register."""
         register = self._find_register(name)
         data = value.to_bytes(register.size, "little").hex().encode()
         self._expect_ok(b"P%x=%b" % (register.number, data), f"register {name} cannot be set")
@@ -211,7 +209,6 @@ class GdbClient:
         return self._breakpoints.pop(address, False)
 
     def clear_breakpoints(self) -> None:
-        """Remove all breakpoints."""
         for address in sorted(self._breakpoints):
             self.remove_breakpoint(address)
 
@@ -220,7 +217,6 @@ class GdbClient:
         self._point("Z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
-        """Remove a watchpoint."""
         self._point("z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def _point(self, verb: str, kind: int, address: int, size: int, noun: str) -> None:

@@ -187,7 +187,6 @@ class GdbLink:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def send(self, payload: bytes, timeout: float) -> None:

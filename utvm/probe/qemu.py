@@ -87,7 +87,6 @@ class Qemu:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._service.pid
 
     def check(self) -> None:

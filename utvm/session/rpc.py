@@ -239,7 +239,6 @@ class RpcSession:
         return library
 
     def forget(self, model: str) -> None:
-        """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
         check_has_state(list(self._libraries.values()), model)
         self._load(f"{model}_reset")
         self.call("utvm.run")

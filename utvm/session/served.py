@@ -247,7 +247,6 @@ class ModuleBoard:
         return ServedLink(self, self.board.connect())
 
     def restart(self) -> "ServedLink":
-        """Reset the board and begin a session; raises as :meth:`connect`."""
         if self._image is not self._base:
             return self.connect()
         return ServedLink(self, self.board.restart())
@@ -281,7 +280,6 @@ class ModuleBoard:
         return landlock.run_confined(build_module, readable) if can else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
-        """Put a module's image on the board, and begin a session with it; raises as :meth:`connect`."""
         before = self._image
         self._program(firmware)
         if before is not self._base and before is not None:

@@ -169,7 +169,6 @@ class StandaloneRunner:
         return self._start(self.connection.power_cycle)
 
     def reset(self) -> RunResult:
-        """Reset the board, and return what it says then. Raises as :meth:`power_cycle`."""
         if self.firmware.pipe is None:
             return self._start(lambda: self.connection.reset(halt=False))
         with open_pipe(self.connection, self.firmware) as wire:

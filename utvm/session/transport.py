@@ -120,7 +120,6 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid

@@ -55,7 +55,6 @@ class CoreThread:
         self._thread = threading.Thread(target=self._run_core, name=f"core of {name}", daemon=True)
 
     def start(self) -> None:
-        """Start the core."""
         self._thread.start()
 
     def close(self) -> None:

@@ -151,7 +151,6 @@ class PyOcd(Service):
         )
 
     def stop(self) -> None:
-        """End it. Safe to call again."""
         super().stop()
         self.gdb.close()
 

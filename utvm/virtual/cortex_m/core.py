@@ -163,7 +163,6 @@ class Core(RegisterFile):
 
     @property
     def count(self) -> int:
-        """Instructions executed since the model was created."""
         return cast(int, self.state.count)
 
     def close(self) -> None:

@@ -167,7 +167,6 @@ class CortexM:
 
     @property
     def count(self) -> int:
-        """Instructions executed since the model was created."""
         return self.core.count
 
     @property

@@ -127,7 +127,6 @@ class BitbangServer:
                     _log.info("the client left: %s", os.strerror(error))
 
     def close(self) -> None:
-        """Stop accepting clients."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._resources.close()
