@@ -99,8 +99,10 @@ class PacketReader:
     def next_packet(self) -> bytes | None:
         """Decoded payload of the next packet, or None while it is incomplete."""
         while True:
-            start = self._start_of_packet()
-            if start is None:
+            starts = self._pending.find(b"$"), self._pending.find(b"%")
+            start = min(starts) if min(starts) >= 0 else max(starts)
+            if start < 0:
+                self._pending.clear()
                 return None
             end = self._pending.find(b"#", start)
             if end < 0 or len(self._pending) < end + 3:
@@ -117,13 +119,6 @@ class PacketReader:
                 return decode(payload)
             if self.notifying:
                 return b"%" + decode(payload)
-
-    def _start_of_packet(self) -> int | None:
-        starts = [at for at in (self._pending.find(b"$"), self._pending.find(b"%")) if at >= 0]
-        if not starts:
-            self._pending.clear()
-            return None
-        return min(starts)
 
 
 def _check(payload: bytes, checksum: bytes) -> None:
