@@ -36,8 +36,7 @@ from utvm.boards import Board
 from utvm.compiler import Tensor
 from utvm.drivers import Connection, attach
 from utvm.session import HostDriven, Session
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import start_rpc
+from utvm.session.rpc import RpcSession, start_rpc
 
 EMPTY = "tvm.rpc.server.GetCRTMaxPacketSize"
 BLOCK = Tensor("block", (32768,), "uint8")

@@ -7,7 +7,7 @@ import pytest
 
 from hil_tests.architectures import Facts, facts_of
 from hil_tests.programs import handwritten
-from utvm.boards import MemoryRegion
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import Library
 from utvm.firmware import Firmware
 from utvm.hil.plugin import board_of

@@ -12,7 +12,7 @@ import pytest
 
 from hil_tests.architectures import Facts, FaultCase, JumpCase, parameters
 from hil_tests.programs import endless_recursion, handwritten, line_of
-from utvm.boards import MemoryRegion
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import Library
 from utvm.drivers import Connection
 from utvm.firmware import Firmware

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hil_tests.programs import handwritten
-from utvm.boards import MemoryRegion
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import Library
 from utvm.drivers import Connection
 from utvm.errors import BoardError

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from utvm.boards import MemoryRegion
+from utvm.boards.parts import MemoryRegion
 from utvm.drivers import Connection
 from utvm.errors import BoardError
 

@@ -17,7 +17,8 @@ from hil_tests.programs import endless_recursion, handwritten, line_of
 from models.digits import quantize
 from models.digits.data import held_out
 from models.tflite_reference import tflite_micro
-from utvm.boards import Board, MemoryRegion
+from utvm.boards import Board
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import Library, load
 from utvm.drivers import Connection
 from utvm.errors import DoesNotFitError

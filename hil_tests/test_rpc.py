@@ -16,8 +16,7 @@ from utvm.compiler import Library, Tensor, load
 from utvm.hil.plugin import board_of
 from utvm.session.fault import DeviceFault
 from utvm.session.minrpc import Code, TypeIndex
-from utvm.session.rpc import RpcError, RpcSession
-from utvm.session.rpc_board import RpcBoard
+from utvm.session.rpc import RpcBoard, RpcError, RpcSession
 
 _UNDEFINED = handwritten("undefined", "  __builtin_trap();\n  return 0;")
 _FAILING = handwritten("failing", "  return x[0];")

@@ -11,8 +11,7 @@ from hil_tests.programs import endless_recursion, handwritten, line_of
 from utvm.compiler import Library
 from utvm.compiler.library import Call
 from utvm.session.fault import DeviceFault
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import RpcBoard
+from utvm.session.rpc import RpcBoard, RpcSession
 
 _CHAIN = handwritten(
     "chain",

@@ -13,8 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.boards import Board
-from utvm.boards.loader import PATH_VARIABLE
+from utvm.boards import PATH_VARIABLE, Board
 from utvm.compiler import Library
 
 # Virtual boards are locked here, so that tests do not meet a run that is under way on this machine.

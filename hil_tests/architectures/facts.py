@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from utvm.boards import MemoryRegion
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import Library
 from utvm.drivers import Connection
 from utvm.firmware import Firmware

@@ -21,7 +21,7 @@ from utvm.environment.image import _cached_layer
 from utvm.environment.rootfs import Layer
 from utvm.errors import ConfigError
 from utvm.firmware import build
-from utvm.virtual.cortex_m.counter import load_counter
+from utvm.virtual.cortex_m.core import load_counter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from tests.cli.running import inv

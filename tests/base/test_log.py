@@ -17,7 +17,7 @@ from utvm.base import log
 from utvm.base.process.service import Service
 from utvm.base.storage.cache import Cache
 from utvm.errors import ConfigError, ProbeError
-from utvm.probe.link import GdbLink
+from utvm.probe.packets import GdbLink
 
 _PACKAGE = Path(utvm.__file__).parent
 

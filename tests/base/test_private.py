@@ -19,8 +19,7 @@ from utvm.base.storage import cache, lock
 from utvm.base.storage.cache import Cache
 from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular, write_whole
 from utvm.base.storage.temporary import temporary_folder
-from utvm.boards import Board
-from utvm.drivers import bitstream_memory
+from utvm.boards import Board, bitstream
 from utvm.errors import BoardError, ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.history.store import open_history
 from utvm.paths import project
@@ -236,7 +235,7 @@ def test_bitstream_of_an_emulated_board_is_not_read_from_elsewhere(
     place.parent.mkdir(parents=True)
     monkeypatch.chdir(place.parent)
     _KINDS[kind](place, victim)
-    assert bitstream_memory.loaded_bitstream(board) == ""
+    assert bitstream.loaded_bitstream(board) == ""
 
 
 def test_no_name_of_a_file_that_is_written_whole_can_be_guessed(

@@ -17,7 +17,7 @@ from hil_tests.programs import handwritten
 from tests.processes import gone
 from utvm import boards, firmware
 from utvm.base.process.service import Service
-from utvm.boards import Emulator
+from utvm.boards.parts import Emulator
 from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ProbeError, TransportError
 from utvm.probe.qemu import Qemu

@@ -13,7 +13,7 @@ import yaml
 
 from tests.cli.running import inv
 from utvm import boards
-from utvm.boards.loader import PATH_VARIABLE
+from utvm.boards import PATH_VARIABLE
 from utvm.paths import ROOT
 
 _MODEL = ROOT / "models" / "digits" / "digits.onnx"

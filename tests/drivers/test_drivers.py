@@ -110,7 +110,7 @@ def test_another_driver_is_shown_and_reads_its_own_data(installed: Inv, tmp_path
     good, bad = _on_shelf(tmp_path / "good"), _on_shelf(tmp_path / "bad", colour="red")
     assert "on a shelf  in place 3" in installed("board.show", good)
     listed = installed("board.list", f"--board-path={good.parent}").splitlines()
-    (line,) = [each for each in listed if each.strip().startswith("shelved")]
+    (line,) = [row for row in listed if row.strip().startswith("shelved")]
     assert "shelf, qemu" in line
     said = installed("model.run", f"--model={quantize.MODEL}", f"--board={bad}", code=2)
     assert "drivers.shelf: colour: Extra inputs are not permitted" in said

@@ -14,11 +14,10 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from utvm import boards, runtime
-from utvm.boards import Board
-from utvm.boards.loader import algorithm_of
+from utvm.boards import Board, algorithm_of
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ConfigError, ToolchainError
-from utvm.probe.pyocd.pack import pack_for
+from utvm.probe.pyocd.server import pack_for
 
 _DEVICE = struct.Struct("<H128sHIIIIB3xII")
 _PART = PyOcdPart.model_validate(
@@ -49,7 +48,7 @@ def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
     sectors = list(struct.iter_unpack("<II", data[_DEVICE.size :]))
     # RM0385, table 4: four of 32 KiB, one of 128, three of 256
     assert sectors == [(0x8000, 0), (0x20000, 0x20000), (0x40000, 0x40000), (0xFFFFFFFF, 0xFFFFFFFF)]
-    rights = {each.attrib["name"]: each.attrib["access"] for each in description.iter("memory")}
+    rights = {memory.attrib["name"]: memory.attrib["access"] for memory in description.iter("memory")}
     assert rights["flash"] == "rx"
     assert rights["sram1"] == "rwx"
 

@@ -24,7 +24,7 @@ def exported(folder: Path, target: str, name: str = "main") -> Path:
     import tvm
     from tvm import s_tir, te
 
-    a, b = (te.placeholder((NUMBERS,), "float32", name=each) for each in "ab")
+    a, b = (te.placeholder((NUMBERS,), "float32", name=letter) for letter in "ab")
     c = te.compute((NUMBERS,), lambda i: a[i] + b[i], name="c")
     schedule = s_tir.Schedule(te.create_prim_func([a, b, c]).with_attr("global_symbol", name))
     outer, inner = schedule.split(schedule.get_loops(schedule.get_sblock("c"))[0], [None, 16])

@@ -93,7 +93,7 @@ def test_a_client_s_thread_that_never_ends_does_not_keep_the_server(
         with RawClient(bridge.port, KEY) as client:
             client.greet()
         assert stuck.wait(30)
-    threads = [each for each in threading.enumerate() if each.name.startswith("bridge ")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("bridge ")]
     assert len(threads) == 1
     go.set()
     threads[0].join(30)

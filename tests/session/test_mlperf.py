@@ -107,7 +107,7 @@ def test_the_benchmark_s_order_of_commands_is_answered(name: str, tmp_path: Path
             assert len(laps) == 2
             assert laps[0] <= laps[1]
             (found,) = [match[1] for line in said if (match := re.match(r"^m-results-\[([^]]+)\]$", line))]
-            assert np.allclose([float(each) for each in found.split(",")], expected, atol=0.000501)
+            assert np.allclose([float(score) for score in found.split(",")], expected, atol=0.000501)
         assert f"m-results-[{found}]" in stock.send("results")
 
 
@@ -183,7 +183,7 @@ def _terminal(wire: Transport) -> Iterator[str]:
             if came := wire.read(0.1):
                 os.write(ours, came)
 
-    threads = [threading.Thread(target=each) for each in (to_board, from_board)]
+    threads = [threading.Thread(target=relay) for relay in (to_board, from_board)]
     for thread in threads:
         thread.start()
     try:
@@ -257,7 +257,7 @@ def test_accuracy_is_the_reference_s(tmp_path: Path) -> None:
     assert (found["kind"], found["samples"]) == ("process", 30)
     assert found["top_1"] == float(np.mean(outputs.argmax(axis=1) == labels))
     seen = sorted(set(labels.tolist()))
-    areas = [roc_auc_score(labels == each, outputs[:, each]) for each in seen]
+    areas = [roc_auc_score(labels == label, outputs[:, label]) for label in seen]
     assert found["auc"] == pytest.approx(np.mean(areas), abs=1e-9)
 
 
@@ -298,9 +298,9 @@ def test_an_anomaly_is_far_from_what_the_model_makes_of_it(board: str, tmp_path:
         windows = [content[at : at + 20] for at in range(0, 14, 4)]
         # Of a half no number here is, so numpy's rounding to even is as good.
         inputs = [
-            (np.round(each / np.float32(0.06)) - 7).clip(-128, 127).astype(np.int8)[None] for each in windows
+            (np.round(window / np.float32(0.06)) - 7).clip(-128, 127).astype(np.int8)[None] for window in windows
         ]
-        outputs = [output for (output,) in tflite_micro(model, [[each] for each in inputs])]
+        outputs = [output for (output,) in tflite_micro(model, [[sample] for sample in inputs])]
         made = [(output[0].astype(np.float64) - 12) * np.float32(0.05) for output in outputs]
         means.append(np.mean([np.mean((one - other) ** 2) for one, other in zip(made, windows, strict=True)]))
     (tmp_path / "y_labels.csv").write_text("\n".join(rows))
@@ -319,7 +319,7 @@ def test_an_anomaly_is_far_from_what_the_model_makes_of_it(board: str, tmp_path:
 def test_figures_are_those_of_others() -> None:
     random = np.random.default_rng(9)
     scores, labels = random.integers(0, 4, (50, 3)).astype(float), random.integers(0, 3, 50)
-    expected = np.mean([roc_auc_score(labels == each, scores[:, each]) for each in range(3)])
+    expected = np.mean([roc_auc_score(labels == label, scores[:, label]) for label in range(3)])
     assert auc(scores, labels) == pytest.approx(expected)
     assert auc(scores, np.zeros(50, np.int64)) is None
     assert top_1(scores, scores.argmax(axis=1)) == 1.0

@@ -84,7 +84,7 @@ def tensors(remote: Any) -> list[Any]:
     import tvm
 
     a, b = numbers()
-    return [tvm.runtime.tensor(each, remote.cpu()) for each in (a, b, np.zeros_like(a))]
+    return [tvm.runtime.tensor(array, remote.cpu()) for array in (a, b, np.zeros_like(a))]
 
 
 def added(remote: Any, function: Any) -> bool:
@@ -170,8 +170,8 @@ def test_metaschedule_s_own_runner_measures_candidates(
         check=True,
     )
     measured = json.loads(done.stdout.splitlines()[-1])
-    assert [len(each) for each in measured] == [3, 3], measured
-    assert all(0 < seconds < 1 for each in measured for seconds in each)
+    assert [len(run) for run in measured] == [3, 3], measured
+    assert all(0 < seconds < 1 for run in measured for seconds in run)
 
 
 def test_what_an_earlier_image_gave_away_is_refused_by_name(

@@ -14,7 +14,7 @@ import pytest
 
 from hil_tests.programs import handwritten
 from utvm import boards
-from utvm.boards import Timeouts
+from utvm.boards.parts import Timeouts
 from utvm.drivers import Connection, attach
 from utvm.errors import BoardError, ProbeError, TransportError
 from utvm.firmware import Firmware, build
@@ -22,8 +22,7 @@ from utvm.probe.openocd import OpenOcd
 from utvm.runtime import Pipe
 from utvm.session.fault import DeviceFault
 from utvm.session.pipes import open_pipe
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import start_rpc
+from utvm.session.rpc import RpcSession, start_rpc
 
 pytestmark = pytest.mark.slow
 

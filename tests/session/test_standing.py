@@ -87,7 +87,7 @@ def test_image_for_riscv_is_refused_by_a_cortex_m7(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("bits", "fits"), [(32, True), (64, False)])
 def test_class_is_compared(tmp_path: Path, bits: int, fits: bool) -> None:
     board = boards.load("riscv-spike")
-    elf = _riscv(tmp_path, bits, next(each.address for each in board.memory))
+    elf = _riscv(tmp_path, bits, next(region.address for region in board.memory))
     if fits:
         read_elf(board, elf)
         return
@@ -157,7 +157,7 @@ def test_core_in_a_fault_is_said_to_be(build: _Build, board: str, case: str, mon
     start, hard, words = _STANDING[case]
     done = inv("firmware.flash", build(start, hard, board), "--board", board, "--virtual", *monitor)
     assert done.returncode == 3, done.stderr
-    assert all(each in done.stderr for each in words), done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
     assert "it runs" not in done.stdout
 
 
@@ -167,7 +167,7 @@ def test_core_that_halts_is_said_to(build: _Build, case: str) -> None:
     start, hard, words = _HALTED[case]
     done = inv("firmware.flash", build(start, hard), "--board", "stm32f746", "--virtual", "--monitor", "1")
     assert done.returncode == 3, done.stderr
-    assert all(each in done.stderr for each in words), done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
 
 
 @pytest.mark.slow

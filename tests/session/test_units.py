@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from utvm.session.rpc_board import UnitCorrection
+from utvm.session.rpc import UnitCorrection
 
 _CLOCK = 216_000_000
 _STATISTICS = {"board": "b", "clock_hz": _CLOCK, "runs": 2, "cycles": 123456, "interrupts": 3}

@@ -18,9 +18,10 @@ from hil_tests.vta_cases import VTA_CASES
 from hil_tests.vta_faults import FAULTS, faulty
 from models.tflite_reference import tflite_micro
 from utvm import boards, firmware
+from utvm.boards import bitstream
 from utvm.boards.accelerators import accelerator_of
 from utvm.compiler import CompileOptions, Library, from_tflite, load
-from utvm.drivers import Connection, attach, bitstream_memory, choose
+from utvm.drivers import Connection, attach, choose
 from utvm.errors import ConfigError
 from utvm.firmware import compile_for
 from utvm.selection import BoardSelection
@@ -104,7 +105,7 @@ def test_a_virtual_board_of_ones_own_has_vta_on_its_bus(tmp_path: Path) -> None:
 @pytest.fixture
 def _logic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody has programmed the logic of this user's emulated boards."""
-    monkeypatch.setattr(bitstream_memory, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(bitstream, "cache_root", lambda: tmp_path / "cache")
 
 
 @pytest.mark.slow
@@ -119,7 +120,7 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     opened = open_session(choose(board, BoardSelection()), image, logs, said.append)
     with opened as session, pytest.raises(DeviceFault, match=empty):
         _check(session, compiled)
-    bitstream_memory.remember_bitstream(board, "vta.bit")
+    bitstream.remember_bitstream(board, "vta.bit")
     with open_session(choose(board, BoardSelection()), image, logs, said.append) as session:
         assert "emulated by QEMU (xilinx-zynq-a9), with a model of vta beside it" in said[0]
         _check(session, compiled)

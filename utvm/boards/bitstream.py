@@ -5,10 +5,13 @@ A header of fields, each with a letter, a length and a value, precedes the confi
 known from tools that read such files.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm.base.storage.files import check_readable
+from utvm.base.storage.cache import cache_root
+from utvm.base.storage.files import check_readable, open_regular, write_whole
+from utvm.boards import Board
 from utvm.errors import ConfigError
 
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
@@ -62,3 +65,25 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
     if _SYNC not in data[:_SYNC_WITHIN]:
         raise ConfigError(f"{path}: its data starts with no synchronisation word")
     return Bitstream(**header, data=data)
+
+
+def loaded_bitstream(board: Board) -> str:
+    """Return its name; nothing where there is none."""
+    try:
+        with open(_place(board), "rb", opener=open_regular) as file:
+            return os.fsdecode(file.read())
+    except OSError:
+        return ""
+
+
+def remember_bitstream(board: Board, name: str) -> None:
+    place = _place(board)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, os.fsencode(name))
+    except OSError as error:
+        raise ConfigError(f"{place}: cannot be written: {error.strerror}", "is the disk full?") from error
+
+
+def _place(board: Board) -> Path:
+    return cache_root() / "logic" / board.name

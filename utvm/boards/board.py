@@ -125,7 +125,6 @@ class Board(Record):
 
     @property
     def programmable(self) -> Logic:
-        """The programmable logic."""
         if self.logic is None:
             raise ConfigError(
                 f"{self.full_name} has no programmable logic", "name another board (./inv board.list)"
@@ -144,12 +143,10 @@ class Board(Record):
 
     @property
     def architecture(self) -> str:
-        """The runtime's folder for the CPU; raises as :attr:`cpu_row`."""
         return self.cpu_row.architecture
 
     @property
     def target(self) -> "Target":
-        """Compiler target; raises as :attr:`cpu_row`."""
         from utvm.compiler.target import Target  # Listing boards needs no compiler.
 
         row = self.cpu_row
@@ -168,7 +165,6 @@ class Board(Record):
 
     @property
     def console(self) -> ConsolePart:
-        """The serial console."""
         if self.line is None:
             raise ConfigError(f"{self.name} has no serial line", "choose another board (./inv board.list)")
         return self.line
@@ -297,7 +293,6 @@ class Board(Record):
         return self
 
     def region(self, name: str) -> MemoryRegion:
-        """The memory region of a name."""
         for region in self.memory:
             if region.name == name:
                 return region
@@ -312,7 +307,6 @@ class Board(Record):
 
     @property
     def guards_stack(self) -> bool:
-        """Whether start-up code protects the memory below the stack; raises as :attr:`cpu_row`."""
         return self.is_guarded and self.cpu_row.stack_guard == "mpu"
 
     @property
@@ -384,7 +378,6 @@ class Board(Record):
         return self.virtual.model
 
     def machine_spec(self, *, waits: bool = False) -> MachineSpec:
-        """Specification of the software model; ``waits`` adds wait states of flash. Raises as :attr:`model`."""
         return MachineSpec(
             name=self.name,
             cpu=self.model.cpu,

@@ -68,7 +68,6 @@ class MemoryRegion(Record):
 
     @property
     def end(self) -> int:
-        """First address after the region."""
         return self.address + self.size
 
     @field_validator("sectors", mode="before")
@@ -365,7 +364,7 @@ class Preparation(Record):
 
 
 class Start(Record):
-    """How a board starts.
+    """Start of a board.
 
     With ``vectors``, the core starts by itself after a reset. With ``entry``, the debugger runs ``prepare``, loads
     the image if memory lost it, and sets the core's registers. Without ``reset`` it only halts the core, because a

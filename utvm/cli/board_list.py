@@ -3,7 +3,7 @@
 
 from utvm import boards
 from utvm.cli.output import OUT
-from utvm.drivers.table import drivers_for
+from utvm.drivers import drivers_for
 from utvm.errors import ConfigError
 
 

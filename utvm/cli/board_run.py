@@ -11,11 +11,10 @@ from pathlib import Path
 
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
-from utvm.boards.bitstream import read_bitstream
+from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli.compiling import find_debugged, print_use
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
-from utvm.drivers.bitstream_memory import remember_bitstream
 from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.runtime import Pipe
 from utvm.selection import BoardSelection

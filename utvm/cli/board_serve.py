@@ -19,7 +19,7 @@ from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.selection import BoardSelection
 from utvm.session.bridge import Bridge
-from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.rpc import RpcBoard, start_rpc
 from utvm.session.served import UPLOAD_BYTES, ModuleBoard
 from utvm.tuning.measure import parse_address
 

@@ -16,11 +16,11 @@ from utvm.base.process.peer import access_note
 from utvm.base.process.service import Service
 from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
+from utvm.boards.bitstream import loaded_bitstream
 from utvm.cli.choices import ModelChoice
 from utvm.cli.compiling import compiling, load_named
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import drivers_for
-from utvm.drivers.bitstream_memory import loaded_bitstream
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect

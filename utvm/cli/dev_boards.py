@@ -13,8 +13,8 @@ from utvm import boards
 from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import write_whole
 from utvm.base.text.templates import templates_of
-from utvm.boards import Board, Kind, MemoryRegion, Physical
-from utvm.boards.parts import NOTHING_VIRTUAL, SiliconPart, Virtual
+from utvm.boards import Board
+from utvm.boards.parts import NOTHING_VIRTUAL, Kind, MemoryRegion, Physical, SiliconPart, Virtual
 from utvm.cli.output import OUT
 from utvm.hil.figures import FIGURES, present_figures
 from utvm.pages import format_bytes

@@ -150,7 +150,7 @@ def _boxes(profile: Profile) -> list[Flame]:
         steps = list(group)
         boxes.append(_box(profile, 1, begin, sum(step.count for step in steps), kind, colours[kind]))
         for step in steps:
-            boxes.append(_box(profile, 2, begin, step.count, step.called, colours[kind]))
+            boxes.append(_box(profile, 2, begin, step.count, step.label, colours[kind]))
             begin += step.count
     return boxes
 
@@ -173,7 +173,7 @@ def _bars(profile: Profile) -> list[StepBar]:
 
     def bar(begin: int, step: MeasuredStep) -> StepBar:
         height = 100 * step.live_bytes / max(profile.arena_bytes, 1)
-        hint = f"{step.called}: {step.live_bytes:,} B"
+        hint = f"{step.label}: {step.live_bytes:,} B"
         return StepBar(round(begin * unit, 2), round(step.count * unit, 2), round(height, 2), hint)
 
     return [bar(begin, step) for begin, step in zip(begins, profile.steps, strict=False)]

@@ -8,9 +8,115 @@ starts the processes that it needs (a virtual board and OpenOCD, QEMU, the conso
 A driver is a module of ``builtin/``, or of an installed package; nothing else knows which there are.
 """
 
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from utvm import plugins
+from utvm.boards import DRIVER, Board
+from utvm.drivers import builtin
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, settings_of
-from utvm.drivers.table import all_drivers, attach, capabilities_of, choose, drivers_for
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Say, Setup, settings_of
+from utvm.errors import ConfigError
+from utvm.selection import BoardKind, BoardSelection
+
+__all__ = [
+    "BoardIdentity",
+    "Connection",
+    "Driver",
+    "ReachableBoard",
+    "Setup",
+    "all_drivers",
+    "attach",
+    "capabilities_of",
+    "choose",
+    "drivers_for",
+    "settings_of",
+]
+
+GROUP = "utvm.drivers"
+"""Entry point group of the drivers in other packages."""
+
+
+@functools.cache
+def all_drivers() -> tuple[Driver, ...]:
+    """All drivers, in the order in which they are tried."""
+    known = plugins.discover(builtin, "DRIVER", GROUP, Driver).values()
+    return tuple(sorted(known, key=lambda driver: (driver.rank, driver.name)))
+
+
+def drivers_for(board: Board) -> tuple[Driver, ...]:
+    """Drivers that support a board, or the one named by its setting ``driver``."""
+    known = [driver.name for driver in all_drivers()]
+    for name in board.drivers:
+        if name not in known:
+            raise ConfigError(
+                f"{board.directory / 'board.yaml'}: drivers.{name}: no such driver",
+                f"choose from: {', '.join(known)}; is the package that provides it installed?",
+            )
+    supporting = tuple(driver for driver in all_drivers() if driver.supports(board))
+    name = board.settings.get(DRIVER, "")
+    selection = tuple(driver for driver in supporting if name in ("", driver.name))
+    if supporting and not selection:
+        raise ConfigError(
+            f"{board.name}: driver cannot be {name!r}",
+            f"choose from: {', '.join(driver.name for driver in supporting)}",
+        )
+    return selection
+
+
+def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
+    """Select a board and its driver; nothing is started."""
+    drivers = drivers_for(board)
+    for driver in drivers:
+        found = driver.find(board, wanted)
+        if found is None:
+            continue
+        if wanted.latency_us and not driver.has_latency:
+            raise ConfigError(
+                f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
+            )
+        if wanted.wait_states and not (driver.has_latency and board.model.wait_states):
+            raise ConfigError(
+                f"{board.full_name} has no model of waits for flash here",
+                "take a virtual board that has, stm32f746; a chip waits by itself",
+            )
+        return found
+    if not drivers:
+        raise ConfigError(f"no driver supports {board.name}: its file has no data for one")
+    restricted = wanted.kind != "auto" or wanted.serial or wanted.latency_us or wanted.wait_states
+    hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
+    raise ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
+
+
+def capabilities_of(board: Board) -> frozenset[str]:
+    """Capabilities of the board that is selected by default."""
+    return choose(board, BoardSelection()).capabilities
+
+
+@contextlib.contextmanager
+def attach(
+    board: Board,
+    kind: BoardKind = "auto",
+    *,
+    log_directory: Path,
+    serial: str = "",
+    latency_us: int = 0,
+    wait: float = 0.0,
+    say: Say = lambda _: None,
+) -> Iterator[Connection]:
+    """Open a board for the length of a ``with`` block.
+
+    Args:
+        log_directory: where OpenOCD, the virtual board and emulators keep their logs.
+        kind, serial, latency_us, wait: see :class:`utvm.selection.BoardSelection`.
+        say: receives a line where there is something to wait for.
+    """
+    wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
+    with choose(board, wanted).open(log_directory, say) as connection:
+        yield connection
+
 
 __all__ = [
     "BoardIdentity",

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from utvm.base.process.service import Service
-from utvm.boards import Board, Kind
+from utvm.boards import Board
 from utvm.boards.bitstream import Bitstream, read_bitstream
+from utvm.boards.parts import Kind
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.console import Console
 from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
+from utvm.probe.packets import GdbLink
 
 if TYPE_CHECKING:
     from utvm.firmware import Firmware
@@ -188,7 +189,13 @@ class Connection:
             return any(region.address <= address < region.end for region in flash)
 
         if to_program := [segment for segment in firmware.segments if in_flash(segment[0])]:
-            self._write_flash(to_program)
+            try:
+                self._port.program(to_program)
+            except BoardError as refusal:
+                # OpenOCD gives up by the wall clock, which may be set: what a flash refuses, it refuses again.
+                _log.warning("%s: once more: %s", self.board.name, refusal.message)
+                self.reset(halt=True)
+                self._port.program(to_program)
         for address, data in firmware.segments:
             if not in_flash(address):
                 self.gdb.write_memory(address, data)
@@ -199,15 +206,6 @@ class Connection:
                 f"{kind} of {self.board.name} reads back wrong at {wrong:#010x} after programming",
                 "the flash may be worn out or write-protected" if kind == "flash" else "is its memory powered?",
             )
-
-    def _write_flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        try:
-            self._port.program(segments)
-        except BoardError as refusal:
-            # OpenOCD gives up by the wall clock, which may have been set: what a flash refuses, it refuses again.
-            _log.warning("%s: once more: %s", self.board.name, refusal.message)
-            self.reset(halt=True)
-            self._port.program(segments)
 
     def first_difference(self, firmware: "Firmware") -> int | None:
         """First address where memory differs from a firmware, or None."""
@@ -242,7 +240,6 @@ class Connection:
             self._restart_image(halt)
 
     def _restart_image(self, halt: bool) -> None:
-        """Set the core to the entry of the image programmed last; run it unless ``halt``."""
         assert self._image
         if self.first_difference(self._image) is not None:
             self._load(self._image)
@@ -251,7 +248,6 @@ class Connection:
             self.gdb.resume()
 
     def _prepare(self) -> None:
-        """Initialise and check memory before an image is loaded."""
         for word in self.board.start.prepare:
             if self._emulated and not word.emulated:
                 continue

@@ -2,14 +2,20 @@
 """The record of a driver, and the boards that it finds."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
 from utvm.base.storage.config import Record, validate
-from utvm.boards import Board, Kind
+from utvm.boards import Board
+from utvm.boards.parts import Identity, Kind
 from utvm.drivers.connection import Connection
+from utvm.errors import BoardError
+from utvm.probe.console import Console
+from utvm.probe.gdb import GdbClient
+from utvm.probe.openocd import OpenOcd
 from utvm.probe.usb import Probe
 from utvm.selection import BoardSelection
 
@@ -105,3 +111,47 @@ class Driver:
 def settings_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
     """Settings of a driver in a board's file."""
     return validate(record, board.drivers[name], f"{board.directory / 'board.yaml'}: drivers.{name}")
+
+
+WORTH_MOVING_BY_BITBANG = 256 * 1024
+"""Of :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit: some tens of KiB/s.
+"""
+
+
+def start_openocd(
+    setup: Setup, board: Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
+) -> tuple[OpenOcd, GdbClient]:
+    """Start OpenOCD, and connect to it.
+
+    Args:
+        commands: what it is told beyond its script.
+        config: the script's name, where it is not the usual one.
+        within: command that runs it elsewhere, to stand before its own.
+    """
+    script = board.directory / config if config else board.openocd_config
+    openocd = setup.stack.enter_context(
+        OpenOcd(script, commands=commands, log=setup.logs / "openocd.log", within=within)
+    )
+    gdb = setup.stack.enter_context(GdbClient(openocd.gdb, breakpoint_kind=board.cpu_row.breakpoint_kind))
+    return openocd, gdb
+
+
+def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Console | None:
+    """Open a board's serial line, if it has one: its URL, or the socket that it is."""
+    if board.line is None:
+        return None
+    return setup.stack.enter_context(Console(line, board.console.baud, board.console.flow_control))
+
+
+def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
+    """Raise BoardError if the chip's identity register has another value."""
+    try:
+        value = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
+        mismatch = f"says {value:#x}, not {expected.value:#x}"
+    except BoardError as error:
+        value, mismatch = None, f"cannot be read: {error.message}"
+    if value != expected.value:
+        raise BoardError(
+            f"the board at probe {serial} is not {board}: {expected.register_name} {mismatch}",
+            "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
+        )

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import c_string
-from utvm.boards import Board, MemoryRegion, alternatives
+from utvm.boards import Board, alternatives
 from utvm.boards.accelerators import Sources, accelerator_of, assistant, identify
+from utvm.boards.parts import MemoryRegion
 from utvm.compiler import CompileOptions, Library, Model, compile_model
 from utvm.compiler.target import Storage
 from utvm.errors import ConfigError, DoesNotFitError, ToolchainError

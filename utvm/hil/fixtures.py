@@ -32,7 +32,7 @@ from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 from utvm.session import RunResult, Session
 from utvm.session.application import Application, read_elf
 from utvm.session.board_holder import BoardHolder
-from utvm.session.rpc_board import RpcBoard
+from utvm.session.rpc import RpcBoard
 
 _RUN = pytest.StashKey[HilRun]()
 

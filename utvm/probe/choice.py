@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from utvm import boards
 from utvm.base.storage.lock import hold
-from utvm.boards import Board, ProbeMatch
+from utvm.boards import Board
+from utvm.boards.parts import ProbeMatch
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.usb import Probe, ProbeId, detect
 from utvm.selection import BoardKind
@@ -109,7 +110,6 @@ def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> N
 
 
 def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
-    """Refuse a probe that is not what was wished for, or that OpenOCD may take another one for."""
     if not probe.serial:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(

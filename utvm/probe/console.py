@@ -21,8 +21,6 @@ _QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
 
 
 class _SocketLine(protocol_socket.Serial):
-    """A connected socket as pyserial's line."""
-
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(timeout=0, write_timeout=_WRITE_TIMEOUT)
         connection.setblocking(False)
@@ -57,7 +55,6 @@ class Console(Closing):
             ) from error
 
     def close(self) -> None:
-        """Close the line. Safe to call again."""
         self._line.close()
 
     def read(self, timeout: float) -> bytes:
@@ -68,7 +65,6 @@ class Console(Closing):
         return self._receive(timeout)
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
         try:
             self._line.write(data)
         except (serial.SerialException, OSError) as error:

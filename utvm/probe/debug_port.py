@@ -86,7 +86,11 @@ class DebugPort(ABC):
 
 
 class OpenOcdPort(DebugPort):
-    """OpenOCD, which has its own flash drivers."""
+    """OpenOCD, which has its own flash drivers. ``load`` replaces the commands that load a bitstream."""
+
+    def __init__(self, gdb: GdbClient, *, live: bool, load: str = "") -> None:
+        super().__init__(gdb, live=live)
+        self._load = load
 
     def stop(self) -> None:
         """Halt the core, even one that runs since a reset, unknown to GDB's protocol."""
@@ -94,11 +98,9 @@ class OpenOcdPort(DebugPort):
             self.gdb.monitor("halt")
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Load a bitstream."""
-        self.gdb.monitor(commands.format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
+        self.gdb.monitor((self._load or commands).format(file=tcl(str(file.resolve()))), _LOGIC_TIMEOUT)
 
     def reset(self, *, halt: bool) -> None:
-        """Reset through the probe."""
         self.gdb.monitor("reset halt" if halt else "reset run")
         if halt:
             # OpenOCD 0.12 reports the halt to its clients, but not on RISC-V.
@@ -109,11 +111,9 @@ class PyOcdPort(DebugPort):
     """pyOCD, which runs the chip's own flash algorithms."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Not supported."""
         raise ProbeError("pyOCD programs no programmable logic", "use OpenOCD: leave out driver=pyocd")
 
     def reset(self, *, halt: bool) -> None:
-        """Reset through the probe."""
         self._reset_by(("reconnect", "reset halt"), halt)
 
 
@@ -121,7 +121,6 @@ class QemuPort(DebugPort):
     """QEMU's GDB stub. Flash is ordinary memory there."""
 
     def program_logic(self, file: Path, commands: str) -> None:
-        """Announce the bitstream to the model of the logic."""
         self.gdb.monitor(logic_command(file.name))
 
     def program(self, segments: Sequence[tuple[int, bytes]]) -> None:
@@ -138,5 +137,4 @@ class QemuPort(DebugPort):
             self.gdb.set_mode("Qqemu.PhyMemMode:0")
 
     def reset(self, *, halt: bool) -> None:
-        """Reset the machine; its memory keeps its contents."""
         self._reset_by(("system_reset",), halt)

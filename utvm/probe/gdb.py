@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import Access, Stop, escape, from_hex, packet_size, parse_stop
+from utvm.probe.packets import Access, GdbLink, Stop, escape, from_hex, packet_size, parse_stop
 from utvm.probe.target_xml import (
     DescriptionError,
     NotFlashError,
@@ -174,11 +173,9 @@ class GdbClient:
         return {register.name: self._read(register) for register in self._registers}
 
     def read_register(self, name: str) -> int:
-        """Read a register."""
         return self._read(self._find_register(name))
 
     def write_register(self, name: str, value: int) -> None:
-        """Write a register."""
         register = self._find_register(name)
         data = value.to_bytes(register.size, "little").hex().encode()
         self._expect_ok(b"P%x=%b" % (register.number, data), f"register {name} cannot be set")
@@ -212,7 +209,6 @@ class GdbClient:
         return self._breakpoints.pop(address, False)
 
     def clear_breakpoints(self) -> None:
-        """Remove all breakpoints."""
         for address in sorted(self._breakpoints):
             self.remove_breakpoint(address)
 
@@ -221,7 +217,6 @@ class GdbClient:
         self._point("Z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
-        """Remove a watchpoint."""
         self._point("z", _WATCH_TYPES[access], address, size, f"{access} watchpoint")
 
     def _point(self, verb: str, kind: int, address: int, size: int, noun: str) -> None:
@@ -362,7 +357,14 @@ class GdbClient:
 
         The target must be halted.
         """
-        for start, size in self._ranges_to_erase(segments):
+        try:
+            areas = parse_flash(self._transfer("memory-map", ""))
+            ranges = erase_ranges(areas, [(address, len(data)) for address, data in segments])
+        except DescriptionError as error:
+            raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
+        except NotFlashError as error:
+            raise BoardError(str(error), "is the firmware linked for this board?") from error
+        for start, size in ranges:
             self._expect_ok(
                 b"vFlashErase:%x,%x" % (start, size),
                 f"flash at {start:#010x}, {size} bytes, cannot be erased",
@@ -377,15 +379,6 @@ class GdbClient:
                 )
         timeout = flash_timeout(sum(len(data) for _, data in segments))
         self._expect_ok(b"vFlashDone", "flash programming failed", "see OpenOCD's log", timeout)
-
-    def _ranges_to_erase(self, segments: Sequence[tuple[int, bytes]]) -> list[tuple[int, int]]:
-        try:
-            areas = parse_flash(self._transfer("memory-map", ""))
-            return erase_ranges(areas, [(address, len(data)) for address, data in segments])
-        except DescriptionError as error:
-            raise ProbeError(f"the GDB server's memory map cannot be read: {error}", self._advice) from error
-        except NotFlashError as error:
-            raise BoardError(str(error), "is the firmware linked for this board?") from error
 
     # Requests and replies
 
@@ -423,7 +416,6 @@ class GdbClient:
             raise ProbeError(message, self._advice) from error
 
     def _transfer(self, kind: str, annex: str) -> str:
-        """Read a document of the server in pieces."""
         document = bytearray()
         step = self._packet_bytes - _WRITE_OVERHEAD_BYTES
         while True:
@@ -454,7 +446,6 @@ class GdbClient:
         self._wire.send(payload, self._timeout)
 
     def _reply(self, timeout: float) -> bytes:
-        """Receive the next reply; handles stops and console output in between."""
         deadline = time.monotonic() + timeout
         while True:
             packet = self._wire.receive(max(0.0, deadline - time.monotonic()))

@@ -105,12 +105,10 @@ class OpenOcd:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive."""
         return self._service is not None and self._service.running
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._service is None:
             raise RuntimeError("OpenOCD has not been started")
         return self._service.pid

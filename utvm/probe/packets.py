@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Framing of GDB's remote serial protocol: ``$payload#checksum``, escapes and run lengths.
+"""GDB's remote serial protocol: packets ``$payload#checksum``, escapes, run lengths, and the connection.
 
 Source: GDB manual, appendix "GDB Remote Serial Protocol", sections Overview and Notification Packets.
 """
 
+import logging
+import socket
+import time
 from dataclasses import dataclass
 from typing import Literal
 
+from utvm.base.log import Excerpt
 from utvm.errors import ProbeError
 
 _SMALLEST_PACKET_BYTES = 128
@@ -95,8 +99,10 @@ class PacketReader:
     def next_packet(self) -> bytes | None:
         """Decoded payload of the next packet, or None while it is incomplete."""
         while True:
-            start = self._start_of_packet()
-            if start is None:
+            starts = self._pending.find(b"$"), self._pending.find(b"%")
+            start = min(starts) if min(starts) >= 0 else max(starts)
+            if start < 0:
+                self._pending.clear()
                 return None
             end = self._pending.find(b"#", start)
             if end < 0 or len(self._pending) < end + 3:
@@ -114,13 +120,6 @@ class PacketReader:
             if self.notifying:
                 return b"%" + decode(payload)
 
-    def _start_of_packet(self) -> int | None:
-        starts = [at for at in (self._pending.find(b"$"), self._pending.find(b"%")) if at >= 0]
-        if not starts:
-            self._pending.clear()
-            return None
-        return min(starts)
-
 
 def _check(payload: bytes, checksum: bytes) -> None:
     if checksum.lower() != b"%02x" % (sum(payload) & 0xFF):
@@ -134,7 +133,7 @@ _WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch":
 
 @dataclass(frozen=True)
 class Stop:
-    """Why the target stopped.
+    """Reason for a stop of the target.
 
     Attributes:
         signal: 2 interrupted; 5 breakpoint, watchpoint or step.
@@ -158,3 +157,88 @@ def parse_stop(packet: bytes) -> Stop:
     except ValueError as error:
         raise ProbeError(f"the GDB server sent a malformed stop reply: {packet[:60]!r}") from error
     return Stop(signal)
+
+
+_BREAK = b"\x03"
+_LOG = logging.getLogger("utvm.probe.gdb")
+
+
+class GdbLink:
+    """The packet layer of :class:`utvm.probe.gdb.GdbClient`.
+
+    Args:
+        channel: connection to the server; its owner closes it, which ends a server of ours.
+        advice: hint of the error when the server fails.
+    """
+
+    def __init__(self, channel: socket.socket, advice: str) -> None:
+        self._advice = advice
+        self._reader = PacketReader()
+        self._acknowledging = True
+        self._socket = channel.dup()
+
+    def fileno(self) -> int:
+        """File descriptor for select."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, payload: bytes, timeout: float) -> None:
+        """Send a packet; its binary data is already escaped."""
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug("-> %s", Excerpt(payload))
+        self._transmit(encode(payload), timeout)
+
+    def send_break(self) -> None:
+        """Send the interrupt byte, which halts a running target."""
+        _LOG.debug("-> (interrupt)")
+        self._transmit(_BREAK, 1.0)
+
+    def receive(self, timeout: float) -> bytes | None:
+        """Payload of the next packet, or None after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                payload = self._reader.next_packet()
+            except PacketError as error:
+                raise ProbeError(f"the GDB server sent garbage: {error}", self._advice) from error
+            if payload is not None:
+                if _LOG.isEnabledFor(logging.DEBUG):
+                    _LOG.debug("<- %s", Excerpt(payload))
+                if self._acknowledging:
+                    self._transmit(b"+", 1.0)
+                return payload
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return None
+            self._receive_some(remaining)
+
+    def enable_notifications(self) -> None:
+        """Have :meth:`receive` return notifications too; they begin with ``%``."""
+        self._reader.notifying = True
+
+    def stop_acknowledging(self) -> None:
+        """Stop sending ``+``, after both ends have agreed."""
+        self._acknowledging = False
+
+    def _transmit(self, data: bytes, timeout: float) -> None:
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(data)
+        except BrokenPipeError as error:
+            raise ProbeError("the GDB server closed the connection", self._advice) from error
+        except OSError as error:
+            raise ProbeError(f"the GDB server takes no more: {error}", self._advice) from error
+
+    def _receive_some(self, timeout: float) -> None:
+        try:
+            self._socket.settimeout(timeout)
+            data = self._socket.recv(1 << 16)
+        except TimeoutError:
+            return
+        except OSError as error:
+            raise ProbeError(f"the connection to the GDB server broke: {error}", self._advice) from error
+        if not data:
+            raise ProbeError("the GDB server closed the connection", self._advice)
+        self._reader.feed(data)

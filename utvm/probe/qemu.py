@@ -8,7 +8,7 @@ from pathlib import Path
 
 from utvm.base.process.run import last_lines
 from utvm.base.process.service import Service
-from utvm.boards import Emulator
+from utvm.boards.parts import Emulator
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 
@@ -87,7 +87,6 @@ class Qemu:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._service.pid
 
     def check(self) -> None:

@@ -14,8 +14,7 @@ import threading
 
 from utvm.errors import UtvmError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import encode, escape
+from utvm.probe.packets import GdbLink, encode, escape
 from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
@@ -70,7 +69,6 @@ class _Relay:
         self._own.close()
 
     def _work(self) -> None:
-        """Serve until the server has gone, or the ``with`` block ends."""
         try:
             self._serve()
         except (UtvmError, OSError) as error:
@@ -81,7 +79,6 @@ class _Relay:
         raise NotImplementedError
 
     def _pass_on(self, client: socket.socket) -> None:
-        """Pass on what a client and the server say, until one of them has gone; the client is closed then."""
         self._client = client
         self._from_client.clear()
         with client:
@@ -154,7 +151,6 @@ class DoorRelay(_Relay):
                 self._pass_on(client)
 
     def _halt(self) -> None:
-        """Halt a core that the client before has left running: a debugger expects that of a new connection."""
         if self._running:
             self._link.send_break()
             while (packet := self._link.receive(_HALT_TIMEOUT)) is not None and not packet.startswith(_STOPS):
@@ -232,7 +228,6 @@ class NeighbourRelay(_Relay):
         return self._place is not None and self._server.read_register("pc") == self._place
 
     def _attend(self) -> None:
-        """Have the neighbour work, and leave its function's first instruction behind."""
         assert self._place is not None
         self._neighbour.serve(self._server)
         self._server.remove_breakpoint(self._place)

@@ -7,15 +7,21 @@ is in but its OpenOCD (user_namespaces(7), network_namespaces(7)).
 Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim.
 """
 
+import fcntl
+import os
+import socket
+import struct
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.service import Service
-from utvm.boards import MemoryRegion, SpikePart
+from utvm.boards.parts import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
 
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # netdevice(7)
 _NO_PROGRAM = "none"  # It is loaded through the debug port.
 _NEW_NETWORK = ("unshare", "--user", "--map-current-user", "--net", "--keep-caps", "--")
 
@@ -42,7 +48,7 @@ def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path,
         private: give it a network of its own.
     """
     regions = ",".join(f"{region.address:#x}:{region.size:#x}" for region in memory)
-    network = (*_NEW_NETWORK, *python_command("utvm.probe.own_network")) if private else ()
+    network = (*_NEW_NETWORK, *python_command("utvm.probe.spike")) if private else ()
     return Service(
         "Spike",
         [*network, simulator.program, "--rbb-port=0", f"--isa={simulator.isa}", f"-m{regions}", "-H", _NO_PROGRAM],
@@ -51,3 +57,10 @@ def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path,
         error=ProbeError,
         hint=f"see its log {log}",
     )
+
+
+if __name__ == "__main__":
+    # In a new network namespace: bring up its loopback interface, then become another program.
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
+    os.execvp(sys.argv[1], sys.argv[1:])

@@ -31,7 +31,6 @@ class Register:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire."""
         return (self.bits + 7) // 8
 
 
@@ -45,7 +44,6 @@ class FlashArea:
 
     @property
     def end(self) -> int:
-        """First address after the area."""
         return self.start + self.size
 
 

@@ -17,16 +17,16 @@ from utvm.errors import ConfigError, ProvisionError
 
 # After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which hands out what is tagged uaccess.
 NAME = "60-utvm.rules"
-"""What the file is called."""
+"""File name."""
 FOLDER = Path("/etc/udev/rules.d")
-"""Where udev looks for rules of the machine's administrator."""
+"""udev's folder for the administrator's rules."""
 GROUP = "plugdev"
-"""Who may open a probe without sitting at the machine. Debian has this group; others may lack it."""
+"""Group whose members may open a probe without sitting at the machine. Debian has it; others may lack it."""
 ACCESS_HINT = (
     "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
     "(in a container: on the machine that it is plugged into)"
 )
-"""What to do about a probe that belongs to somebody else."""
+"""Hint for a probe that may not be opened."""
 
 # udev makes it when it starts, and listens there.
 _CONTROL = Path("/run/udev/control")

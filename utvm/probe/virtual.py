@@ -99,7 +99,7 @@ def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
     return Service(
         f"virtual {board.name}",
-        python_command("utvm.virtual.jtag"),
+        [*python_command("utvm.virtual"), "--jtag"],
         log=log_directory / "virtual.log",
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=ProbeError,

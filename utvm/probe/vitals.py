@@ -140,7 +140,6 @@ def _query_after_reset(probe: Probe) -> tuple[Probe, Vitals]:
 
 
 def _wait_for_probe(probe: Probe) -> Probe:
-    """Wait until a probe has reconnected after a reset."""
     deadline = time.monotonic() + _BACK_AFTER_RESET
     while time.monotonic() < deadline:
         for candidate in detect([ProbeId(probe.kind, probe.vendor, probe.product)]).probes:
@@ -215,7 +214,6 @@ def claim_probe(probe: Probe, is_interface: Callable[[Any], bool]) -> Iterator[P
 
 
 def _reset(probe: Probe) -> None:
-    """Reset a probe on USB. It keeps its path."""
     with _open(probe) as device:
         try:
             device.reset()

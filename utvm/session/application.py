@@ -16,7 +16,7 @@ from utvm.firmware import Firmware
 from utvm.session.fault import ARCHITECTURES
 
 SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
-"""What to do where a board has no console."""
+"""Hint for a board without a console."""
 
 _MAX_BYTES = 256 << 20
 _ALIGNMENT = 4096  # Bytes that may be between two sections of one region.
@@ -62,7 +62,7 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
 
 
 def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
-    """Return which memory region an image is too large for, and by how many bytes; empty where that is not it."""
+    """Name the memory region that an image is too large for; empty if there is none."""
     for region in image.board.memory:
         limit, end = region.end, 0
         for behind in sorted(image.board.memory, key=lambda other: other.address):
@@ -77,7 +77,6 @@ def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
 
 
 def _misfit(elf: ELFFile, board: Board) -> str:
-    """Return which core an image is for, where that is not the board's."""
     cpu = board.cpu_row
     wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
     expected = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)

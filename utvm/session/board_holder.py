@@ -16,8 +16,7 @@ from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
-from utvm.session.rpc import RpcSession
-from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.rpc import RpcBoard, RpcSession, start_rpc
 from utvm.session.running import Session
 
 
@@ -187,15 +186,15 @@ def executor_for(capabilities: frozenset[str]) -> Executor:
     return "host_driven" if "debug port" in capabilities else "rpc"
 
 
+def start_session(connection: Connection, firmware: Firmware) -> contextlib.AbstractContextManager[Session]:
+    """Context manager that programs a firmware and starts a session by its executor."""
+    return HostDriven(connection, firmware) if firmware.pipe is None else _start_rpc_session(connection, firmware)
+
+
 @contextlib.contextmanager
-def start_session(connection: Connection, firmware: Firmware) -> Iterator[Session]:
-    """Program a firmware and start a session by its executor."""
-    with contextlib.ExitStack() as stack:
-        if firmware.pipe is None:
-            yield stack.enter_context(HostDriven(connection, firmware))
-        else:
-            served = stack.enter_context(start_rpc(connection, firmware))
-            yield stack.enter_context(RpcSession(served, firmware.libraries))
+def _start_rpc_session(connection: Connection, firmware: Firmware) -> Iterator[Session]:
+    with start_rpc(connection, firmware) as board, RpcSession(board, firmware.libraries) as session:
+        yield session
 
 
 @contextlib.contextmanager

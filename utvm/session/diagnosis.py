@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a fault record to what a developer wants to know: source line, operator, callers."""
+"""Explains fault records: source line, operator, callers."""
 
 import bisect
 import contextlib
@@ -119,7 +119,7 @@ def check_core(connection: Connection, image: Firmware) -> str:
 
 
 def describe_core(connection: Connection, image: Firmware) -> str:
-    """Return where a core is, in words, or which fault it is in; empty where nobody can look."""
+    """Position of a core, or its fault, in words; empty if it cannot be read."""
     try:
         return f"the core runs, at {check_core(connection, image)}"
     except BoardError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trying a model on many samples, and comparing what two boards make of them, bit for bit."""
+"""Statistics of a model over many samples, and comparison of two boards' outputs, bit for bit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -146,7 +146,7 @@ def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[in
 
 @dataclass(frozen=True)
 class ErrorStatistics:
-    """How far answers are from another library's, over all elements of all samples.
+    """Distance of outputs from another library's, over all elements of all samples.
 
     Attributes:
         largest: the largest difference of two elements, in the output's own units.

@@ -66,11 +66,9 @@ class HostDriven:
 
     @property
     def waiting(self) -> bool:
-        """Whether the board waits for a request; as :attr:`utvm.session.Session.waiting`."""
         return self.connection.gdb.read_register("pc") == self._symbol(_TURN)
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once; as :meth:`utvm.session.Session.run`."""
         index = self.firmware.program_index(model)
         library = self.firmware.libraries[index]
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
@@ -84,13 +82,11 @@ class HostDriven:
         return RunResult(outputs, cycles, self.connection.count_unit, stack_used)
 
     def forget(self, model: str) -> None:
-        """Let a model forget its earlier runs; as :meth:`utvm.session.Session.forget`."""
         check_has_state(self.firmware.libraries, model)
         name = f"{model}_reset"
         self._request(self.firmware.program_index(name), name)
 
     def _request(self, index: int, model: str) -> tuple[int, int]:
-        """Have a program run; return its cycles, and the stack that was used."""
         self.connection.write_memory(self._symbol("utvm_request"), struct.pack("<I", index))
         self.connection.gdb.write_register("pc", self._symbol(_GO))
         self._run_to_turn(f"finish model {model}", self._timeout)

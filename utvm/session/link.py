@@ -205,7 +205,6 @@ class Link:
         return fault
 
     def _receive(self, timeout: float) -> int:
-        """Take in what arrives within some seconds and return how many bytes that was."""
         data = self._transport.read(timeout)
         self.bytes_received += len(data)
         self._inbox.extend(self._deframer.feed(data))

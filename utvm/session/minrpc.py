@@ -264,11 +264,9 @@ class ClientConnection:
         return self._read(size, deadline, started=True)
 
     def send(self, packet: bytes) -> None:
-        """Send a packet."""
         self._send(len(packet).to_bytes(8, "little") + packet)
 
     def send_exception(self, text: str) -> None:
-        """Answer with an error."""
         self.send(exception_packet(text))
 
     def say_farewell(self) -> None:
@@ -287,7 +285,6 @@ class ClientConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the socket. Safe to call again."""
         self._socket.close()
 
     def _read(self, size: int, deadline: float | None, *, started: bool = False) -> bytes:

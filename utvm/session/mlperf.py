@@ -79,7 +79,6 @@ class Runner:
         return answer.decode("ascii", "replace").splitlines()
 
     def ask(self, command: str) -> list[str]:
-        """Send a command and return the lines of its answer, without ``m-ready``; raises as :meth:`wait`."""
         self._transport.write(f"{command}%".encode())
         return self.wait()
 
@@ -88,14 +87,12 @@ class Runner:
         return _match_lines(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
 
     def load(self, data: bytes) -> None:
-        """Send an input; raises as :meth:`wait`, or if the board has not taken it."""
         said = self.ask(f"db load {len(data)}")
         for start in range(0, len(data), _BYTES_A_COMMAND):
             said = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
         _match_lines(said, "m-load-done")
 
     def infer(self, runs: int, warmups: int) -> Measurement:
-        """Run the model on what was loaded; raises as :meth:`wait`."""
         lines = self.ask(f"infer {runs} {warmups}")
         begin, end = (int(lap) for lap in _match_lines(lines, r"m-lap-us-(\d+)", 2))
         results = tuple(float(score) for score in _match_lines(lines, r"m-results-\[([^]]*)\]")[0].split(","))

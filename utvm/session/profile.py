@@ -81,7 +81,7 @@ class MeasuredStep:
     floor: float | None = None
 
     @property
-    def called(self) -> str:
+    def label(self) -> str:
         """Label in pictures: its number and its output tensors."""
         return f"{self.number} {', '.join(self.makes) or self.function}"
 
@@ -119,7 +119,7 @@ class Profile:
     def folded_stacks(self) -> str:
         """Return it as folded stacks, a line each: what flame graph tools read."""
         # The tools take a semicolon for the next frame.
-        names = (step.called.replace(";", ",") for step in self.steps)
+        names = (step.label.replace(";", ",") for step in self.steps)
         lines = (
             f"{self.model};{step.kind};{name} {step.count}" for name, step in zip(names, self.steps, strict=True)
         )
@@ -150,7 +150,7 @@ def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -
 
 
 def _live_bytes(library: Library, step: int) -> int:
-    """Return how many bytes hold something in a step; what shares bytes with another counts once."""
+    """Bytes in use during a step; shared bytes count once."""
     total = 0
     for arena in library.arenas:
         places = sorted(

@@ -27,10 +27,107 @@ from utvm.firmware.build import READY
 from utvm.firmware.module import Module, Upload, read_module
 from utvm.paths import DATA, PACKAGE
 from utvm.runtime import RPC_PACKET_BYTES
-from utvm.session.generations import ImageGenerations, StaleHandle
 from utvm.session.link import Link
-from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, exception_packet, values_at
-from utvm.session.rpc_board import RpcBoard, start_rpc
+from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, exception_packet, handles_in, values_at
+from utvm.session.rpc import RpcBoard, start_rpc
+
+_SHIFT = 48  # No board has so much memory, and no process is given addresses beyond.
+_LAST = (1 << (64 - _SHIFT)) - 1
+# What every image has, and the same in each.
+_SERVER = ("utvm.", "tvm.", "runtime.", "ffi.")
+
+
+class StaleHandle(Exception):
+    """A request for an object of an earlier image, named in the message."""
+
+
+class ImageGenerations:
+    """The images of one session, and their handles.
+
+    Args:
+        find: returns the current handle of one of the server's own functions.
+    """
+
+    def __init__(self, find: Callable[[str], int]) -> None:
+        self._find = find
+        self._modules = ["the first image"]
+        self._names: dict[int, str] = {}
+        self._server: dict[str, int] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether there are no marks left."""
+        return len(self._modules) > _LAST
+
+    def begin(self, module: str) -> None:
+        """Have the image of a module from now on."""
+        self._modules.append(module)
+        self._server.clear()
+
+    def unmark(self, packet: bytes) -> bytes:
+        """Remove the marks from a request."""
+        try:
+            places = handles_in(packet)
+        except ValueError:
+            return packet  # The board reports the error.
+        request = bytearray(packet)
+        for number, place in enumerate(places):
+            (marked,) = struct.unpack_from("<Q", packet, place.at)
+            mark, plain = divmod(marked, 1 << _SHIFT)
+            if marked and mark < self._now:
+                called = self._names.get(marked, "") if number == 0 and code_of(packet) == Code.CALL else ""
+                if not called.startswith(_SERVER):
+                    raise StaleHandle(self._stale_message(packet, place, marked, mark))
+                plain = self._present(called)
+            if mark <= self._now:
+                struct.pack_into("<Q", request, place.at, plain)
+        return bytes(request)
+
+    def mark(self, packet: bytes, answer: bytes) -> bytes:
+        """Add a mark to the handle in a reply."""
+        if code_of(answer) != Code.RETURN:
+            return answer
+        try:
+            results = values_at(answer, 4)[-1:]
+            name = _first_text(packet, 12 if code_of(packet) == Code.CALL else 4)
+        except ValueError:
+            return answer
+        if not results or results[0].kind != TypeIndex.HANDLE:
+            return answer
+        (plain,) = struct.unpack_from("<Q", answer, results[0].at)
+        if not plain:
+            return answer
+        marked = plain | self._now << _SHIFT
+        if name is not None:
+            self._names[marked] = name
+        reply = bytearray(answer)
+        struct.pack_into("<Q", reply, results[0].at, marked)
+        return bytes(reply)
+
+    @property
+    def _now(self) -> int:
+        return len(self._modules) - 1
+
+    def _present(self, name: str) -> int:
+        if name not in self._server:
+            self._server[name] = self._find(name)
+        return self._server[name]
+
+    def _stale_message(self, packet: bytes, place: PacketValue, marked: int, mark: int) -> str:
+        since = f"{self._modules[-1]} was loaded since"
+        if place.kind == TypeIndex.TENSOR or code_of(packet) in (Code.FREE, Code.COPY_AMONG):
+            return f"a tensor of before is gone: {since} (make tensors after load_module)"
+        name = self._names.get(marked, "")
+        if place.kind != TypeIndex.FUNCTION or place.at != 4:
+            name = (_first_text(packet, 12) if code_of(packet) == Code.CALL else None) or ""
+        whose = f"{name} of {self._modules[mark]}" if name else self._modules[mark]
+        return f"{whose} is gone: {since} (load it again)"
+
+
+def _first_text(packet: bytes, offset: int) -> str | None:
+    texts = (value for value in values_at(packet, offset) if value.is_text)
+    return next((text.of(packet).decode("utf-8", "replace") for text in texts), None)
+
 
 UPLOAD_BYTES = 1 << 24
 """The longest packet that a client may send: a file, and a little more."""
@@ -50,7 +147,7 @@ class UploadedFiles:
 
     @property
     def folder(self) -> Path:
-        """Where files for this session may be; made when it is first asked for."""
+        """The session's folder, created on first use."""
         if self._at is None:
             self._at = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="utvm-session-")))
         return self._at
@@ -77,7 +174,7 @@ class UploadedFiles:
             self._sizes.pop(file, None)
 
     def find(self, name: str, hint: str) -> Path:
-        """Return where a file is."""
+        """Path of an uploaded file."""
         place = self._path_of(name)
         if name not in self._sizes:
             raise ConfigError(f"{name} was not uploaded", hint)
@@ -150,7 +247,6 @@ class ModuleBoard:
         return ServedLink(self, self.board.connect())
 
     def restart(self) -> "ServedLink":
-        """Reset the board and begin a session; raises as :meth:`connect`."""
         if self._image is not self._base:
             return self.connect()
         return ServedLink(self, self.board.restart())
@@ -184,7 +280,6 @@ class ModuleBoard:
         return landlock.run_confined(build_module, readable) if can else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
-        """Put a module's image on the board, and begin a session with it; raises as :meth:`connect`."""
         before = self._image
         self._program(firmware)
         if before is not self._base and before is not None:
@@ -286,7 +381,6 @@ class ServedLink:
         return self._generations.mark(packet, self._inner.request(request, timeout))
 
     def _own(self, code: int, packet: bytes) -> str:
-        """Return which function of ours a packet is about, or nothing."""
         try:
             if code == Code.GET_FUNCTION:
                 name = values_at(packet, 4)[0].of(packet).decode("utf-8", "replace")
@@ -330,7 +424,6 @@ class ServedLink:
         return self._load_image(file, image) if name == _LOAD else _DONE
 
     def _load_image(self, file: str, image: Firmware) -> bytes:
-        """Have the session go on with an image; return the client's answer, which is the module."""
         if self._generations.full:
             return exception_packet("the session has had as many modules as one can have: connect again")
         self._inner.terminate()
@@ -341,14 +434,12 @@ class ServedLink:
         return self._generations.mark(ask, self._inner.request(ask, self._timeout))
 
     def _find(self, name: str) -> int:
-        """Return the board's handle of a function of its server."""
         ask = struct.pack("<iiiQ", Code.GET_FUNCTION, 1, TypeIndex.RAW_STRING, len(name)) + name.encode()
         answer = self._inner.request(ask, self._timeout)
         (handle,) = struct.unpack_from("<Q", answer, 12)
         return int(handle)
 
     def _fill(self, packet: bytes, values: list[PacketValue]) -> bytes:
-        """Fill a tensor with random numbers."""
         (tensor,) = values
         if tensor.kind != TypeIndex.TENSOR:
             raise ValueError("a tensor is to be filled")

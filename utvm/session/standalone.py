@@ -169,12 +169,11 @@ class StandaloneRunner:
         return self._start(self.connection.power_cycle)
 
     def reset(self) -> RunResult:
-        """Reset the board, and return what it says then. Raises as :meth:`power_cycle`."""
         if self.firmware.pipe is None:
             return self._start(lambda: self.connection.reset(halt=False))
         with open_pipe(self.connection, self.firmware) as wire:
             wire.restart()
-            return self._heard(wire.transport)
+            return self._wait_for_result(wire.transport)
 
     def _start(self, start: Callable[[], None]) -> RunResult:
         assert self._console
@@ -182,9 +181,9 @@ class StandaloneRunner:
         self.connection.reset(halt=True)
         self._console.clear()
         start()
-        return self._heard(self._console)
+        return self._wait_for_result(self._console)
 
-    def _heard(self, transport: Transport) -> RunResult:
+    def _wait_for_result(self, transport: Transport) -> RunResult:
         self._silences = 0
         try:
             report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
@@ -195,7 +194,6 @@ class StandaloneRunner:
         return result_of(report, self.firmware, self.connection.count_unit)
 
     def _check(self) -> None:
-        """See that the board is there and, now and then, that the program has not faulted."""
         self.connection.check()
         self._silences += 1
         # A pipe has the debug port.

@@ -112,7 +112,6 @@ class ChildProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process and everything it started. Safe to call again."""
         if self._watch is not None:
             self._watch.close()
         if self._process is not None:
@@ -121,13 +120,11 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process.pid
 
     def read(self, timeout: float) -> bytes:
-        """Its output, as soon as there is any; empty after ``timeout`` seconds."""
         if not self._inbox:
             # Its state first: what a process printed just before its end is still to come. The end of its output
             # alone is not enough to go by, since a process that it left behind may hold the pipe open.
@@ -142,7 +139,6 @@ class ChildProcess:
         return data
 
     def write(self, data: bytes) -> None:
-        """Hand bytes to its standard input."""
         if not self._running():
             raise self._exit_error()
         rest = memoryview(data)
@@ -207,7 +203,6 @@ class _Descriptors(Closing):
     _input = _output = -1
 
     def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         if not self._wait(self._input, select.POLLIN, timeout):
             return b""
         with self._translate_errors(), contextlib.suppress(BlockingIOError):
@@ -218,7 +213,6 @@ class _Descriptors(Closing):
         return b""
 
     def write(self, data: bytes) -> None:
-        """Send all bytes."""
         rest = memoryview(data)
         deadline = time.monotonic() + self._timeout
         while rest:
@@ -261,7 +255,6 @@ class TcpConnection(_Descriptors):
         self._input = self._output = connection.fileno()
 
     def close(self) -> None:
-        """Close the connection. Safe to call again."""
         self._input = self._output = -1
         self._socket.close()
 
@@ -299,7 +292,6 @@ class Fifos(_Descriptors):
         self.write(b"\0")
 
     def close(self) -> None:
-        """Close both and remove them. Safe to call again."""
         for descriptor in {self._input, self._output} - {-1}:
             os.close(descriptor)
         self._input = self._output = -1

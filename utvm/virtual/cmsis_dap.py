@@ -35,8 +35,6 @@ class _UnsupportedCommand(Exception):
 
 
 class _Command:
-    """Reader of a command's fields."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
@@ -59,7 +57,6 @@ class _Command:
 
 
 def _ignore(size: int, *reply: int) -> Callable[[_Command], bytes]:
-    """A command with parameters of ``size`` bytes and no effect."""
 
     def run(command: _Command) -> bytes:
         command.take(size)

@@ -74,7 +74,6 @@ class ConsoleServer:
             threading.Thread(target=self._read_from, args=(client, gone), daemon=True).start()
 
     def close(self) -> None:
-        """Stop accepting clients."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 

@@ -55,7 +55,6 @@ class CoreThread:
         self._thread = threading.Thread(target=self._run_core, name=f"core of {name}", daemon=True)
 
     def start(self) -> None:
-        """Start the core."""
         self._thread.start()
 
     def close(self) -> None:
@@ -96,7 +95,6 @@ class CoreThread:
 
     @contextmanager
     def _stopped_core(self) -> Iterator[None]:
-        """Stop the core between two instructions for a ``with`` block."""
         with self._waiting_lock:
             self._waiting += 1
             self._core.stop_requested = True

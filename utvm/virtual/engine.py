@@ -74,7 +74,6 @@ class Engine:
         return handle
 
     def _drop_stale_code(self) -> None:
-        """Drop translations of changed memory, which Unicorn cannot do while it executes."""
         for start, end in self._stale:
             self._uc.ctl_remove_cache(start, end)
         self._stale.clear()

@@ -61,7 +61,6 @@ class BoardModel(CoreThread):
 
     @property
     def powered(self) -> bool:
-        """Whether the supply is sufficient."""
         return self.volts >= _LOWEST_SUPPLY
 
     def start(self) -> None:
@@ -116,7 +115,6 @@ class BoardModel(CoreThread):
 
     @property
     def instructions(self) -> int:
-        """Instructions executed since the model was created."""
         with self._stopped_core():
             return self._cpu.count
 

@@ -210,7 +210,6 @@ class Uarte(SerialDevice):
             self._stop_receiving()
 
     def _transfer(self, register: int) -> _Transfer:
-        """The buffer of PTR and MAXCNT. Raises BusError if it is not in RAM."""
         address, size = self._registers.get(register, 0), self._registers.get(register + 4, 0) & 0xFFFF
         memory = self._bus.memory_at(address)
         if memory is None or memory.region.kind != "ram" or address + size > memory.end:
@@ -228,7 +227,6 @@ class Uarte(SerialDevice):
         self._transmit(now)
 
     def _transmit(self, start: int) -> None:
-        """Send the next byte of the buffer, or end the transfer."""
         transfer = self._tx_transfer
         if transfer is None:
             return
@@ -261,7 +259,6 @@ class Uarte(SerialDevice):
         self._events[_RX_TIMEOUT] = 1
 
     def _drain_fifo(self) -> None:
-        """Move received bytes into the buffer."""
         while self._fifo and self._rx_transfer:
             transfer = self._rx_transfer
             self._bus.write(transfer.address + transfer.done, bytes([self._fifo.popleft()]))

@@ -88,7 +88,6 @@ class StLinkServer:
             threading.Thread(target=self._talk, args=(client, peer), daemon=True).start()
 
     def close(self) -> None:
-        """Stop accepting clients."""
         # shutdown() wakes a thread that is blocked in accept(); close() alone does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

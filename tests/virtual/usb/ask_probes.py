@@ -32,7 +32,7 @@ def both() -> Any:
     answers = []
     for source in (sysfs, libusb):
         found = source.devices(NUMBERS, Probe)
-        answers.append([list(map(asdict, found)), [source.address(each.usb_path) for each in found]])
+        answers.append([list(map(asdict, found)), [source.address(probe.usb_path) for probe in found]])
     return answers
 
 
@@ -62,7 +62,7 @@ def make_ready(serial: str) -> Any:
 
 
 def _probe(serial: str) -> Probe:
-    return next(each for each in detect_probes(KNOWN).probes if each.serial == serial)
+    return next(probe for probe in detect_probes(KNOWN).probes if probe.serial == serial)
 
 
 ORDERS = {order.__name__: order for order in (detect, both, afresh, as_nobody, examine, make_ready)}

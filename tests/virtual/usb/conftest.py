@@ -54,8 +54,8 @@ def plug(tmp_path: Path) -> Iterator[Callable[[str], Plug]]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for plugged in made:
+        plugged.close()
 
 
 @pytest.fixture

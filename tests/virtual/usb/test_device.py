@@ -103,7 +103,7 @@ def test_what_usbredir_says_agrees_with_the_descriptors(peer: Peer) -> None:
     parsed = parse(peer.descriptor(CONFIGURATION) or b"")
     assert peer.order[:4] == ["hello", "interface_info", "ep_info", "device_connect"]
     assert peer.device == (1, 0xEF, 2, 1, 0x0483, 0x374B, 0x0100)
-    assert peer.interfaces == [(each[0], *each[3:6]) for each in parsed.interfaces]
+    assert peer.interfaces == [(interface[0], *interface[3:6]) for interface in parsed.interfaces]
     announced = {
         address: (owner, kind, size, interval) for address, (kind, interval, owner, size) in peer.endpoints.items()
     }

@@ -186,16 +186,16 @@ def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
 def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> None:
     (by_linux, numbers), (by_libusb, same_numbers) = bench.guest.ask("both")
     assert by_libusb == by_linux
-    assert same_numbers == numbers == [each["address"] for each in by_linux]
-    assert {each["serial"] for each in by_linux} == {"LEFT-1", "RIGHT-2", "DAP-3", "HUNG-4", "DARK-5"}
-    assert {(each["virtual"], each["problem"]) for each in by_linux} == {(True, "")}
+    assert same_numbers == numbers == [probe["address"] for probe in by_linux]
+    assert {probe["serial"] for probe in by_linux} == {"LEFT-1", "RIGHT-2", "DAP-3", "HUNG-4", "DARK-5"}
+    assert {(probe["virtual"], probe["problem"]) for probe in by_linux} == {(True, "")}
 
 
 def test_who_may_not_open_them_still_hears_where_they_are_and_what_to_do(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
     assert len(found) == 5
-    for each in found:
-        assert each["serial"] == "" and re.fullmatch(r"1-\d", each["usb_path"]) and "udev" in each["problem"]
+    for probe in found:
+        assert probe["serial"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
 
 
 def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
@@ -209,7 +209,7 @@ def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
         bench.guest.run("mount -t sysfs sysfs /sys")
         bench.guest.ask("afresh")
     # Linux says to nobody then which ports they are plugged into.
-    expected = [each | {"usb_path": f"{each['bus']}:{each['address']}"} for each in usual["probes"]]
+    expected = [probe | {"usb_path": f"{probe['bus']}:{probe['address']}"} for probe in usual["probes"]]
     assert found == {"probes": expected, "problem": ""}
     assert vitals == V2_1
 

@@ -50,13 +50,13 @@ _MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an imag
 
 
 class Excerpt:
-    """The first bytes of a packet and its length, formatted only if the record is written."""
+    """The first bytes of a packet and its length, formatted only if the record is written, which escapes them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def __str__(self) -> str:
-        shown = printable(self._data[:_MOST_SHOWN].decode("latin-1"))
+        shown = self._data[:_MOST_SHOWN].decode("latin-1")
         rest = len(self._data) - _MOST_SHOWN
         return f"{shown} ... ({len(self._data)} bytes)" if rest > 0 else shown
 

@@ -64,7 +64,7 @@ class BoardAccelerator:
         on_bus: a model on the bus of a software model.
         reads: configuration files outside of the board's folder.
         explain: describes an assertion message of the driver.
-        modelled: counts of the model for each step of a library.
+        modelled: counts of the model for the steps of a library.
     """
 
     identity: str

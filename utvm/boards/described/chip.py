@@ -53,7 +53,6 @@ class ChipMemory:
 
     @property
     def end(self) -> int:
-        """First address after the memory."""
         return self.address + self.size
 
 

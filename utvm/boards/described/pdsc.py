@@ -143,7 +143,6 @@ def _read(path: Path, text: bytes, member: Callable[[str], bytes | None]) -> Map
 def _devices(
     element: Element, above: list[Element], below: Sequence[str] = _LEVELS
 ) -> Iterator[tuple[str, list[Element]]]:
-    """Yield each device or variant with its enclosing elements, outermost first."""
     for depth, level in enumerate(below):
         for inner in element.iterfind(level):
             levels = [*above, inner]

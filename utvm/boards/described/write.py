@@ -13,9 +13,9 @@ from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import check_folder, write_whole
 from utvm.base.text.quoting import yaml_string
 from utvm.base.text.templates import templates_of
+from utvm.boards import load
 from utvm.boards.board import Board
 from utvm.boards.described.chip import Chip, ChipMemory, check_words
-from utvm.boards.loader import load
 from utvm.errors import ConfigError
 
 _FAMILIES = Path(__file__).parent / "families.yaml"

@@ -1,30 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A software model of ours behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
 
-from pathlib import Path
-
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board, JtagModel
-from utvm.drivers.bitstream_memory import loaded_bitstream
+from utvm.boards import Board
+from utvm.boards.bitstream import loaded_bitstream
+from utvm.boards.parts import JtagModel
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, open_console, start_openocd
+from utvm.drivers.driver import (
+    WORTH_MOVING_BY_BITBANG,
+    BoardIdentity,
+    Driver,
+    ReachableBoard,
+    Setup,
+    open_console,
+    start_openocd,
+)
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.gdb import GdbClient
 from utvm.probe.virtual import on_bus, start_jtag
 from utvm.selection import BoardSelection
-
-
-class _Port(OpenOcdPort):
-    """OpenOCD in front of a model, whose logic may be programmed otherwise than a chip's."""
-
-    def __init__(self, gdb: GdbClient, *, live: bool, load: str) -> None:
-        super().__init__(gdb, live=live)
-        self._load = load
-
-    def program_logic(self, file: Path, commands: str) -> None:
-        """Program the model of the logic."""
-        super().program_logic(file, self._load or commands)
 
 
 def _model(board: Board) -> JtagModel:
@@ -51,7 +44,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             able,
             setup.logs,
             probe="JTAG by remote_bitbang",
-            port=_Port(gdb, live="memory while running" in able, load=model.load),
+            port=OpenOcdPort(gdb, live="memory while running" in able, load=model.load),
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,

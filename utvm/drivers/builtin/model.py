@@ -4,8 +4,15 @@
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import check_identity, open_console, start_openocd
+from utvm.drivers.driver import (
+    BoardIdentity,
+    Driver,
+    ReachableBoard,
+    Setup,
+    check_identity,
+    open_console,
+    start_openocd,
+)
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import on_bus, start_virtual
 from utvm.selection import BoardSelection

@@ -8,13 +8,11 @@ from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
 from utvm.drivers.builtin.usb import kind_of, on_usb
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import check_identity, open_console
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, check_identity, open_console
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
-from utvm.probe.pyocd.pack import pack_for
-from utvm.probe.pyocd.server import PyOcd, uid_of
+from utvm.probe.pyocd.server import PyOcd, pack_for, uid_of
 from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.selection import BoardSelection
 
@@ -56,7 +54,6 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
 
 
 def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Connection:
-    """Start our model with its probe plugged into a socket, and pyOCD with that socket for its USB."""
     plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))

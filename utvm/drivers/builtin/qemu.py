@@ -3,11 +3,11 @@
 
 import socket
 
-from utvm.boards import Board, Emulator
-from utvm.drivers.bitstream_memory import loaded_bitstream
+from utvm.boards import Board
+from utvm.boards.bitstream import loaded_bitstream
+from utvm.boards.parts import Emulator
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import open_console
+from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, open_console
 from utvm.probe.debug_port import QemuPort
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu, QemuClient

@@ -4,10 +4,17 @@
 import shutil
 
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board, SpikePart
+from utvm.boards import Board
+from utvm.boards.parts import SpikePart
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import WORTH_MOVING_BY_BITBANG, start_openocd
+from utvm.drivers.driver import (
+    WORTH_MOVING_BY_BITBANG,
+    BoardIdentity,
+    Driver,
+    ReachableBoard,
+    Setup,
+    start_openocd,
+)
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import beside, can_be_private, start_spike
 from utvm.selection import BoardSelection

@@ -7,8 +7,15 @@ from typing import Literal
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers.connection import WORTH_MOVING, Checkable, Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
-from utvm.drivers.openocd import check_identity, open_console, start_openocd
+from utvm.drivers.driver import (
+    BoardIdentity,
+    Driver,
+    ReachableBoard,
+    Setup,
+    check_identity,
+    open_console,
+    start_openocd,
+)
 from utvm.errors import ProbeError
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import DebugPort, OpenOcdPort

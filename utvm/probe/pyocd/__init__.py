@@ -3,5 +3,5 @@
 
 server.py   its GDB server as a process of ours
 client.py   our client, which lets the core run so that memory can be reached meanwhile
-inside.py   what its Python runs; in front of a virtual board, a socket takes the place of USB
+inside.py   main program of its Python
 """

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
-from utvm.probe.link import GdbLink
-from utvm.probe.packets import Access, Stop, from_hex
+from utvm.probe.packets import Access, GdbLink, Stop, from_hex
 from utvm.probe.target_xml import Register
 
 _STOP = b"%Stop:"
@@ -43,7 +42,6 @@ class PyOcdClient(GdbClient):
         return self
 
     def hand_over(self) -> GdbLink:
-        """Give the connection away, in the usual mode."""
         self.set_mode("QNonStop:0")
         return super().hand_over()
 
@@ -55,17 +53,14 @@ class PyOcdClient(GdbClient):
         return said
 
     def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
-        """Set a watchpoint."""
         super().insert_watchpoint(address, size, access)
         self._watched[address] = access
 
     def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
-        """Take a watchpoint out."""
         super().remove_watchpoint(address, size, access)
         self._watched.pop(address, None)
 
     def wait_for_stop(self, timeout: float) -> Stop | None:
-        """Return why a resumed target stopped, or None when it still runs after ``timeout`` seconds."""
         stop = super().wait_for_stop(timeout)
         if stop is not None and stop.signal == _TRAP and stop.watchpoint is None and self._watched:
             stop = self._stopped = self._with_watchpoint(stop)

@@ -80,7 +80,7 @@ class Source(Protocol):
     """A list of USB devices; each is a module."""
 
     def unavailable_reason(self) -> str:
-        """Why this source cannot be used here, or an empty string."""
+        """Reason if this source cannot be used here, or an empty string."""
 
     def devices(self, kinds: Mapping[tuple[int, int], str], create: Callable[..., _ProbeT]) -> list[_ProbeT]:
         """Devices with one of these vendors and products, as records made by ``create``."""

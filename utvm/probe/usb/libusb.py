@@ -26,20 +26,17 @@ ProbeT = TypeVar("ProbeT")
 
 
 def unavailable_reason() -> str:
-    """Why libusb cannot be used here, or an empty string."""
     if sys.platform == "linux" and not sysfs.NODES.is_dir():
         return f"{sysfs.NODES} is missing"
     return "" if _backend() is not None else "libusb cannot start"
 
 
 def devices(kinds: Mapping[tuple[int, int], str], create: Callable[..., ProbeT]) -> list[ProbeT]:
-    """Devices with one of these vendors and products, as records made by ``create``."""
     matches = sorted((dev for dev in _devices() if (dev.idVendor, dev.idProduct) in kinds), key=_path_of)
     return [_probe(create, device, kinds[device.idVendor, device.idProduct]) for device in matches]
 
 
 def address(usb_path: str) -> int:
-    """Device number at a path; 0 if nothing is connected there."""
     return next((int(device.address) for device in _devices() if _path_of(device) == usb_path), 0)
 
 
@@ -97,7 +94,6 @@ def _probe(create: Callable[..., ProbeT], device: Any, kind: str) -> ProbeT:
 
 
 def _read_string(device: Any, index: int) -> str:
-    """Read a string descriptor; raises USBError if it exists and cannot be read."""
     if not index:
         return ""
     # pyusb's own function hides why the languages could not be read.

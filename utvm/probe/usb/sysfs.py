@@ -20,12 +20,10 @@ ProbeT = TypeVar("ProbeT")
 
 
 def unavailable_reason() -> str:
-    """Why sysfs cannot be used here, or an empty string."""
     return next((f"{folder} is missing" for folder in (DEVICES, NODES) if not folder.is_dir()), "")
 
 
 def devices(kinds: Mapping[tuple[int, int], str], create: Callable[..., ProbeT]) -> list[ProbeT]:
-    """Devices with one of these vendors and products, as records made by ``create``."""
     # Interfaces of devices are listed too, without these numbers.
     candidates = (
         (folder, (_number(folder, "idVendor", 16), _number(folder, "idProduct", 16)))
@@ -35,7 +33,6 @@ def devices(kinds: Mapping[tuple[int, int], str], create: Callable[..., ProbeT])
 
 
 def address(usb_path: str) -> int:
-    """Device number at a path; 0 if nothing is connected there."""
     return _number(DEVICES / usb_path, "devnum")
 
 

@@ -35,7 +35,7 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to read a fault record of one architecture.
+    """Fault records of one architecture.
 
     Attributes:
         registers: names by DWARF's number; none where a record has none.

@@ -1,22 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's end of each pipe that RPC goes through: a module a pipe, and its line in the table below.
+"""The host's end of each pipe that RPC goes through: a row in the table below, and most have a module.
 
 The board's end is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from utvm.drivers import Connection
+from utvm.errors import BoardError
 from utvm.firmware import Firmware
 from utvm.runtime import Pipe
-from utvm.session.pipes import console, process, rtt, semihosting
+from utvm.session.pipes import process, rtt, semihosting
 from utvm.session.transport import Wire
 
-__all__ = ["Wire", "open_pipe"]
+
+@contextmanager
+def _open_console(connection: Connection, _firmware: Firmware) -> Iterator[Wire]:
+    if connection.console is None:
+        raise BoardError(
+            f"the serial line of {connection.board.name} is not found",
+            "RPC goes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
+        )
+    yield Wire(connection.console, lambda: connection.reset(halt=False))
+
 
 _OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wire]]] = {
-    "console": console.open_wire,
+    "console": _open_console,
     "rtt": rtt.open_wire,
     "semihosting": semihosting.open_wire,
     "stdio": process.open_wire,
@@ -25,10 +35,7 @@ _OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wir
 
 
 def open_pipe(connection: Connection, firmware: Firmware) -> AbstractContextManager[Wire]:
-    """Return the way to a board that runs a firmware built for RPC, to be entered with ``with``.
-
-    Nothing is asked of the board before :attr:`Wire.restart`: the firmware may be programmed in between.
-    """
+    """Context manager of the pipe to a firmware built for RPC, programmed before :attr:`Wire.restart`."""
     if firmware.pipe is None:
         raise RuntimeError("the firmware was not built for RPC")
     return _OPENERS[firmware.pipe](connection, firmware)

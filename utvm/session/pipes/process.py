@@ -22,25 +22,20 @@ class Program:
         self._pipe: Transport | None = None
 
     def restart(self) -> None:
-        """End it, if it runs, and start it."""
         self.close()
         self._pipe = self._running.enter_context(self._start_program())
 
     def read(self, timeout: float) -> bytes:
-        """Received bytes."""
         return self._now().read(timeout)
 
     def write(self, data: bytes) -> None:
-        """Send all bytes."""
         self._now().write(data)
 
     def close(self) -> None:
-        """End it. Safe to call again."""
         self._pipe = None
         self._running.close()
 
     def _now(self) -> Transport:
-        """Return the way to the program that runs."""
         if self._pipe is None:
             raise TransportError(f"{self._firmware.board.name} is not running")
         return self._pipe

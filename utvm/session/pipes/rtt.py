@@ -71,7 +71,6 @@ def _restart(bench: Connection, block: int) -> None:
 
 
 def _start(bench: Connection, block: int) -> None:
-    """Reset the board, and wait for its control block."""
     bench.reset(halt=True)
     bench.write_memory(block, bytes(_ID_BYTES))
     if _has_server(bench):
@@ -104,7 +103,6 @@ class Buffers:
         """Nothing is open."""
 
     def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         pause = _PAUSE / 5
         while not (data := self._take()):
@@ -134,7 +132,6 @@ class Buffers:
         return data
 
     def _put(self, data: bytes) -> int:
-        """Write as much as fits up to the buffer's end, and return how much that was."""
         with self._bench.halted_access():
             _name, place, size, start, taken, _flags = self._ring(self._down)
             room = (taken - start - 1) % size

@@ -100,7 +100,6 @@ class Semihosting:
         return data
 
     def _call(self) -> tuple[int, tuple[int, int, int]]:
-        """Return the operation that the board asks for, and its arguments."""
         pc = self._gdb.read_register("pc")
         if self._gdb.read_memory(pc, len(_ENTRY)) != _ENTRY:
             raise TransportError(
@@ -139,7 +138,6 @@ def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
 
 
 def _calls_in(firmware: Firmware) -> list[int]:
-    """Return where an image has what is a call, and what looks like one and is a constant beside code."""
     places = (
         (address + offset, data[offset : offset + len(_ENTRY)])
         for address, data in firmware.segments

@@ -143,7 +143,6 @@ class DebugUnit:
         self._core.set_triggers(triggers if self._control & _HALTING else [])
 
     def _execute(self, op: int) -> None:
-        """Execute an instruction in Debug state, unless an earlier one has failed."""
         if not self._cpu.halted or not self._control & _EXECUTES or self._sticky:
             return
         for mask, value, run in self._instructions:
@@ -219,7 +218,6 @@ class DebugUnit:
             self._core.write_d(number, self._core.read_r(low) | self._core.read_r(high) << 32)
 
     def _access(self, op: int, size: int, step: int) -> None:
-        """Load or store a register, with post-increment of the address."""
         if op >> 20 & 1:
             value = self._access_memory(op, size, step=step)
             if value is not None:

@@ -17,8 +17,7 @@ from utvm.virtual.dap import (
     JtagDebugPort,
     MemoryAccessPort,
 )
-from utvm.virtual.jtag.board import JtagBoard, SerialInput
-from utvm.virtual.jtag.chain import EVENT, STREAM, Tap
+from utvm.virtual.jtag.board import EVENT, STREAM, JtagBoard, SerialInput, Tap
 from utvm.virtual.jtag.core import CoreRunner
 from utvm.virtual.spec import JtagSpec, Peripheral
 
@@ -325,7 +324,6 @@ class ZynqBoard(JtagBoard):
         self._private.set_line(line, level)
 
     def _update(self, instruction: int, value: int) -> None:
-        """Execute a request to the debug port; DP accesses do not stop the core."""
         if instruction == JTAG_DPACC:
             self._port.update(instruction, value)
             return

@@ -5,8 +5,10 @@
 the architecture defines them there: a faulting instruction is undone, and PC is its address.
 """
 
+import ctypes
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
+from pathlib import Path
 from typing import Any, cast
 
 import unicorn
@@ -15,10 +17,71 @@ from unicorn.unicorn_py3.unicorn import uclib
 
 from utvm.virtual.bus import Bus, BusError, Device
 from utvm.virtual.cortex_m import faults
-from utvm.virtual.cortex_m.counter import BREAKPOINTS, WATCHPOINTS, CoreState, Reason, load_counter
 from utvm.virtual.cortex_m.faults import Fault
 from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
-from utvm.virtual.engine import NEVER
+from utvm.virtual.engine import MEMORIES, NEVER
+from utvm.virtual.native import fields, load_library
+from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, WaitStates
+
+BREAKPOINTS = 12  # six comparators with two halves of a word each
+WATCHPOINTS = 4
+WATCH_READ, WATCH_WRITE = 1, 2
+_MEGABYTES = 4096
+
+
+class Reason(IntEnum):
+    """Reason for a stop before an instruction, ``enum stop`` of ``counter.c``."""
+
+    NONE = 0
+    REQUEST = 1
+    BREAKPOINT = 2
+    SLEEP = 3
+    NO_COPROCESSOR = 4
+    DIVIDE = 5
+    UNALIGNED = 6
+    READ_CONTROL = 7
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_void_p), *fields(ctypes.c_uint32, "start size"))
+
+
+class _Watchpoint(ctypes.Structure):
+    _fields_ = fields(ctypes.c_uint32, "first last access")
+
+
+class CoreState(ctypes.Structure):
+    """``core_t`` of ``counter.c``."""
+
+    _fields_ = (
+        *fields(ctypes.c_void_p, "emulation_stop register_read"),
+        ("memory_count", ctypes.c_uint32),
+        ("memories", _Memory * MEMORIES),
+        *fields(ctypes.c_uint64, "count deadline"),
+        *fields(
+            ctypes.c_uint32, "stop pass_address masks_matter trap_division trap_unaligned float_enabled event"
+        ),
+        ("limits", ctypes.c_uint32 * 2),
+        ("breakpoint_count", ctypes.c_uint32),
+        ("breakpoints", ctypes.c_uint32 * BREAKPOINTS),
+        ("breakpoint_filter", ctypes.c_uint64),
+        ("watchpoints", _Watchpoint * WATCHPOINTS),
+        *fields(ctypes.c_uint32, "reason begun watch_hits undo undo_reason"),
+        ("undo_count", ctypes.c_uint64),
+        ("undo_address", ctypes.c_uint32),
+        ("saved", ctypes.c_uint32 * 16),
+        ("saved_float", ctypes.c_uint32 * 33),
+        *fields(ctypes.c_uint32, "data_address data_size"),
+        ("data_bytes", ctypes.c_uint8 * 8),
+        ("conditional", ctypes.c_uint32 * 7),
+        ("kinds", ctypes.c_void_p * _MEGABYTES),
+    )
+
+
+def load_counter() -> ctypes.CDLL:
+    """Load ``counter.c`` as a shared library."""
+    return load_library(Path(__file__).with_name("counter.c"))
+
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
 _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT = 2, 3, 7, 8, 17, 19
@@ -100,7 +163,6 @@ class Core(RegisterFile):
 
     @property
     def count(self) -> int:
-        """Instructions executed since the model was created."""
         return cast(int, self.state.count)
 
     def close(self) -> None:
@@ -268,7 +330,6 @@ class Core(RegisterFile):
         return True
 
     def _repair_flash(self) -> None:
-        """Restore flash contents that Unicorn has overwritten, in reverse order."""
         for address, data in reversed(self._repairs):
             memory = self._bus.memory_at(address)
             if memory:
@@ -321,3 +382,40 @@ class Core(RegisterFile):
         self.write_pc(pc + 4)
         self.state.count += 1
         return _REQUESTED
+
+
+class _Cache(ctypes.Structure):
+    _fields_ = (*fields(ctypes.c_uint32, "sets ways last"), ("lines", ctypes.c_uint32 * MAX_CACHE_LINES))
+
+
+class _State(ctypes.Structure):
+    _fields_ = (
+        ("waited", ctypes.c_uint64),
+        *fields(ctypes.c_uint32, "cycles line_bytes"),
+        *fields(_Cache, "instructions data"),
+    )
+
+
+class Waits:
+    """Counter of the cycles in which a core waits for flash."""
+
+    def __init__(self, core: Core, bus: Bus, spec: WaitStates) -> None:
+        self._library = library = load_library(Path(__file__).with_name("waits.c"))
+        self._state = _State(0, spec.cycles, spec.line, _cache(spec.instructions), _cache(spec.data))
+        for memory in bus.memories:
+            if memory.region.kind == "flash":
+                for kind, function in (
+                    (unicorn_const.UC_HOOK_CODE, library.utvm_on_fetch),
+                    (unicorn_const.UC_HOOK_MEM_READ, library.utvm_on_flash_read),
+                ):
+                    span = (memory.start, memory.start + memory.region.size - 1)
+                    core.add_c_hook(kind, function, ctypes.byref(self._state), span)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles waited since the model was created."""
+        return cast(int, self._state.waited)
+
+
+def _cache(spec: CacheSpec) -> _Cache:
+    return _Cache(spec.lines // spec.ways, spec.ways)

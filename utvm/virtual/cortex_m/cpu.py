@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.cortex_m import debug, faults, registers, scs
-from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
+from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind, Waits
 from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
-from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
+from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
 from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
-from utvm.virtual.cortex_m.waits import Waits
 from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WaitStates
 from utvm.virtual.wiring import Timer
@@ -168,7 +167,6 @@ class CortexM:
 
     @property
     def count(self) -> int:
-        """Instructions executed since the model was created."""
         return self.core.count
 
     @property
@@ -215,7 +213,6 @@ class CortexM:
         return self._reset_request is not None
 
     def _take_exception(self) -> bool:
-        """Enter the handler of the pending exception that preempts. False if there is none."""
         limit = self._debug_limit()
         exception = self._handlers.preempting(limit)
         if exception is None:
@@ -294,7 +291,6 @@ class CortexM:
     # Sleep
 
     def _fall_asleep(self) -> None:
-        """Execute the WFI or WFE at PC, then sleep."""
         instruction = int.from_bytes(self._bus.read(self.core.read(registers.PC), 2), "little")
         self.core.pass_sleep()
         self.core.step()
@@ -370,7 +366,6 @@ class CortexM:
         self._apply_control()
 
     def _apply_control(self) -> None:
-        """Apply a change of CCR, CPACR or the watchpoints."""
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)

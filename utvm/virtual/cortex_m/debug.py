@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from utvm.virtual.bus import Device
-from utvm.virtual.cortex_m.counter import WATCHPOINTS
+from utvm.virtual.cortex_m.core import WATCHPOINTS
 from utvm.virtual.cortex_m.kinds import CoreKind
 
 DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exception numbers, faults and their status bits (ARM DDI 0403E, B1.5.14 and B3.2.15)."""
+"""Exceptions, their priorities, and faults with their status bits (ARM DDI 0403E, B1.5 and B3.2.15)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 NMI, HARD_FAULT, MEM_MANAGE, BUS_FAULT, USAGE_FAULT, SV_CALL, DEBUG_MONITOR = 2, 3, 4, 5, 6, 11, 12
@@ -44,3 +45,102 @@ def data_fault(address: int) -> Fault:
 
 def usage_fault(status: int) -> Fault:
     return Fault(USAGE_FAULT, status)
+
+
+NO_LIMIT = 1 << 16  # above every exception number
+_NO_PRIORITY = 256  # of code outside handlers: any exception preempts it
+PRIORITY_BITS = 0xF0  # four bits of priority are implemented
+_FIXED = {NMI: -2, HARD_FAULT: -1}
+
+
+class Exceptions:
+    """The exceptions of a core.
+
+    Args:
+        interrupts: number of external interrupt lines.
+        changed: called when an exception becomes pending or is enabled.
+
+    Attributes:
+        active: numbers of the exceptions whose handlers have begun and not ended.
+        enabled: numbers of the enabled external interrupts.
+        priority: configurable priority by exception number, 0 to 255.
+        group_shift: PRIGROUP.
+    """
+
+    def __init__(self, interrupts: int, changed: Callable[[], None]) -> None:
+        self.interrupts = interrupts
+        self._changed = changed
+        self.reset()
+
+    def reset(self) -> None:
+        self.pending: set[int] = set()
+        self.active: set[int] = set()
+        self.enabled: set[int] = set()
+        self.priority = [0] * (FIRST_INTERRUPT + self.interrupts)
+        self.group_shift = 0
+        self._lines: set[int] = set()
+
+    def pend(self, exception: int) -> None:
+        """Set an exception pending."""
+        self.pending.add(exception)
+        self._changed()
+
+    def unpend(self, exception: int) -> None:
+        """Clear pending, unless the interrupt line is high."""
+        if exception not in self._lines:
+            self.pending.discard(exception)
+
+    def set_line(self, interrupt: int, level: bool) -> None:
+        """Drive an external interrupt line. A high line pends again when its handler ends."""
+        exception = FIRST_INTERRUPT + interrupt
+        if not level:
+            self._lines.discard(exception)
+        elif exception not in self._lines:
+            self._lines.add(exception)
+            self.pend(exception)
+
+    def enable(self, exception: int, on: bool) -> None:
+        """Enable or disable an external interrupt."""
+        if on:
+            self.enabled.add(exception)
+            self._changed()
+        else:
+            self.enabled.discard(exception)
+
+    def begin(self, exception: int) -> None:
+        """Mark a handler as begun."""
+        self.pending.discard(exception)
+        self.active.add(exception)
+
+    def end(self, exception: int) -> None:
+        """Mark a handler as ended."""
+        self.active.discard(exception)
+        if exception in self._lines:
+            self.pend(exception)
+
+    def group_priority(self, exception: int) -> int:
+        """Priority that decides on preemption: lower is more urgent, NMI and HardFault are negative."""
+        return _FIXED[exception] if exception in _FIXED else self._group(self.priority[exception])
+
+    def _group(self, priority: int) -> int:
+        return priority & -(2 << self.group_shift) & 0xFF
+
+    def execution_priority(self, primask: int, faultmask: int, basepri: int) -> int:
+        """Priority of the running code (ARM DDI 0403E, B1.5.4, ExecutionPriority)."""
+        priority = min((self.group_priority(number) for number in self.active), default=_NO_PRIORITY)
+        if basepri:
+            priority = min(priority, self._group(basepri))
+        if primask:
+            priority = min(priority, 0)
+        return min(priority, -1) if faultmask else priority
+
+    def next(self, masked_from: int) -> int | None:
+        """The most urgent exception that is pending, enabled and below ``masked_from``, or None."""
+        candidates = (
+            number
+            for number in self.pending
+            if (number < FIRST_INTERRUPT or number in self.enabled) and number < masked_from
+        )
+        return min(
+            candidates, key=lambda number: (_FIXED.get(number, self.priority[number]), number), default=None
+        )

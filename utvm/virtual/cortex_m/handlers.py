@@ -10,8 +10,7 @@ import struct
 from utvm.virtual.bus import Bus, BusError
 from utvm.virtual.cortex_m import faults, registers, scs
 from utvm.virtual.cortex_m.core import Core
-from utvm.virtual.cortex_m.exceptions import NO_LIMIT, Exceptions
-from utvm.virtual.cortex_m.faults import Fault
+from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions, Fault
 from utvm.virtual.cortex_m.scs import SystemControlBlock
 
 _BASIC_WORDS = 8
@@ -169,7 +168,6 @@ class Handlers:
         return exc_return
 
     def _start(self, exception: int, exc_return: int) -> None:
-        """Start a handler whose frame is stacked."""
         core = self._core
         control = core.read_control()
         if control & (registers.PROCESS_STACK | registers.FLOAT_ACTIVE):
@@ -192,7 +190,6 @@ class Handlers:
         self.entered.append(exception)
 
     def _check_return(self, current: int, exc_return: int) -> int:
-        """UsageFault bit of an illegal return, or 0."""
         nested = len(self._exceptions.active)
         to_thread = exc_return & _TO_THREAD
         modes = (0, _TO_THREAD, _TO_THREAD | _ON_PROCESS_STACK)

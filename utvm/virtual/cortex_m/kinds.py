@@ -12,7 +12,7 @@ from typing import Literal
 from unicorn import arm_const
 
 from utvm.virtual.bus import PlainRegisters
-from utvm.virtual.cortex_m.counter import WATCH_READ, WATCH_WRITE
+from utvm.virtual.cortex_m.core import WATCH_READ, WATCH_WRITE
 from utvm.virtual.dap import FurtherPort, PortIds
 from utvm.virtual.spec import CoreName
 

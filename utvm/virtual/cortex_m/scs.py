@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m import faults
-from utvm.virtual.cortex_m.exceptions import NO_LIMIT, PRIORITY_BITS, Exceptions
-from utvm.virtual.cortex_m.faults import FIRST_INTERRUPT
+from utvm.virtual.cortex_m.faults import FIRST_INTERRUPT, NO_LIMIT, PRIORITY_BITS, Exceptions
 from utvm.virtual.cortex_m.kinds import CoreKind
 from utvm.virtual.wiring import Clock
 

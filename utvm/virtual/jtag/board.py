@@ -1,15 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
 """A board with a JTAG port: core, peripherals and console."""
 
+import contextlib
+import ctypes
+import logging
+import os
+import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from utvm.base.storage.temporary import private_folder
+from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, Device
 from utvm.virtual.core_thread import CoreThread
-from utvm.virtual.jtag.chain import Tap
 from utvm.virtual.jtag.core import CoreRunner
+from utvm.virtual.native import load_library
 from utvm.virtual.spec import JtagSpec, Peripheral
 from utvm.virtual.wiring import Wiring, find_model
+
+_log = logging.getLogger(__name__)
+_TAPS = 4
+_INSTRUCTIONS = 64
+STREAM, EVENT = 255, 254
+"""Special lengths. STREAM: 64 bits at a time are passed to ``update``; EVENT: the instruction itself is."""
+_CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+_UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
+_RESET = ctypes.CFUNCTYPE(None)
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A test access port.
+
+    Attributes:
+        instruction_bits: width of its instruction register.
+        idcode_instruction: the instruction after a reset; it selects IDCODE.
+        registers: length of the other data registers by instruction, or STREAM or EVENT; the rest is BYPASS.
+        capture: returns the value of the instruction's data register.
+        update: receives the value that was shifted into it.
+    """
+
+    instruction_bits: int
+    idcode: int
+    idcode_instruction: int
+    registers: Mapping[int, int]
+    capture: Callable[[int], int]
+    update: Callable[[int, int], None]
+
+
+class _TapState(ctypes.Structure):
+    _fields_ = (
+        ("instruction_bits", ctypes.c_uint32),
+        ("idcode", ctypes.c_uint32),
+        ("idcode_instruction", ctypes.c_uint32),
+        ("instruction", ctypes.c_uint32),
+        ("bits", ctypes.c_uint32),
+        ("streamed", ctypes.c_uint32),
+        ("shifted", ctypes.c_uint64),
+        ("lengths", ctypes.c_uint8 * _INSTRUCTIONS),
+    )
+
+
+class _ChainState(ctypes.Structure):
+    _fields_ = (
+        ("capture", _CAPTURE),
+        ("update", _UPDATE),
+        ("reset", _RESET),
+        ("taps", ctypes.c_uint32),
+        ("tap", _TapState * _TAPS),
+        ("state", ctypes.c_uint32),
+        ("clock", ctypes.c_uint32),
+        ("tdo", ctypes.c_uint32),
+        ("left", ctypes.c_uint32),
+    )
+
+
+class BitbangServer:
+    """Serves the pins of a chain on a Unix socket, which takes less than TCP; one client at a time.
+
+    Args:
+        taps: the one at TDO first.
+        reset: what the system's reset line does, once it is pulled.
+
+    Attributes:
+        path: of the socket, in a folder of its own, which :meth:`close` removes.
+    """
+
+    def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
+        self._c = load_library(Path(__file__).with_name("chain.c"))
+        self._c.utvm_bitbang.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        self._state = _ChainState(
+            _CAPTURE(lambda tap, register: taps[tap].capture(register)),
+            _UPDATE(lambda tap, register, value: taps[tap].update(register, value)),
+            _RESET(reset),
+            len(taps),
+        )
+        for state, tap in zip(self._state.tap, taps, strict=False):
+            state.instruction_bits, state.idcode = tap.instruction_bits, tap.idcode
+            state.instruction = state.idcode_instruction = tap.idcode_instruction
+            state.bits = 1
+            for instruction, bits in tap.registers.items():
+                state.lengths[instruction] = bits
+        try:
+            self._resources = contextlib.ExitStack()
+            self.path: str = f"{self._resources.enter_context(private_folder())}/pins"
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(self.path)
+        except OSError as error:
+            raise ConfigError(
+                f"no socket can be made for the pins: {error}", "set TMPDIR to a folder on a disk with room"
+            ) from error
+        self._listener.listen()
+
+    def serve(self) -> None:
+        """Serve clients until :meth:`close`."""
+        while True:
+            try:
+                client, _peer = self._listener.accept()
+            except OSError:
+                return
+            with client:
+                error = self._c.utvm_bitbang(ctypes.byref(self._state), client.fileno())
+                if error:
+                    _log.info("the client left: %s", os.strerror(error))
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._resources.close()
+
 
 _PAUSE = 8000  # instructions until a FIFO is filled again: a program needs time to read and handle the bytes
 

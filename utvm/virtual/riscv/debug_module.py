@@ -68,7 +68,6 @@ class DebugModule:
         self._deactivate()
 
     def _deactivate(self) -> None:
-        """Reset the module itself."""
         self._control = 0
         self._resume_ack = False
         self._data = [0] * (self._hart.core.xlen // 16)  # two arguments
@@ -152,7 +151,6 @@ class DebugModule:
         self._resume_ack = True
 
     def _command(self, command: int) -> int:
-        """Execute an abstract command; return cmderr."""
         if command >> 24 or command & _POSTEXEC:
             return _NOT_SUPPORTED
         if not self._hart.halted:

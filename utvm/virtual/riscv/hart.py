@@ -153,7 +153,6 @@ class RiscvCore(CountedCore):
         self.write_x(number, value)
 
     def _execute(self, instruction: int) -> bool:
-        """Execute an instruction of the model without counting it. False if it faults."""
         state = self.state
         saved = (self.pc, state.count, state.stop, state.triggered)
         self._uc.mem_map(_SCRATCH, _PAGE)

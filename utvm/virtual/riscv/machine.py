@@ -5,8 +5,7 @@ import functools
 from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.jtag.board import JtagBoard, SerialInput
-from utvm.virtual.jtag.chain import Tap
+from utvm.virtual.jtag.board import JtagBoard, SerialInput, Tap
 from utvm.virtual.riscv.debug_module import DebugModule
 from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
 from utvm.virtual.spec import JtagSpec, Peripheral
@@ -82,7 +81,6 @@ class Plic(Device):
         self._hart.interrupt()
 
     def _best(self) -> int:
-        """The line to serve next, or 0."""
         waiting = self._lines & self._enabled & ~self._claimed
         lines = [number for number in range(1, 32) if waiting >> number & 1]
         best = max(lines, key=lambda number: (self._priority[number], -number), default=0)
@@ -240,7 +238,6 @@ class RiscvBoard(JtagBoard):
         return uart
 
     def _update(self, register: int, value: int) -> None:
-        """Execute the request to the debug module that was shifted in."""
         operation, data, address = value & 3, value >> 2 & 0xFFFFFFFF, value >> 34
         if register != _DMI or operation not in (_READ, _WRITE):
             return

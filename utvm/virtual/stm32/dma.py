@@ -34,8 +34,6 @@ _CR, _NDTR, _PAR, _M0AR, _M1AR, _FCR = range(0, _STREAM_BYTES, 4)
 
 
 class _Stream:
-    """The registers of a stream, and the progress of its transfer."""
-
     def __init__(self) -> None:
         self.registers = {_CR: 0, _NDTR: 0, _PAR: 0, _M0AR: 0, _M1AR: 0, _FCR: _FCR_AFTER_RESET}
         self.flags = 0

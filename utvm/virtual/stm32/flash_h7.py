@@ -34,8 +34,6 @@ _WORD = 32
 
 
 class _Bank:
-    """The registers of a bank, and the word being written."""
-
     def __init__(self, start: int, sectors: list[tuple[int, int]]) -> None:
         self.start = start
         self.sectors = sectors

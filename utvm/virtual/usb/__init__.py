@@ -7,6 +7,7 @@ A virtual machine that connects to the socket has the probe plugged in; closing 
     server.py     the socket
     device.py     a device: descriptors, control requests, endpoints
     probes.py     the two probes
+    host.py       the other end, for pyOCD in front of a virtual board
 
 The manufacturer string of every probe marks it as virtual: :data:`MAKER`.
 

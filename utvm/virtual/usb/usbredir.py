@@ -161,7 +161,6 @@ class PacketStream:
         return _LONG_HEADER if self._has(CAP_64_BIT_IDS) else _SHORT_HEADER
 
     def _check_header(self, number: int, length: int) -> PacketKind:
-        """Check a header before its packet is received."""
         if length > MAX_DATA_BYTES + _LONG_BULK.size:
             raise ProtocolError(f"a packet of {length} bytes")
         if (number == PacketKind.HELLO) != (self.shared is None):
@@ -401,7 +400,6 @@ class UsbHost:
             self._reply_bulk(packet.id, address, RequestStatus.SUCCESS, length=length, stream=stream)
 
     def _refusal(self, address: int) -> RequestStatus | None:
-        """Status of a bulk transfer that is refused, or None."""
         owned = self._device.descriptors.endpoints.get(address)
         if owned is None or owned[1].transfer != Transfer.BULK or not self._device.configuration:
             return RequestStatus.INVALID
@@ -416,7 +414,6 @@ class UsbHost:
     # Packets to the guest
 
     def _drop_transfers(self) -> None:
-        """Cancel all transfers: the guest has reset the device."""
         with self._changed:
             for address, outlet in self._outlets.items():
                 for identification, _length, stream in outlet.requests:

@@ -177,8 +177,6 @@ class _VtaDevice(Device):
 
 
 class _BusMemory:
-    """The bus as the memory of a board."""
-
     _HINT = "VTA uses the address given by its driver; is this board running the library built for it?"
 
     def __init__(self, bus: Bus) -> None:
