@@ -126,7 +126,6 @@ def _exit_error(origin: str, doing: str, code: int) -> CompileError:
 
 
 def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
-    """Read all that a process writes until it closes the other end; None if that takes too long."""
     deadline = time.monotonic() + WALL_SECONDS
     stopped = 0
     parts: list[bytes] = []

@@ -73,7 +73,6 @@ def _build(
     assistant: Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    """Compile a module, and what its operators run."""
     with tvm_errors(origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
@@ -109,7 +108,6 @@ def _emit_graph(
     assistant: Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    """Lower and plan a graph, write its C, and that of what its operators run."""
     with tvm_errors(origin, "compile the model"):
         lowered = _lower_forms(graph.functions, target)
         kinds = {
@@ -170,7 +168,6 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
 
 
 def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> None:
-    """Say what computes each layer, and why; what is in float; and what an accelerator is given."""
     for step in graph.steps:
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
@@ -196,7 +193,6 @@ def _extract_graph(integerized: Integerized, imported: Imported, target: Target)
 
 
 def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Lower TIRx functions; name those of which TVM makes no loops."""
     try:
         return lower(functions, target)
     except UtvmError:

@@ -121,7 +121,6 @@ class CFiles(Mapping[str, str]):
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
     def joined(self, others: "Iterable[CFiles]") -> "CFiles":
-        """These files and others', of other names."""
         files = [self, *others]
         return CFiles(
             {name: text for file in files for name, text in file.brief.items()},

@@ -42,12 +42,7 @@ def host_target() -> Any:
 
 
 def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
-    """Build a model for this computer.
-
-    Returns:
-        A function from the model's inputs to its outputs, each a list of arrays with the shapes and element
-        types that the library states. What a model keeps between runs, it keeps from one call to the next.
-    """
+    """Build a model for this computer."""
     return _reference(import_model(model), model.origin)
 
 
@@ -83,8 +78,6 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
 
 
 def _as_in_c(module: Any) -> Any:
-    """Compute what libraries' helpers in C do, which LLVM does not have or does otherwise."""
-
     def bound(node: Any) -> Any:
         # A first operand that is no number stays; LLVM takes the second one then.
         a, b = node.a, node.b

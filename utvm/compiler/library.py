@@ -312,11 +312,7 @@ _RECORDS = {
 
 
 def from_json(text: str) -> Library:
-    """Read what :func:`to_json` wrote.
-
-    Raises:
-        ValueError, KeyError, TypeError: the text is something else.
-    """
+    """Read what :func:`to_json` wrote."""
     content = json.loads(text)
     records: dict[str, Any] = {
         field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()

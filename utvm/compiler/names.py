@@ -51,11 +51,7 @@ def library_name(text: str) -> str:
 
 
 def identifier(text: str, fallback: str) -> str:
-    """Turn any text into letters, digits and underscores that begin with a letter, close to the text.
-
-    Args:
-        fallback: what to use if nothing of the text is left, or to put before a leading digit.
-    """
+    """Turn any text into letters, digits and underscores that begin with a letter, close to the text."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     name = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_")
     if not name:

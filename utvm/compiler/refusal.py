@@ -43,12 +43,7 @@ def hints(refused: Iterable[CompileError]) -> str:
 
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
-    """Raise an error that names all reasons, each once; without any, do nothing.
-
-    Args:
-        origin: what messages call the model; empty where somebody else puts that in front.
-        hint: what the user can do about any of them.
-    """
+    """Raise an error that names all reasons, each once; without any, do nothing."""
     told = list(
         dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
     )
@@ -71,10 +66,6 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
     """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
 
     Errors of this project pass through; their message begins with the model, too.
-
-    Args:
-        origin: what messages call the model.
-        doing: what is being done, as in "could not {doing}".
     """
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -42,7 +42,6 @@ class Target:
 
     @property
     def spoken(self) -> str:
-        """Name in reports."""
         name = self.core or "any CPU"
         extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
         return f"{extended}, indices unchecked" if self.unchecked else extended
@@ -67,7 +66,6 @@ class Storage:
     hint: str
 
     def check(self, need: int) -> None:
-        """Check bytes that must be stored there."""
         if need > self.size_bytes:
             raise DoesNotFitError(
                 f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "

@@ -22,7 +22,6 @@ def dtype_of(kind: Any) -> str:
 
 
 def shape_of(kind: Any) -> tuple[int, ...]:
-    """The shape of a Relax tensor type."""
     return tuple(int(extent) for extent in kind.shape)
 
 

@@ -38,7 +38,6 @@ def model_outputs(model: onnx.ModelProto, samples: Sequence[Sample]) -> list[lis
 
 
 def ranges(model: onnx.ModelProto, samples: Sequence[Sample]) -> dict[str, Range]:
-    """Range of each floating-point input and result of a node."""
     result: dict[str, Range] = {}
     for values in _values(model, _variable_names(model), samples):
         for name, array in values.items():
@@ -81,7 +80,6 @@ def _variable_names(model: onnx.ModelProto) -> list[str]:
 def _values(
     model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Sample]
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
-    """Yield the values of some tensors for each sample."""
     from onnx.reference import ReferenceEvaluator
 
     copy = onnx.ModelProto()

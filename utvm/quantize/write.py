@@ -76,7 +76,6 @@ def _ranks(model: onnx.ModelProto, samples: Sequence[Sample]) -> dict[str, int]:
 
 
 def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Copy a model, converted to at least an operator set."""
     version = next((entry.version for entry in model.opset_import if not entry.domain), 0)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -93,7 +92,6 @@ def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def _fold(model: onnx.ModelProto, ranks: dict[str, int]) -> onnx.ModelProto:
-    """Fold batch normalisations and biases into the layers before them, in place."""
     graph = model.graph
     constants = {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
     uses = Counter(name for node in graph.node for name in node.input)
@@ -182,7 +180,6 @@ class _Writer:
         self._graph.initializer.extend(constants)
 
     def _choose_scalings(self) -> dict[str, _Scaling]:
-        """Scaling of each quantised activation."""
         scalings: dict[str, _Scaling] = {}
         for node in filter(self._is_quantised, self._graph.node):
             for name in self._operands(node):
@@ -271,7 +268,6 @@ class _Writer:
         return int(_LAYERS[node.op_type] % rank)
 
     def _quantise_constant(self, name: str) -> str:
-        """Round a constant operand to the type of activations; return the name of the result."""
         values = self._constants[name]
         scaling = self._scaling(Range(float(values.min()), float(values.max())))
         limits = np.iinfo(self._activations)
@@ -280,7 +276,6 @@ class _Writer:
         return self._dequantize(name, whole.astype(self._activations), scale, None, scaling.zero)
 
     def _dequantize(self, name: str, whole: npt.NDArray[Any], scales: Any, axis: int | None, zero: int = 0) -> str:
-        """Add integers and a node that dequantises them; return the name of its output."""
         output = f"{name}_dequantized"
         if output not in {known for node in self._nodes for known in node.output}:
             inputs = [
@@ -297,7 +292,6 @@ class _Writer:
         return name
 
     def _round_trip(self, source: str, target: str) -> None:
-        """Add nodes that quantise and dequantise a tensor."""
         known = target if target in self._scalings else source
         scaling = self._scalings[known]
         numbers = [

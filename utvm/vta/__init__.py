@@ -60,11 +60,7 @@ _simulators: dict[str, VtaSimulator] = {}
 
 
 def get_env(config: str | None = None) -> Env:
-    """The VTA that operators are built for.
-
-    Args:
-        config: a ``vta_config.json``; by default that of ``UTVM_VTA_CONFIG``, or the built-in one.
-    """
+    """The VTA that operators are built for."""
     return Env(load_configuration(config))
 
 

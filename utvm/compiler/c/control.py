@@ -49,9 +49,6 @@ def print_control(
 
     The graphs share the workspace, which is their arena. What a loop carries from round to round is in the
     operator's results; the next round's lies where the body's arena has room for it.
-
-    Args:
-        kind: ``if`` or ``while``; :class:`utvm.compiler.frontend.imported.Control` says what these do.
     """
     first, second = (part.library for part in parts)
     results = second.outputs
@@ -76,7 +73,6 @@ def print_control(
 
 
 def _tables(kind: str, first: Library, second: Library) -> str:
-    """Write what the graphs are handed: a loop's own results are what its graphs read."""
     outputs = [f"output_{number}" for number in range(len(second.outputs))]
     if kind == "if":
         inputs = [f"input_{number}" for number in range(len(second.inputs))]

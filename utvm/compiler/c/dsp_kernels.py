@@ -28,13 +28,11 @@ _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)
 
 
 def is_dsp_helper(name: str) -> bool:
-    """Whether a helper is one of these."""
     match = _NAME.fullmatch(name)
     return match is not None and (match[3] is not None or len(_numbers(match[2])) == _NUMBERS[match[1]])
 
 
 def dsp_helper(name: str) -> str:
-    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     return _MAKERS[match[1] or match[3]](name, *_numbers(match[2] or match[4]))

@@ -83,16 +83,7 @@ def emit(
     executor: str,
     stepped: bool = True,
 ) -> Library:
-    """Write the C files of a library.
-
-    Args:
-        name: C identifier that begins every global symbol.
-        operators: TIRx function name to printed operator.
-        kinds: TIRx function name to what it computes.
-        arguments: TIRx function name to what it reads and writes, workspaces left out.
-        executor: ``aot`` or ``graph``.
-        stepped: whether a profile sees its steps.
-    """
+    """Write the C files of a library."""
     used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
     library = Library(
         name=name,
@@ -135,7 +126,6 @@ def emit(
 def _values(
     library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
 ) -> dict[str, object]:
-    """Values for the templates."""
     calls = _Calls(library.name, graph, plan, operators)
     lines = [
         line
@@ -204,7 +194,6 @@ def _workspace(operator: CFunction) -> list[Argument]:
 
 
 def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
-    """Make the call of an operator from its prototype: an array's elements in place of parameters."""
     types = _parameter_types(operator)
     return _Wrapper(
         operator.name,

@@ -91,7 +91,6 @@ class ExpressionPrinter:
         self.data_variables: set[str] = set()
 
     def print(self, node: Any) -> Text:
-        """Print one expression."""
         kind = type(node).__name__
         if kind in _HELPERS:
             return self._helper(_HELPERS[kind], node.a, node.b)

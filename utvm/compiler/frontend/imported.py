@@ -44,7 +44,6 @@ class Imported:
 
     @property
     def kept_names(self) -> tuple[str, ...]:
-        """Names of the states."""
         return tuple(state.name for state in self.kept)
 
 

@@ -23,7 +23,6 @@ Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
 def cumulative_product(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert CumProd."""
     data, axis = inputs[0], _number(inputs[1], "its axis")
     backwards = attributes.get("reverse", 0)
     if backwards:

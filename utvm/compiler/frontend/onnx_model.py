@@ -27,7 +27,6 @@ _LOG = logging.getLogger("utvm.compiler")
 
 
 def import_onnx(model: Model) -> Imported:
-    """Turn an ONNX model into a Relax module."""
     proto = onnx.load_from_string(model.content)
     read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
@@ -128,7 +127,6 @@ def _short(attribute: onnx.AttributeProto) -> str:
 
 
 def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.TypeProto]) -> str:
-    """How what was made of a node differs from what ONNX says it is; empty where it does not."""
     kinds = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
     for number, name in enumerate(node.output):
         stated = types.get(name)

@@ -58,7 +58,6 @@ _COUNTS = {"int32", "int64"}
 
 
 def import_tflite(model: Model) -> Imported:
-    """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
     return _import_graph(graph, graph.graphs, model.content)
 
@@ -128,7 +127,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Do nothing: it is known before TVM is asked."""
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators, and hold each result against what the file declares."""
         graph = self.subgraph.record
         reasons: list[str] = []
         hints: list[str] = []
@@ -151,7 +149,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         refuse("", reasons, "; ".join(dict.fromkeys(hints)))
 
     def _convert(self, op: OperatorView, where: str) -> None:
-        """Convert an operator."""
         graph = self.subgraph.record
         self._reason = "no integer form of it is known"
         try:
@@ -234,7 +231,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.exp_tab.set_expr(name, whole, force_override=True)
 
     def convert_softmax(self, op: OperatorView) -> Any:
-        """Convert SOFTMAX with its factor beta."""
         beta = _options(op, tflite.SoftmaxOptions).Beta()
         if beta == 1.0:
             return super().convert_softmax(op)
@@ -266,7 +262,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.multiply(data, data)
 
     def _by_kernel(self, operator: TfliteOperator) -> Any:
-        """The result of an operator that has a kernel here; None for another."""
         kernel = self._kernels.get(operator.name)
         if kernel is None:
             return None

@@ -108,7 +108,6 @@ class GraphView:
         return np.array([*self.record.outputs, *(state.written for state in self.record.states)], np.int32)
 
     def operators(self) -> list[OperatorView]:
-        """The operators, in the order in which they run."""
         return [OperatorView(operator, self.content) for operator in self.record.operators]
 
 

@@ -34,11 +34,6 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = M
     Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
     is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
     stored once, count once, whatever order, shape or zero point they have.
-
-    Args:
-        module: a Relax module, as a frontend gives it.
-        enough: a bound that nobody needs to be exact about: what is not more is returned with equal ones counted.
-        layers: that the module calls as packed functions.
     """
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
@@ -66,7 +61,6 @@ def _variables(expression: Any) -> list[Any]:
 
 
 def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
-    """Yield what variables are bound to that a result is computed from."""
     waiting, seen = _variables(result), set()
     while waiting:
         key = hash(waiting.pop())

@@ -49,7 +49,6 @@ class Addition(Computation):
 
     @property
     def output_shape(self) -> Shape:
-        """The operands' shapes, broadcast."""
         return tuple(np.broadcast_shapes(*self.shapes))
 
 

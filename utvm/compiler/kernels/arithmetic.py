@@ -18,7 +18,6 @@ from utvm.compiler.tvm_types import element_type
 
 
 def number(value: int, dtype: str = "int32") -> Any:
-    """A constant."""
     return tirx.IntImm(dtype, int(value))
 
 
@@ -43,11 +42,7 @@ def rescale_by(value: Any, multiplier: Any, shift: Any) -> Any:
 
 
 def rescale_wide(value: Any, multiplier: Any, total: Any) -> Any:
-    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32.
-
-    Args:
-        multiplier, total: int64 expressions; see :func:`narrow_multiplier`.
-    """
+    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32."""
     one = number(1, "int64")
     rounded = value * multiplier + tirx.shift_left(one, total - one)
     return tirx.shift_right(rounded, total).astype("int32")

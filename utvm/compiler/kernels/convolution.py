@@ -39,11 +39,6 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
 
 
 def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.nn.conv2d``.
-
-    Args:
-        bias: the expression that is added to the convolution, or None.
-    """
     real, weights = _operands(reader, call)
     attributes = call.attrs
     layout, kernel_layout = str(attributes.data_layout), str(attributes.kernel_layout)
@@ -78,7 +73,6 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
 
 def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.matmul`` by constant weights."""
     real, weights = _operands(reader, call)
     if weights.numbers.ndim != 2:
         raise Unfit("products with weights of more than two dimensions are not supported in integers")
@@ -234,7 +228,6 @@ def _tflite_convolution(use: Use) -> Convolution | None:
 
 
 def _tflite_dense(use: Use) -> Convolution | None:
-    """The record of a FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
     data, array = use.input(0), _tflite_weights(use, 0)
     if array is None or array.ndim != 2 or zero_of(use.input(1)):
         return None
@@ -256,7 +249,6 @@ def _tflite_dense(use: Use) -> Convolution | None:
 
 
 def _tflite_weights(use: Use, axis: int) -> npt.NDArray[np.int32] | None:
-    """Constant weights of an int8 layer, zero point taken away; None for another layer."""
     weights, array = use.input(1), use.value(1)
     known = weights.quantisation
     if not use.is_all("int8") or weights.dtype != "int8" or known is None or array is None:
@@ -273,7 +265,6 @@ def _scales_of(use: Use) -> npt.NDArray[np.float32]:
 
 
 def _tflite_bias(use: Use, outputs: int) -> Int32:
-    """The bias of a layer."""
     bias = use.constant(2) if use.has(2) else np.zeros(outputs, np.int32)
     if (
         bias.shape != (outputs,)
@@ -289,9 +280,6 @@ def make(record: Convolution, target: Target | None) -> Operator:
 
     Its function takes the input, then, with a residual, the other operand in the output's shape, then the
     constants, then the output. All tensors are NHWC; the function may see them flat.
-
-    Args:
-        target: chooses the kernel, and the layout of the weights.
     """
     return (target and choose(record, target)) or _plain(record)
 
@@ -337,12 +325,7 @@ def _plain(record: Convolution) -> Operator:
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
-    """The int8 result of a sum of products and its bias.
-
-    Args:
-        multiplier, shift: of the output's channel.
-        other: the element of a residual's other operand, where there is one.
-    """
+    """The int8 result of a sum of products and its bias."""
     value = rescale_by(total, multiplier, shift) + record.output_zero
     if record.residual is None:
         return clamp_value(value, record.low, record.high)

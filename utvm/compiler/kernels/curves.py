@@ -35,11 +35,6 @@ def sigmoid_table() -> npt.NDArray[np.int32]:
 
 
 def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]:
-    """The input's factor, and the shift to the right behind it.
-
-    Args:
-        shifts: of a scale that is a power of two, those that need no rounding.
-    """
     mantissa, exponent = math.frexp(float(scale))
     shift = 15 - _INTEGER_BITS + exponent - 1
     if mantissa == 0.5 and shift in shifts:
@@ -52,7 +47,6 @@ def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]
 
 
 def curve(use: Use, operands: list[Any]) -> Any:
-    """Add a LOGISTIC or TANH of int16."""
     if use.dtype() != "int16" or use.result.dtype != "int16":
         return None
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result) or zero_of(use.input(0)):
@@ -81,12 +75,7 @@ def curve(use: Use, operands: list[Any]) -> Any:
 
 
 def between(size: Any, table: Any, logistic: bool) -> Any:
-    """LOGISTIC or TANH of a number that is not negative, unrounded.
-
-    Args:
-        size: the number, as :func:`_input_factor` scales it.
-        table: :func:`sigmoid_table`.
-    """
+    """LOGISTIC or TANH of a number that is not negative, unrounded."""
     # The table has an entry each 512 steps; tanh(x) is 2 sigmoid(2 x) - 1.
     bits = 9 if logistic else 8
     first = tirx.shift_right(size, number(bits))
@@ -98,11 +87,7 @@ def between(size: Any, table: Any, logistic: bool) -> Any:
 
 
 def mirror(value: Any, curve: Any, logistic: bool) -> Any:
-    """LOGISTIC or TANH of a number, in 15 fractional bits.
-
-    Args:
-        curve: :func:`between` of its absolute value.
-    """
+    """LOGISTIC or TANH of a number, in 15 fractional bits."""
     if logistic:
         positive = curve + number(1 << 9)
         negative = number((1 << 25) + (1 << 9) - 1) - curve

@@ -15,7 +15,6 @@ from utvm.compiler.kernels.use import Use, limits, quantity, scale_of, zero_of
 
 
 def _binary(use: Use, operands: list[Any], compute: Callable[[Any, Any], Any]) -> Any:
-    """Add an operator on two tensors, which are broadcast."""
     name = use.operator.name.lower()
 
     def element(first: Any, second: Any) -> Any:
@@ -51,7 +50,6 @@ def _squared_difference(use: Use, operands: list[Any]) -> Any:
 
 
 def relu(use: Use, operands: list[Any]) -> Any:
-    """Add a RELU or LEAKY_RELU of int16."""
     if use.result.dtype != "int16" or use.result.quantisation is None:
         return None
     source, target = (np.float64(scale_of(item)) for item in (use.input(0), use.result))
@@ -208,7 +206,6 @@ def _divide(use: Use, operands: list[Any]) -> Any:
 
 
 def _of_integers(use: Use, operands: list[Any]) -> Any:
-    """Choose among integers that mean the same: of two tensors, or by a condition."""
     chosen = [use.input(count) for count in range(len(operands) - 2, len(operands))]
     known = quantity(use.result)
     if use.result.dtype not in ("int8", "uint8") or known is None:

@@ -37,11 +37,7 @@ _EXPONENTIALS = (
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """A real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two.
-
-    Returns:
-        Multiplier and shift: real is nearly ``multiplier / 2**31 * 2**shift``; both 0 for what is too small.
-    """
+    """A real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two."""
     if real < 0:
         multiplier, shift = quantize_multiplier(-real)
         return -multiplier, shift
@@ -56,7 +52,6 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def rescale(reals: Sequence[float] | npt.NDArray[np.float64]) -> Rescale:
-    """Real factors in fixed point."""
     pairs = [quantize_multiplier(float(real)) for real in reals]
     return Rescale(
         np.array([multiplier for multiplier, _ in pairs], np.int32),

@@ -36,12 +36,7 @@ LAYER = "utvm.layer"
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
-    """A function with the attributes that planning and the report read.
-
-    Args:
-        operator: its name in the report.
-        overlap: as :attr:`utvm.compiler.kernels.records.Operator.overlap`.
-    """
+    """A function with the attributes that planning and the report read."""
     return function.with_attr(
         {
             "op_pattern": _OPAQUE,
@@ -90,14 +85,7 @@ def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
 def binary(
     operator: str, shapes: tuple[Shape, Shape], compute: Callable[[Any, Any], Any], dtype: str = "int8"
 ) -> Operator:
-    """Make an operator that computes each number from one of each operand, which are broadcast.
-
-    Args:
-        operator: its name in the report, but for the element type.
-        shapes: of the operands.
-        compute: the result, of element type dtype, of two int32 expressions.
-        dtype: of operands and result.
-    """
+    """Make an operator that computes each number from one of each operand, which are broadcast."""
     inputs = [te.placeholder(shape, dtype, name) for shape, name in zip(shapes, ("a", "b"), strict=True)]
     shape = tuple(np.broadcast_shapes(*shapes))
 
@@ -125,13 +113,6 @@ def add_function(
 
     The function is one block, or a reduction called ``accumulator`` and what is made of it, called ``output``. It
     reads its operands at no place that depends on their elements.
-
-    Args:
-        operator: its name in the report.
-        operands: Relax expressions or arrays, which become constants.
-        compute: given a placeholder for each, returns the result's ``te`` tensor.
-        in_place: each element is made of those at its place, and of nothing else of a tensor of its shape.
-        macs: multiply-accumulates.
     """
     expressions, tensors = _placeholders(operands)
     output = compute(*tensors)
@@ -164,12 +145,7 @@ def add_loops(
     body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
     macs: int,
 ) -> Any:
-    """As :func:`add_function`, for loops that are written out, with several results: their tuple.
-
-    Args:
-        scratch: name to shape and element type of what the function needs while it runs.
-        body: given the flat buffers of operands, results and scratch, builds the statements.
-    """
+    """As :func:`add_function`, for loops that are written out, with several results: their tuple."""
     expressions, tensors = _placeholders(operands)
     kinds = [*((result.shape, result.dtype) for result in results), *scratch.values()]
 
@@ -214,7 +190,6 @@ def _placeholders(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _with_local_stages(function: Any) -> Any:
-    """Compute the stages of each number in variables of their own, beside it."""
     plan = s_tir.Schedule(function)
     output = plan.get_sblock("output")
     loops = plan.get_loops(output)

@@ -98,7 +98,6 @@ class Lookup(Computation):
 
 
 def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
-    """Add the node of a tabulated function."""
     shape = view.base.shape
     return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
 
@@ -256,15 +255,7 @@ def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
 def _of_reals(
     function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
 ) -> Int8 | None:
-    """The table of a function that is computed in float.
-
-    Args:
-        exact: whether results are divided by the scale and halves go to even, as in ONNX; otherwise they are
-            multiplied by its inverse and halves go away from zero, as in TensorFlow Lite.
-
-    Returns:
-        None if the function is not known here, or a result is not a number.
-    """
+    """The table of a function that is computed in float."""
     numbers = np.arange(-128, 128, dtype=np.float32)
     with np.errstate(all="ignore"):
         reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))
@@ -279,7 +270,6 @@ def _of_reals(
 
 
 def _leaves(reader: Reader, expression: Any) -> list[Any]:
-    """The dequantised tensors in an expression of known functions; empty for other expressions."""
     found_leaves: dict[int, Any] = {}
 
     def visit(item: Any) -> bool:

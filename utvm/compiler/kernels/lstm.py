@@ -63,7 +63,6 @@ class _Sizes:
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16."""
     check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
@@ -119,7 +118,6 @@ def _run(
     written: Sequence[Any],
     own: Mapping[str, Any],
 ) -> None:
-    """Write the loops of an LSTM: all gates of a step, then the states, then the step's result."""
     data, old_hidden, old_cell, weights, recurrent, bias, *tables = read
     output, hidden, state = written
     sums, units = own["sums"], sizes.units
@@ -205,7 +203,6 @@ class _HybridCell(_FloatCell):
     name, sum_type = "hybrid", "int32"
 
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
-        """Quantise the input, which is known before the first step."""
         super().__init__(clip)
         self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
         self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
@@ -268,7 +265,6 @@ class _IntegerCell(_Cell):
     gate_type = "int16"
 
     def __init__(self, use: Use, clip: float) -> None:
-        """Read what the file says of an LSTM of integers."""
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
         self.name = data.dtype

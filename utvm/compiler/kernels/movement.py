@@ -25,7 +25,6 @@ def _element(tensor: Any, *indices: Any) -> Any:
 
 
 def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
-    """Take along dimensions the elements at places that are known."""
     tables = [np.asarray(table, np.int32) for table in places.values()]
     axes = list(places)
 
@@ -42,7 +41,6 @@ def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
 
 
 def _mirror(use: Use, operands: list[Any]) -> Any:
-    """Add a MIRROR_PAD."""
     pads = np.asarray(use.constant(1)).reshape(-1, 2)
     skipped = 1 if use.options(tflite.MirrorPadOptions).Mode() == tflite.MirrorPadMode.REFLECT else 0
     places = {}
@@ -220,7 +218,6 @@ def _batch_to_space(use: Use, operands: list[Any]) -> Any:
 
 
 def _gather(use: Use, operands: list[Any]) -> Any:
-    """Add a GATHER whose first dimensions are those of its indices, too; others are the importer's."""
     options, rank, places = use.options(tflite.GatherOptions), len(use.input(0).shape), use.input(1)
     batches, axis = options.BatchDims(), options.Axis() % max(rank, 1)
     if batches == 0 or batches > axis:
@@ -238,7 +235,6 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
 
 def _gather_nd(use: Use, operands: list[Any]) -> Any:
-    """Add a GATHER_ND."""
     places = use.input(1)
     depth, outer = places.shape[-1], len(places.shape) - 1
     if places.dtype not in ("int32", "int64"):
@@ -255,7 +251,6 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
 
 def _lookup(use: Use, operands: list[Any]) -> Any:
-    """Add an EMBEDDING_LOOKUP: rows of a table, which may be integers where the result is float."""
     table = use.input(1)
     real = table.dtype != use.result.dtype
     if real and (table.dtype, use.result.dtype) != ("int8", "float32"):
@@ -296,7 +291,6 @@ def _update(use: Use, operands: list[Any]) -> Any:
 
 
 def _cumsum(use: Use, operands: list[Any]) -> Any:
-    """Add a CUMSUM of float32 or int8."""
     data, result = use.input(0), use.result
     if data.dtype not in ("float32", "int8", "int32", "int64"):
         raise CompileError(f"elements of type {data.dtype} are not supported")

@@ -49,7 +49,6 @@ class Pool(Computation):
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Images, height, width, channels."""
         images, height, width, channels = self.input_shape
         top, left, bottom, right = self.padding
         return (
@@ -61,12 +60,7 @@ class Pool(Computation):
 
 
 def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
-    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it.
-
-    Args:
-        view: the image.
-        shape: of the result, as the model has it.
-    """
+    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it."""
     attributes = call.attrs
     layout = str(attributes.layout)
     if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
@@ -190,7 +184,6 @@ def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
 
 
 def _reads(record: Pool) -> list[int]:
-    """The lowest offset that each output number is made of, in the order of writing."""
     images, height, width, channels = record.input_shape
     _, output_height, output_width, _ = record.output_shape
     top, left, _, _ = record.padding
@@ -206,7 +199,6 @@ def _reads(record: Pool) -> list[int]:
 
 
 def _count(record: Pool, y: Any, x: Any) -> Any:
-    """How many numbers of a window lie inside the image."""
     sides = []
     for index, extent, size, stride, before, after in (
         (y, record.input_shape[1], record.window[0], record.strides[0], record.padding[0], record.padding[2]),

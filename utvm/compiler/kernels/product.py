@@ -41,7 +41,6 @@ class Product(Computation):
 
     @property
     def output_shape(self) -> Shape:
-        """The operands' shapes, broadcast."""
         return tuple(np.broadcast_shapes(*self.shapes))
 
 

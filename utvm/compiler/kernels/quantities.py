@@ -28,7 +28,6 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a tensor."""
         return tuple(int(extent) for extent in self.type.shape)
 
 
@@ -57,7 +56,6 @@ class Node:
 
 
 def tensor_type(shape: Sequence[int], dtype: str) -> Any:
-    """Relax's type of a tensor."""
     return relax.TensorType(tuple(shape), dtype)
 
 
@@ -119,7 +117,6 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As the model has it."""
         return self.base.shape if self.order is None else tuple(self.base.shape[axis] for axis in self.order)
 
 
@@ -149,11 +146,9 @@ class Constants:
     scales: npt.NDArray[np.float32]
 
     def reshaped(self, shape: Sequence[int]) -> "Constants":
-        """The same numbers in another shape."""
         return Constants(self.numbers.reshape(shape), self.scales.reshape(shape))
 
     def transposed(self, order: Sequence[int]) -> "Constants":
-        """The tensor with its dimensions in another order."""
         return Constants(self.numbers.transpose(order), self.scales.transpose(order))
 
     def scale_of_first(self) -> npt.NDArray[np.float32] | None:
@@ -173,11 +168,7 @@ def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -
 def dequantise(
     numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32], zeros: npt.NDArray[Any], axis: int
 ) -> Constants:
-    """A constant tensor of quantised numbers.
-
-    Args:
-        scales, zeros: one, or one for each index along axis.
-    """
+    """A constant tensor of quantised numbers."""
 
     def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.size == 1:

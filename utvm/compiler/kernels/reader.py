@@ -63,7 +63,6 @@ class Reader:
     # Known tensors.
 
     def call(self, expression: Any) -> Any:
-        """The call that a variable is bound to, or None."""
         return self.calls.get(hash(expression)) if isinstance(expression, tvm.ir.Var) else None
 
     def real(self, expression: Any) -> Real | None:
@@ -75,16 +74,13 @@ class Reader:
         return self._constants.get(hash(expression))
 
     def set_real(self, variable: Any, real: Real) -> None:
-        """Note that a float tensor is a dequantised one."""
         self._reals[hash(variable)] = real
 
     def set_value(self, variable: Any, value: Value) -> None:
-        """Note which tensor a variable is."""
         self._values[hash(variable)] = value
         self._call(value, variable)
 
     def set_view(self, variable: Any, view: View) -> None:
-        """Note where the numbers of an integer tensor are."""
         self._views[hash(variable)] = view
         self._call(view.base, variable)
 

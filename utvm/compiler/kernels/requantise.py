@@ -22,11 +22,7 @@ from utvm.errors import CompileError
 
 
 def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
-    """The layer that makes integers of real numbers.
-
-    Args:
-        reason: why what computes these is in float, for the report.
-    """
+    """The layer that makes integers of real numbers."""
     record = Rounding(result.shape or (1,), float(scale_of(result)), zero_of(result), result.dtype, "roundf")
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> Value:
@@ -38,7 +34,6 @@ def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:
-    """Bring integers to another scale; from 8 bits to 8 bits by a table."""
     kinds = (use.dtype(), use.result.dtype)
     if kinds == ("float32", "int32"):
         raise CompileError("from float32 to int32 is not supported")
@@ -79,7 +74,6 @@ def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> 
 
 
 def _join(use: Use, operands: list[Any]) -> Any:
-    """Join tensors: numbers of 8 bits are brought to the result's scale, those of 16 are joined as they are."""
     if not use.is_all("int8", "int16", "uint8", operands=len(operands)):
         return None
     options = use.options(tflite.ConcatenationOptions)

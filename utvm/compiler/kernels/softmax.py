@@ -149,7 +149,6 @@ def _make(record: Softmax, _: Target | None) -> Operator:
 
 
 def _schedule(function: Any, outer: int) -> Any:
-    """Compute row by row, what belongs to a row in local variables."""
     plan = s_tir.Schedule(function)
     names = ("shift", "scale", "total", "largest")
     if outer:
@@ -165,7 +164,6 @@ def _schedule(function: Any, outer: int) -> Any:
 
 
 def _of_int16(use: Use, operands: list[Any]) -> Any:
-    """Add a SOFTMAX of int16, row by row: the largest, the exponentials' sum, its reciprocal, the shares."""
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result):
         raise CompileError("in 16 bits its result must have the scale 1/32768 and the zero point 0", _HINT)
     beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))

@@ -45,12 +45,7 @@ class _Ending:
 
 
 def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
-    """Make the ending of a layer.
-
-    Args:
-        reals: factor from a sum to the result, per channel.
-        wide: whether sums have 64 bits.
-    """
+    """Make the ending of a layer."""
     bounds, dtype, zero = limits(activation, use.result), use.result.dtype, zero_of(use.result)
     kind = "int64" if wide else "int32"
     if wide:
@@ -97,7 +92,6 @@ def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> 
 
 
 def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
-    """The factor from a sum to the result, per channel, in double precision."""
     if weights.quantisation is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
     if weights.dtype == "uint8":
@@ -147,7 +141,6 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
 
 
 def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
-    """Add a convolution of real numbers by weights of 8 bits."""
     data, channels = use.input(0), use.input(1).shape[channel_axis]
     per_channel = hybrid_scales(use).size == channels
     if channel_axis == 3 and not per_channel:
@@ -174,17 +167,7 @@ def window_sums(
     zero: Callable[[Any], Any],
     kind: str = "int32",
 ) -> Any:
-    """The sums of a convolution, NHWC.
-
-    Args:
-        shape: of the result.
-        window: rows, columns and depth.
-        before: rows and columns that are padded in front.
-        factor: the int32 weight of an output channel at a row, a column and a depth.
-        channel: of the image, for an output channel at a depth.
-        zero: zero point of an image.
-        kind: element type of the sums.
-    """
+    """The sums of a convolution, NHWC."""
     row, column, inner = (
         te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True)
     )
@@ -207,7 +190,6 @@ def window_sums(
 
 
 def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
-    """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
     data, weights, result = use.input(0), use.input(1), use.result
     depthwise = channel_axis == 3
     channels, depth = weights.shape[channel_axis], 1 if depthwise else weights.shape[3]
@@ -295,7 +277,6 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type."""
     weights, data, result = use.input(1), use.input(2), use.result
     options = use.options(tflite.TransposeConvOptions)
     strides = (options.StrideH(), options.StrideW())

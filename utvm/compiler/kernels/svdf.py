@@ -57,7 +57,6 @@ class _Svdf:
         written: Sequence[Any],
         own: Mapping[str, Any],
     ) -> None:
-        """Write the loops."""
         given, feature, time, before, offsets, *steps = read
         output, after = written
         total, products, one = own["sums"], own["products"], 1
@@ -87,7 +86,6 @@ class _Svdf:
 
 
 def _svdf(use: Use, operands: list[Any]) -> Any:
-    """Add an SVDF in floats, by weights of 8 bits or not, or in 8 bits."""
     check_states(use, (4,))
     kinds = (*(use.dtype(place) for place in (0, 1, 2, 4)), use.result.dtype)
     if kinds not in _KINDS:
@@ -110,7 +108,6 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
 
 
 def _read(use: Use, hybrid: bool) -> _Svdf:
-    """Read what the file says of an SVDF."""
     data, times, options = use.input(0), use.input(2), use.options(tflite.SVDFOptions)
     (filters, depth), memory, rank = use.input(1).shape, times.shape[1], options.Rank()
     if rank < 1 or filters % rank:

@@ -122,11 +122,7 @@ class Use:
         shape: Sequence[int],
         weights: Any = None,
     ) -> Any:
-        """Call a layer of one result.
-
-        Args:
-            shape: of the result, as the operands have it made.
-        """
+        """Call a layer of one result."""
         if math.prod(shape) != self.result.size:
             raise CompileError(
                 f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"

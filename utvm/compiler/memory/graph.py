@@ -88,15 +88,6 @@ def settle(
     A buffer that is an output is written there at once. An output that is an input, a constant, a part of another
     buffer or an output already is copied at the end. So is what is kept for the next run: until then, that has
     what this run reads; one state that becomes another goes through a buffer.
-
-    Args:
-        steps: which write no outputs yet.
-        results: where each output's elements are without this, and each state's behind them.
-        joined: buffer number to its place in another buffer, of which it is a part.
-        states: what is kept.
-
-    Returns:
-        The steps, and the buffers that are left, numbered anew.
     """
     results = [_root(place, joined) for place in results]
     results, kept_results = results[: len(outputs)], results[len(outputs) :]
@@ -148,14 +139,7 @@ def extract(
     state_names: tuple[str, ...] = (),
     control: Collection[str] = (),
 ) -> Graph:
-    """Read the graph out of a legalized Relax module.
-
-    Args:
-        input_names: names of the parameters of ``main``, as the user knows them.
-        output_names: names of its results.
-        state_names: names of what is kept between runs: the last parameters, and the last results.
-        control: names of the packed functions that run other graphs.
-    """
+    """Read the graph out of a legalized Relax module."""
     return _Reader(module, control).read(input_names, output_names, state_names)
 
 
@@ -247,7 +231,6 @@ class _Reader:
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
     def _concatenate(self, value: Any, name: str) -> Location:
-        """Give each piece its place in the result; copy those that cannot be written there at once."""
         (kind,) = value.ty_args
         whole = self._buffer(tensor_of(kind, name))
         begin = 0

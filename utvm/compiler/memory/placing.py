@@ -68,10 +68,6 @@ def arrange(
     Blocks are put down one by one, each at the lowest offset that is free. The best placing there is comes from
     some order: that of its own offsets. For few blocks, all orders are tried; for many, several, the best of which
     is then changed at random (by a fixed seed) until the lower bound is reached or the work is done.
-
-    Args:
-        enough: stop as soon as no more than this is taken; by default the lower bound.
-        effort: visits to neighbours that the search may make; the orders are tried in any case.
     """
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
@@ -139,11 +135,7 @@ class _Puzzle:
         ]
 
     def drop(self, order: Sequence[int], limit: int | None = None) -> list[int]:
-        """Put blocks down in an order, each at the lowest free offset.
-
-        Returns:
-            The offsets by block number; nothing as soon as a block ends above the limit.
-        """
+        """Put blocks down in an order, each at the lowest free offset."""
         offsets = [-1] * len(self._spans)
         for number in order:
             self.work += 1 + len(self._forbidden[number])

@@ -45,15 +45,7 @@ def plan_memory(
     memory: Memory | None = None,
     alignment: int = 1,
 ) -> Plan:
-    """Location inputs, outputs, buffers and workspaces by liveness.
-
-    Args:
-        workspace_bytes: scratch bytes of each operator function.
-        overlaps: for operator functions: for each tensor that they read, how many bytes their only output must
-            begin before it for the two to share memory, or None if they must not.
-        memory: regions and pins; by default one region, as large as it must be.
-        alignment: what tensors begin at a multiple of, where they need no more.
-    """
+    """Location inputs, outputs, buffers and workspaces by liveness."""
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
     names = _names(graph, spans)
@@ -71,10 +63,6 @@ def plan_memory(
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
-    """Size, lifetime and alignment of everything that needs memory.
-
-    The caller writes inputs before the first step and reads outputs after the last.
-    """
     tensors: dict[Key, Tensor] = {}
     for kind, members in (("input", graph.inputs), ("output", graph.outputs), ("buffer", graph.buffers)):
         tensors.update({(kind, number): tensor for number, tensor in enumerate(members)})
@@ -250,15 +238,7 @@ Saving = Mapping[str, int]
 
 
 def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan]) -> tuple[Plan, Saving]:
-    """Plan memory, and choose forms of functions.
-
-    Args:
-        forms: how many forms functions have.
-        plan: makes the plan for some choice.
-
-    Returns:
-        The plan, which takes no more bytes than if all functions had their last forms, and the choice.
-    """
+    """Plan memory, and choose forms of functions."""
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
     best: tuple[Plan, Saving] | None = None

@@ -49,13 +49,7 @@ def metadata(
     misra: Mapping[str, int] | None,
     stack: RunStack | None,
 ) -> dict[str, object]:
-    """The content of ``metadata.json``.
-
-    Args:
-        time: of export, in seconds since 1970.
-        misra: findings for each MISRA rule in the library, or None if nobody counted.
-        stack: what a run takes of it, or None if nobody knows.
-    """
+    """The content of ``metadata.json``."""
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     return {
         "version": VERSION,

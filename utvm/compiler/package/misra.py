@@ -50,13 +50,7 @@ def reasons(path: Path = REASONS) -> Reasons:
 def misra_findings(
     paths: Sequence[Path], include: Sequence[Path] = (), defines: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
-
-    Args:
-        paths: C files that belong together; rules about a whole program look at all of them.
-        include: folders of their headers.
-        defines: macros, ``NAME=value``.
-    """
+    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding."""
     with tempfile.TemporaryDirectory() as work:
         said = run_tool(
             [

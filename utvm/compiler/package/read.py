@@ -22,10 +22,6 @@ def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
 
     Names are sorted and begin with ``./``, as in the archives of TVM, whose readers open ``./metadata.json``.
     Owner, group and mode are the same for all, so equal files give equal bytes.
-
-    Args:
-        files: path below the root to content.
-        time: seconds since 1970 that every file carries.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -43,12 +39,7 @@ _HINT = "model.package writes one"
 
 
 def read_package(name: str, files: Mapping[str, bytes]) -> Library:
-    """The library of a package, without what only its compiler knows: operators by themselves, weights.
-
-    Args:
-        name: what the archive is called in messages.
-        files: path below the root to content, as :func:`write_package` wrote them.
-    """
+    """The library of a package, without what only its compiler knows: operators by themselves, weights."""
     import jsonschema  # Slow to import, and few commands read packages.
 
     try:

@@ -50,12 +50,7 @@ class _Port:
 def texts(
     library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
-    """All text files of a package but the sources and ``metadata.json``: path to text.
-
-    Args:
-        example: inputs that the examples run on, in the library's order; zeros if there are none.
-        stack: what a run takes of it, or None if nobody knows.
-    """
+    """All text files of a package but the sources and ``metadata.json``: path to text."""
     environment = templates_of("utvm.compiler.package")
     files = {
         "CMakeLists.txt": "CMakeLists.txt",

@@ -40,12 +40,6 @@ def integerize(
 
     An operator between dequantised tensors and a quantisation becomes one in integers, bit for bit that of
     TensorFlow Lite Micro's reference kernels. A module without int8 tensors is returned as it is.
-
-    Args:
-        module: a Relax module, not legalized yet.
-        target: what kernels are chosen for; None for TVM's own backends.
-        assistant: an accelerator that takes a part of them.
-        layers: of a TensorFlow Lite model, by the packed functions that the module calls in their place.
     """
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]

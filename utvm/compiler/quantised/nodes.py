@@ -26,9 +26,6 @@ def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
 
     - Zeros that are padded before a convolution become its padding.
     - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
-
-    Args:
-        results: what must still be computed.
     """
     return _fuse_additions(needed(_fuse_paddings(nodes), results), results)
 
@@ -126,15 +123,7 @@ _CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and no
 def divide(
     nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
 ) -> tuple[list[Node], tuple[Decision, ...]]:
-    """Give an accelerator what it is to do.
-
-    Args:
-        target: the CPU that the rest is for.
-        name_of: what the model calls a tensor.
-
-    Returns:
-        All nodes, and what was decided of each convolution and dense layer.
-    """
+    """Give an accelerator what it is to do."""
     divided: list[Node] = []
     decisions = []
     for node in nodes:
@@ -182,16 +171,7 @@ def to_module(
     functions: Mapping[Any, Any],
     name_of: Callable[[Value], str],
 ) -> Any:
-    """A Relax module that computes the nodes.
-
-    Args:
-        parameters: the variables of ``main``.
-        values: those of the parameters, in the same order.
-        result: a value, or a tuple of results.
-        target: what kernels are chosen for; None for TVM's own backends.
-        functions: the functions that the nodes' own calls call, by variable.
-        name_of: the name of a value.
-    """
+    """A Relax module that computes the nodes."""
     builder = relax.BlockBuilder()
     writer = _Writer(builder, target, name_of)
     for value, parameter in zip(values, parameters, strict=True):

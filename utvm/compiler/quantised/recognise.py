@@ -84,7 +84,6 @@ class Recogniser:
     # Integers that the module computes as such.
 
     def _integers(self, variable: Any, call: Any, name: str) -> bool:
-        """Read what makes 8-bit integers of 8-bit integers; return whether it is known."""
         if name == "relax.permute_dims":
             self._reader.set_view(variable, _transpose(self._reader.view(call.args[0]), variable, call))
             return True
@@ -206,7 +205,6 @@ class Recogniser:
         self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
 
     def _quantise_expression(self, expression: Any, target: Quantity, name: str) -> View:
-        """Add the nodes of a float expression and its quantisation."""
         real = self._reader.real(expression)
         if real is not None:
             return lookup.requantize_view(self._reader, real, target, name)
@@ -223,7 +221,6 @@ class Recogniser:
         return view
 
     def _recognise(self, core: Any, goal: Goal, name: str) -> View | None:
-        """Ask the kernels of an operator."""
         operator = operator_name(self._reader.call(core))
         if operator == "relax.concat" and not goal.is_limited:
             return self._concatenate(core, goal.quantity, name)
@@ -240,7 +237,6 @@ class Recogniser:
         return concatenate(self._reader, views, int(call.attrs.axis), name) if len(views) == len(reals) else None
 
     def _without_limits(self, expression: Any, target: Quantity) -> tuple[Any, int, int]:
-        """The expression that activations limit, and the limits in numbers of the target."""
         low, high = -128, 127
 
         def number(limit: float) -> int:

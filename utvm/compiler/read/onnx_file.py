@@ -24,14 +24,7 @@ def from_onnx(
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Model:
-    """Take a serialised ONNX ``ModelProto``.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-        directory: where the files are that its weights may lie in; without one, it must hold all its data.
-        shapes: of inputs whose sizes the file leaves open.
-    """
+    """Take a serialised ONNX ``ModelProto``."""
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -53,7 +46,6 @@ def from_onnx(
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
-    """Load weights that lie in other files; return whether there were any."""
     found = False
     total = 0
     for tensor in _tensors(proto.graph):
@@ -93,12 +85,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str) -> None:
-    """Write sizes into a model, in place; what one open size is called is that size wherever it stands.
-
-    Args:
-        shapes: by the names of inputs, with all their dimensions.
-        origin: what messages call the model.
-    """
+    """Write sizes into a model, in place; what one open size is called is that size wherever it stands."""
     graph = proto.graph
     inputs = {item.name: item for item in graph.input}
     called: dict[str, int] = {}

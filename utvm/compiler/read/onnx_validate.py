@@ -23,11 +23,7 @@ _MOST = 4  # Names before the others are counted.
 
 
 def check(proto: onnx.ModelProto, origin: str) -> None:
-    """Check a model.
-
-    Args:
-        origin: what messages call the model.
-    """
+    """Check a model."""
     graph = proto.graph
     if not graph.node or not graph.output:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
@@ -53,7 +49,6 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
-    """Make checks, and name all that they refuse at once: what is said of several things, with all their names."""
     refused = refusals(checks)
     if len(refused) == 1:
         raise refused[0]
@@ -197,7 +192,6 @@ def _dtype(element_type: int) -> str:
 
 
 def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
-    """Apply ONNX's own checks, and check the size of every value whose shape ONNX can tell."""
     try:
         onnx.checker.check_model(proto)
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)

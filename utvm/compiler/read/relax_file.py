@@ -32,23 +32,14 @@ def is_relax_json(content: bytes) -> bool:
 
 
 def from_module(module: Any, name: str) -> Model:
-    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors.
-
-    Args:
-        name: a C identifier.
-    """
+    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors."""
     import tvm
 
     return Model(name, f"Relax module {name}", "relax", str(tvm.ir.save_json(module)).encode())
 
 
 def from_json(content: bytes, name: str, origin: str) -> Model:
-    """Take a Relax module as ``tvm.ir.save_json`` writes it.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-    """
+    """Take a Relax module as ``tvm.ir.save_json`` writes it."""
     _check_structure(content, origin)
     _probe(content, origin)
     return Model(name, origin, "relax", content)
@@ -79,7 +70,6 @@ def from_python(path: Path, name: str, origin: str) -> Model:
 
 
 def _check_structure(content: bytes, origin: str) -> None:
-    """Check that the file is a list of nodes, each made of nodes that come before it, as TVM writes it."""
     try:
         document = json.loads(content.decode())
         nodes = document["nodes"]
@@ -119,7 +109,6 @@ def _check_node(number: int, node: dict[str, object]) -> None:
 
 
 def _probe(content: bytes, origin: str) -> None:
-    """Let TVM read the module in a process of its own."""
     hint = "write it again with tvm.ir.save_json, with the version of TVM that is used here"
     try:
         command = python_command(str(_PROBE), str(PROBE_BYTES))

@@ -76,7 +76,6 @@ def _constant_if(graph: TfliteGraph) -> int | None:
 
 
 def _inline(graph: TfliteGraph, place: int, graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """A graph with the operators of the branch that an ``IF`` takes in its place."""
     operator = graph.operators[place]
     data = graph.tensors[operator.inputs[0]].data
     branch = graphs[graphs_of(operator)[0 if data is not None and data[0] else 1]]
@@ -153,7 +152,6 @@ def _check_condition(graph: TfliteGraph, numbers: Sequence[int], where: str) -> 
 
 
 def _check_alike(sides: Sequence[tuple[TfliteGraph, Sequence[int]]], where: str) -> None:
-    """Check that two lists of tensors have the same element types and sizes, one by one."""
     lists: list[list[TfliteTensor]] = []
     for graph, numbers in sides:
         if any(not 0 <= number < len(graph.tensors) for number in numbers):

@@ -163,12 +163,7 @@ IDENTIFIER = b"TFL3"
 
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
-    """Take a TensorFlow Lite file.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-    """
+    """Take a TensorFlow Lite file."""
     from utvm.compiler.read.tflite_graph import read
     from utvm.compiler.read.tflite_validate import check
 

@@ -25,11 +25,7 @@ _Name = tuple[str, str]
 
 
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """A file's first graph without what keeps something between runs.
-
-    Args:
-        graphs: all of the file; others than the first may only begin variables.
-    """
+    """A file's first graph without what keeps something between runs."""
     graph = graphs[0]
     stateful = any(operator.name in (*_OPERATORS, *_VARIABLES) for operator in graph.operators)
     if not stateful or not all(map(_is_whole, graphs)):
@@ -165,7 +161,6 @@ class _Reader:
         self._instead[number] = variable.found if variable.now < 0 else variable.now
 
     def _begin(self, operator: TfliteOperator) -> None:
-        """Take what a graph assigns once, before the first run, to variables."""
         graph = self._graphs[_initialised_by(operator)]
         handles: dict[int, _Name] = {}
         for item in graph.operators:

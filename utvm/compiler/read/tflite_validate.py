@@ -58,11 +58,7 @@ _MAX_OPTION = 1 << 16
 
 
 def check(graph: TfliteGraph, origin: str) -> None:
-    """Check a model, with the graphs that it calls.
-
-    Args:
-        origin: what messages call the model.
-    """
+    """Check a model, with the graphs that it calls."""
     numbers = called((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)
     for number in numbers:
@@ -83,13 +79,11 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """How messages call an operator: its name, and the tensor that it makes."""
     made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
     return f"{operator.name} (at {made})" if made else operator.name
 
 
 def _check_parts(graph: TfliteGraph, origin: str) -> None:
-    """Check operators, tensors and options, and name everything that is not supported at once."""
     checks: list[Callable[[], None]] = [
         lambda: _check_operators(graph),
         lambda: _check_hybrid(graph),
@@ -104,7 +98,6 @@ def _check_parts(graph: TfliteGraph, origin: str) -> None:
 
 
 def _check_operators(graph: TfliteGraph) -> None:
-    """Name every operator that is not supported."""
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
         # To ask takes seconds, for TVM is imported: only where the answer counts.
@@ -212,7 +205,6 @@ def _check_options(operator: TfliteOperator, place: str) -> None:
 
 
 def _check_ends(graph: TfliteGraph, origin: str) -> None:
-    """Check the model's own inputs and outputs."""
     for kind, numbers in (("input", graph.inputs), ("output", graph.outputs)):
         for number in numbers:
             if not 0 <= number < len(graph.tensors):

@@ -25,11 +25,7 @@ _MARKS = ("serialized_exported_program.json", "archive_format")
 
 
 def from_torch(program: Any, name: str) -> Model:
-    """Take a ``torch.export.ExportedProgram``.
-
-    Args:
-        name: a C identifier.
-    """
+    """Take a ``torch.export.ExportedProgram``."""
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
         from utvm.compiler.read.torch_program import import_program
@@ -42,10 +38,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
 
     ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)``, and when that fails, by pickle: it
     may run what the archive's author put in. So this is called only where the user has asked for that.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
     """
     try:
         import torch

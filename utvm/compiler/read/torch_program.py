@@ -17,11 +17,7 @@ _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
-    """Converters of these operators to Relax, by their names.
-
-    Args:
-        program: a ``torch.export.ExportedProgram``, which has the scales of each channel.
-    """
+    """Converters of these operators to Relax, by their names."""
     return {
         "quantize_per_tensor.default": _quantize,
         "dequantize_per_tensor.default": _dequantize,
@@ -165,7 +161,6 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         return converted
 
     def _hold(self, where: str, node: Any, result: Any) -> None:
-        """Refuse a result that is not of the shape or the element type that the program states."""
         stated = node.meta.get("val")
         kind = getattr(result, "ty", None)
         if not hasattr(stated, "shape") or not isinstance(kind, relax.TensorType):

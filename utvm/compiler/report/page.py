@@ -35,11 +35,7 @@ class RuleCount:
 
 
 def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] | None = None) -> tuple[Path, Path]:
-    """Write the compile report of a library: ``compile.json`` and ``compile.html``; return their paths.
-
-    Args:
-        misra: what cppcheck found, if it was asked.
-    """
+    """Write the compile report of a library: ``compile.json`` and ``compile.html``; return their paths."""
     json_path, html_path = (directory / name for name in FILES)
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,6 @@ def with_checked_indices(function: Any) -> Any:
 
 
 def _doubtful_variables(function: Any) -> set[int]:
-    """The hashes of variables whose values depend on elements of tensors."""
     found: set[int] = set()
 
     def note(variable: Any, *values: Any) -> None:

@@ -150,7 +150,6 @@ class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _fold(module: Any) -> Any:
-    """Compute what only depends on constants, and say what that is."""
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value

@@ -137,17 +137,7 @@ def _guard(function: Any, target: Target) -> Any:
 
 
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
-    """Schedule and lower TIRx functions.
-
-    Args:
-        functions: name to ``tirx.PrimFunc``, as the Relax pipeline made them. Those for an accelerator's driver
-            are lowered already.
-        target: what their loops are arranged for, and whether indices that come from inputs are looked at.
-
-    Returns:
-        Name to lowered ``tirx.PrimFunc``: loops, flat buffers, 32-bit indices where they suffice, math as calls
-        of C functions. In the order of the argument.
-    """
+    """Schedule and lower TIRx functions."""
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
         name: _guard(_arrange(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})

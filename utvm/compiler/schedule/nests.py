@@ -42,7 +42,6 @@ class LoopNest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of what is assigned."""
         return tuple(int(extent) for extent in self.buffer.shape)
 
 
@@ -132,13 +131,7 @@ def _is_here(load: Any, nest: LoopNest) -> bool:
 
 
 def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Sequence[Any]) -> list[Group]:
-    """Bring reductions together with what can be computed of their results while these are at hand.
-
-    Args:
-        statements: of a function, in their order.
-        nests: the same as nests, where they are.
-        own: the function's own buffers, which nobody outside of it reads.
-    """
+    """Bring reductions together with what can be computed of their results while these are at hand."""
     found: list[Group] = []
     taken: set[int] = set()
     for number, nest in enumerate(nests):

@@ -69,7 +69,6 @@ def _legalize_best(builder: Any, call: Any) -> Any:
 
 
 def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[Any]:
-    """The best along an axis, in their order, and their indices; of equal ones, the first is better."""
     extents = [int(extent) for extent in source.shape]
     count = count if count > 0 else extents[axis]
     other = te.reduce_axis((0, extents[axis]), "other")

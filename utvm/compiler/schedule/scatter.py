@@ -83,13 +83,6 @@ def _bound_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 
 
 def _bound(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
-    """Indices in 64 bits, each as it is or so far out that joining it to others leaves it out.
-
-    Args:
-        extents: of the tensor that is written.
-        extent_of: given a place in the indices, what its index must be below.
-        lowest: what an index must not be below.
-    """
     outside = tirx.const(-2 * math.prod(extents), "int64")
 
     def known(*at: Any) -> Any:

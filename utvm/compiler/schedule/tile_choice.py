@@ -70,7 +70,6 @@ class Tile:
 
     @property
     def points(self) -> int:
-        """How many results there are in it."""
         return math.prod(self.sizes)
 
 
@@ -198,7 +197,6 @@ _ARITHMETIC = {
 
 
 def _value(index: Any, values: dict[int, npt.NDArray[np.int64]]) -> Any:
-    """Compute an index for many values of the loops' variables."""
     kind = type(index).__name__
     if isinstance(index, tirx.IntImm):
         return int(index)

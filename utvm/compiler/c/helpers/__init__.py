@@ -48,7 +48,6 @@ _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floo
 
 
 def is_helper(name: str) -> bool:
-    """Whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
     return (
         (operation in (*_BODIES, *_OF_REALS, *_BY_ANY, "within") and dtype in C_TYPES)
@@ -60,11 +59,7 @@ def is_helper(name: str) -> bool:
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
-    """The C texts of helpers and of those that they call, each after what it calls.
-
-    Args:
-        names: as ``floordiv_int8`` or ``requantize``.
-    """
+    """The C texts of helpers and of those that they call, each after what it calls."""
     texts: dict[str, str] = {}
 
     def add(name: str) -> None:

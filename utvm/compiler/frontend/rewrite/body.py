@@ -42,7 +42,6 @@ def _write(versions: Sequence[int], opset: int) -> int:
 
 
 def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
-    """Give attributes that refer to those of the function their values; leave out those that have none."""
     kept = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:

@@ -27,7 +27,6 @@ def _power(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _whole_power(graph: RuleGraph, value: str, powers: np.ndarray) -> str:
-    """Multiply as often as the largest power asks for, and choose for each element."""
     shape = np.broadcast_shapes(graph.shape(value), powers.shape)
     product = result = graph.op("Expand", graph.like(1, value), graph.constant(shape, np.int64))
     for power in range(1, int(powers.max()) + 1):
@@ -118,7 +117,6 @@ def _sign(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Compute what is left of a reduction along no axes; and in float64 what has no form in integers."""
     value = node.inputs[0]
     axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
@@ -156,13 +154,7 @@ def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
-    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero.
-
-    Args:
-        below: what it is where it is not its operand, by the operand and alpha.
-        alpha: the attribute's default value.
-        threshold: whether alpha, and not 0, is where it becomes its operand.
-    """
+    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero."""
 
     def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         value = node.inputs[0]

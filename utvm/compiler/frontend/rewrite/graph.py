@@ -108,7 +108,6 @@ class RuleGraph:
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """The shape of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.HasField("shape"):
             raise Unsupported("a shape is not known while compiling")
@@ -118,7 +117,6 @@ class RuleGraph:
         return tuple(extent.dim_value for extent in extents)
 
     def dtype(self, value: str) -> np.dtype[Any]:
-        """The element type of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.elem_type:
             raise Unsupported("an element type is not known while compiling")
@@ -131,11 +129,7 @@ class RuleGraph:
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def needed(self, value: str, what: str) -> Array:
-        """A value that must be the same in each run.
-
-        Args:
-            what: what the value is, as in "its axes".
-        """
+        """A value that must be the same in each run."""
         array = self.value(value)
         if array is None:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
@@ -150,11 +144,7 @@ class RuleGraph:
         return self._keep(numpy_helper.from_array(array))
 
     def op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
-        """Add a node of one output; return the output's name.
-
-        Args:
-            inputs: names; empty for those left out.
-        """
+        """Add a node of one output; return the output's name."""
         return self.ops(operator, 1, *inputs, opset=opset, **attributes)[0]
 
     def ops(self, operator: str, count: int, *inputs: str, opset: int = _OPSET, **attributes: Any) -> list[str]:
@@ -187,11 +177,9 @@ class RuleGraph:
         return self.constant(np.asarray(content, self.dtype(value)))
 
     def reshaped(self, value: str, shape: Sequence[int]) -> str:
-        """Add a reshape."""
         return self.op("Reshape", value, self.constant(shape, np.int64))
 
     def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
-        """Add a slice along one axis."""
         bounds = (self.constant([item], np.int64) for item in (start, end, axis, step))
         return self.op("Slice", value, *bounds)
 
@@ -211,16 +199,7 @@ class RuleGraph:
         stored: Sequence[onnx.TensorProto] = (),
         opset: int = 0,
     ) -> list[str]:
-        """Add the nodes of a function or of a subgraph.
-
-        Args:
-            names: its parameters, and what they are here.
-            results: the names in it of what it gives.
-            stored: its own constants.
-
-        Returns:
-            What its results are called here.
-        """
+        """Add the nodes of a function or of a subgraph."""
         scope = {parameter: self.name(name) for parameter, name in names.items()}
         for tensor in stored:
             scope[tensor.name] = self.constant(numpy_helper.to_array(tensor))
@@ -234,7 +213,6 @@ class RuleGraph:
     # The way of a node.
 
     def add(self, node: onnx.NodeProto, opset: int) -> None:
-        """Take a node in."""
         if len(self.nodes) > _MAX_NODES:
             raise Unsupported(f"the model becomes more than {_MAX_NODES} operators")
         inputs = [self.name(name) for name in node.input]
@@ -361,7 +339,6 @@ class RuleGraph:
         self.nodes.append(node)
 
     def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
-        """Compute a node while compiling, if that can be done."""
         results = computed(node, opset, self._constant, self.types)
         if results is None:
             return False
@@ -447,5 +424,4 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def place(node: onnx.NodeProto) -> str:
-    """Say which node of a model is meant."""
     return f"{node.op_type} (at {node.name or next(filter(None, node.output), '')})"

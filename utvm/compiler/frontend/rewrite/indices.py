@@ -40,7 +40,6 @@ def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _pick(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
-    """Take elements along an axis by a constant table, spread over the other axes."""
     shape = list(graph.shape(value))
     shape[axis] = table.shape[axis]
     flat = np.broadcast_to(table, shape)
@@ -111,7 +110,6 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Turn a wished shape into the padding that gives it."""
     wished = node.attributes.get("output_shape")
     if not wished:
         return None
@@ -167,7 +165,6 @@ def _roi_align(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Choose between the tensor and a number that is known only while the model runs."""
     value, number = node.inputs[0], node.input(2)
     if node.attributes.get("mode", "constant") != "constant" or not number or graph.value(number) is not None:
         return None

@@ -121,7 +121,6 @@ def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Arr
 
 
 def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
-    """Add up what the leaves give that each row comes to: rows by results."""
     rows = _rows(graph, node.inputs[0])
     count, width = graph.shape(rows)
     if int(forest.features.max()) >= width:
@@ -191,11 +190,7 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
-    """Label and scores of two classes of which trees know one.
-
-    Args:
-        shares: whether no leaf takes anything away: the score is the second class's share then.
-    """
+    """Label and scores of two classes of which trees know one."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform not in ("NONE", "LOGISTIC"):
         raise Unsupported(f"the transformation {transform} of one score is not supported")

@@ -26,8 +26,6 @@ def _binary(operator: str) -> Rule:
 
 
 def _unary(operator: str, *kept: str) -> Rule:
-    """Make the rule of an operator of one tensor, of whose attributes some are the float operator's."""
-
     def rule(graph: RuleGraph, node: RuleNode) -> list[str]:
         if node.attributes.get("channels_last", 0):
             raise Unsupported("channels last is not supported")
@@ -43,7 +41,6 @@ def _concatenation(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _dense(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Multiply matrices; the bias has the scale of the sums, and what is not quantised again is real."""
     transposed = {key: value for key, value in node.attributes.items() if key in ("transA", "transB", "alpha")}
     names = [_real(graph, node, 0), _real(graph, node, 3, 1 - node.attributes.get("transB", 0))]
     if node.input(6):

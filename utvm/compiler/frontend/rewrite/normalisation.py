@@ -9,7 +9,6 @@ from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsu
 
 
 def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the mean and the inverse deviation, too, where they are asked for; or spread scales and biases."""
     value = node.inputs[0]
     shape = graph.shape(value)
     first = node.attributes.get("axis", -1) % len(shape)
@@ -31,7 +30,6 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _response_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Sum squares by a constant matrix where the importer does not: an even number, other ranks than 4."""
     value, size = node.inputs[0], node.attributes["size"]
     shape = graph.shape(value)
     if size % 2 and len(shape) == 4:
@@ -90,7 +88,6 @@ def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the places of the largest elements, too, where they are asked for; and say what padding is meant."""
     value = node.inputs[0]
     shape = graph.shape(value)
     if not node.wants(1):

@@ -139,7 +139,6 @@ def _join(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
 def _direction(
     graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
-    """The states of all steps, and what the last one leaves."""
     kind = _KINDS[node.operator]
     length, batch, width = graph.shape(given)
     size = graph.shape(node.inputs[2])[2]
@@ -194,7 +193,6 @@ def _steps(
 
 
 def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:
-    """The activations of one direction."""
     count = len(kind.defaults)
     names = node.attributes.get("activations") or list(kind.defaults) * 2
     names = names[number * count : (number + 1) * count] or list(kind.defaults)

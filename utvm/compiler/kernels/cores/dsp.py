@@ -22,11 +22,7 @@ _WORTH = 96  # Pixels that make a byte of flash worth it: weights of 16 bits sav
 
 
 def make_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for its numbers.
-
-    Args:
-        record: not depthwise.
-    """
+    """Make the operator, or None where the kernels do not hold for its numbers."""
     settled, table = settle(record)
     if table is None:
         return None
@@ -122,7 +118,6 @@ def _reads_pixels(record: Convolution) -> bool:
 
 
 def _columns(record: Convolution, first: Any, count: Any, at: Pointers) -> None:
-    """Write the call that expands the windows of a tile."""
     _, rows, columns, depth = record.weights.shape
     if _reads_pixels(record):
         call_helper("pixel_columns", at["columns"], at.to("data", first * depth), depth, count)
@@ -154,14 +149,6 @@ def _packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
 
 
 def _tile_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32, wide: bool) -> Int32:
-    """The stream of the helper ``dsp_tile``.
-
-    Args:
-        weights: ``[channels][k]``.
-        bias: with the input's zero point.
-        table: of :func:`settle`.
-        wide: whether weights are words' halves.
-    """
     words = _packed_weights(weights)
     if wide:
         # Bytes of a word: both channels' first weights, both channels' second ones.

@@ -28,9 +28,6 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
     """Make the operator, or None where the kernels do not hold for it.
 
     They hold for filters of up to three rows and columns side by side, and steps to the side of one or two.
-
-    Args:
-        record: depthwise.
     """
     settled, table = settle(record)
     _, rows, columns, _ = record.weights.shape
@@ -56,12 +53,7 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
 
 
 def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int, pixels: int) -> Operator:
-    """Make the operator.
-
-    Args:
-        tall, pixels: rows that are made together, channel by channel, and how many pixels of each: all of a row,
-            or of one row.
-    """
+    """Make the operator."""
     height, width, channels = record.output_shape
     copies = channels // record.input_shape[2]
     down, across = record.strides
@@ -89,12 +81,6 @@ def _pitch(record: Convolution, pixels: int) -> int:
 
 
 def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:
-    """The stream of the helper ``dsp_plane``.
-
-    Args:
-        weights: ``[channels][rows][columns][1]``, at most three of each.
-        bias, table: as :func:`tile_stream`.
-    """
     channels, rows, columns, _ = weights.shape
     square = np.zeros((channels, 3, 3), np.int64)
     square[:, :rows, :columns] = 2 * weights[..., 0].astype(np.int64)
@@ -107,9 +93,6 @@ def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
 
     They hold for one output channel per input channel, channels in fours, no residual, and sums that
     :func:`utvm.compiler.kernels.cores.constants.settle` can bound.
-
-    Args:
-        record: depthwise.
     """
     record, table = settle(record)
     channels = record.input_shape[2]

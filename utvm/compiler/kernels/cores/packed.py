@@ -104,7 +104,6 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
-    """Make a depthwise operator that computes so many pixels of a row together, channel by channel."""
     height, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
     # Up to a step behind the last window is pointed to.

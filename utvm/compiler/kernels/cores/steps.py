@@ -24,7 +24,6 @@ class Pointers(dict[str, Any]):
         self._buffers = {**read, **written}
 
     def to(self, name: str, element: Any) -> Any:
-        """A pointer to an element."""
         return tirx.address_of(self._buffers[name][element])
 
 
@@ -40,12 +39,7 @@ def operator_of_steps(
     steps: int,
     body: _Body,
 ) -> Operator:
-    """Make an operator of helpers' calls, one step after the other.
-
-    Args:
-        name: what the report calls it.
-        own: elements and type of each buffer of its own.
-    """
+    """Make an operator of helpers' calls, one step after the other."""
     size = int(np.prod(record.output_shape))
     with IRBuilder() as builder, script.prim_func(s_tir=True):
         script.func_name("main")

@@ -89,7 +89,6 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
 
 
 def _way(record: Convolution) -> tuple[str, Convolution]:
-    """From what windows are read (row, pixels or windows), and the convolution as it is computed so."""
     height, width, channels = record.input_shape
     outputs, rows, columns, _ = record.weights.shape
     if not any(record.padding) and (rows, columns) == (height, width):
@@ -151,7 +150,6 @@ def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
 
 
 def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
-    """Make a depthwise operator that computes so many pixels of a row at a time."""
     height, width, channels = record.output_shape
     seen, scratch = _scratch(record, pixels)
     own = {"scratch": (scratch, "int8")}
@@ -187,13 +185,6 @@ def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
 
 
 def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
-    """The stream of the helper ``vector_tiles``.
-
-    Args:
-        weights: ``[channels][bytes of a window]``, a multiple of a vector.
-        scales: of :func:`_settle_vectors`.
-        pixels: 2 for tiles of four channels, 1 for tiles of eight.
-    """
     held = 8 // pixels
     order = np.arange(4) if pixels == 2 else np.array([0, 2, 4, 6, 1, 3, 5, 7])
     channels, length = weights.shape
@@ -217,13 +208,6 @@ def _mask(channels: int, pixels: int) -> int:
 
 
 def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
-    """The stream of the helper ``vector_channels``.
-
-    Args:
-        weights: ``[channels][rows][columns][1]``, at most four of each.
-        scales: of :func:`_settle_vectors`.
-        copies: channels of the output of each of the input.
-    """
     channels, rows, columns, _ = weights.shape
     square = np.zeros((channels, 4, 4), np.int8)
     square[:, :columns, :rows] = weights[..., 0].transpose(0, 2, 1)

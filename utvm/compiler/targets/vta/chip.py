@@ -67,7 +67,6 @@ class OnChip:
         return self._base[self._root(buffer)]
 
     def share(self, one: Any, other: Any) -> bool:
-        """Whether two buffers lie in the same place."""
         return bool(self._root(one).same_as(self._root(other)))
 
     def _root(self, buffer: Any) -> Any:
@@ -103,7 +102,6 @@ class OnChip:
         self._buffers[buffer] = _Buffer(scope, elements, loops, turning)
 
     def _note(self, store: Any) -> None:
-        """Remember what a statement reads, and which operand its result could lie over."""
         turn = len(self._reads)
         loads: list[Any] = []
         tvm_ffi.structural_walk(store.value, (TensorLoad, loads.append), order="pre")

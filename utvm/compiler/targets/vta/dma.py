@@ -45,11 +45,7 @@ class _Copy:
 
 
 def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
-    """Lower a copy.
-
-    Args:
-        pointer: what the driver knows the buffer in DRAM by.
-    """
+    """Lower a copy."""
     found = _read(nest)
     scope = found.chip.scope()
     lanes = env.lanes(scope)
@@ -84,7 +80,6 @@ def _narrow(buffer: Any) -> bool:
 
 
 def _read(nest: Nest) -> _Copy:
-    """Tell what is copied where; narrowing is what STORE does, and widening what a load into ACC does."""
     store, value, condition = nest.store, nest.store.value, None
     if isinstance(value, tvm.ir.Call) and value.op.name.endswith("if_then_else"):
         condition, value, otherwise = value.args
@@ -116,7 +111,6 @@ def _read(nest: Nest) -> _Copy:
 
 
 def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
-    """Find out how much of each loop is padding: where the condition holds is one range of it."""
     bounds = tvm.sym.detect_clip_bound(condition, nest.variables)
     if not bounds:
         raise CompileError(f"VTA: padding has a range in each dimension, not {condition}")

@@ -53,6 +53,5 @@ class Env:
         return self.configuration.memories[MEMORY_OF[scope]].depth
 
     def lanes(self, scope: str) -> int:
-        """How many numbers one of its elements has."""
         inputs = self.BATCH * self.BLOCK_IN
         return {INP: inputs, WGT: self.BLOCK_OUT * self.BLOCK_IN, ACC: inputs}[scope]

@@ -13,7 +13,6 @@ Array = npt.NDArray[Any]
 
 
 def _blocks(array: Array, sizes: Sequence[int]) -> Array:
-    """Cut the first dimensions into blocks, whose insides become the last dimensions."""
     counts = [-(-extent // size) for extent, size in zip(array.shape, sizes, strict=False)]
     rest = array.ndim - len(sizes)
     missing = [(0, count * size - n) for count, size, n in zip(counts, sizes, array.shape, strict=False)]

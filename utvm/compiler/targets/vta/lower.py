@@ -19,12 +19,7 @@ BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:
-    """Lower all functions of a module.
-
-    Args:
-        module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
-        linked: they will be linked with its driver, and wait for it; else TVM looks for who has one.
-    """
+    """Lower all functions of a module."""
     for transform in (
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),

@@ -74,7 +74,6 @@ def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
 
 
 def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
-    """A nest's loops with what they add to each of several indices."""
     return [Dim(extent, steps) for (_, extent), steps in zip(nest.loops, zip(*strides, strict=True), strict=True)]
 
 
@@ -117,19 +116,13 @@ def merged(dims: Sequence[Dim]) -> list[Dim]:
 
 
 def element(base: Any, lanes: int) -> Any:
-    """An index in elements."""
     if not _is_zero(tirx.floormod(base, lanes)):
         raise CompileError(f"VTA: {base} does not begin at an element of {lanes} numbers")
     return ANALYZER.simplify(tirx.floordiv(base, lanes))
 
 
 def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
-    """Put loops around a statement.
-
-    Args:
-        offsets: the indices where all counters are 0.
-        make: makes the statement of the indices of a turn.
-    """
+    """Put loops around a statement."""
     if not dims:
         return make([ANALYZER.simplify(offset) for offset in offsets])
     counter = tirx.Var("i", "int32")
@@ -141,5 +134,4 @@ def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """A statement that calls a function of the driver."""
     return tirx.Evaluate(tirx.call_extern("int32", name, *arguments))

@@ -29,12 +29,6 @@ _BITS_16 = range(-(1 << 15), 1 << 15)
 
 
 def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
-    """The calls that make up an operation.
-
-    Args:
-        dims: its loops, with what they add to the indices dst, src and wgt.
-        alu: operation, whether it takes a number, and the number.
-    """
     dims = sorted(merged(dims), key=lambda dim: -dim.extent)
     hardware, software = dims[:2], dims[2:]
     if any(dim.extent > _MOST_TURNS for dim in hardware):
@@ -79,7 +73,6 @@ def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
 
 
 def is_gemm(store: Any) -> bool:
-    """Whether a statement adds a product to what it writes."""
     return isinstance(store.value, tirx.Add) and any(
         isinstance(side, tirx.Mul) for side in (store.value.a, store.value.b)
     )
@@ -129,7 +122,6 @@ def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tu
 
 
 def _done(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
-    """Do an operation whose first operand is where its result will be."""
     operation, _, right = _read(nest.store)
     if isinstance(right, tirx.IntImm):
         dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
@@ -162,7 +154,6 @@ def _number(value: int) -> int:
 
 
 def _read(store: Any) -> tuple[int, Any, Any]:
-    """The operation of a statement, the operand that it writes over, and the other one."""
     value = store.value
     kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
     name = next((name for kind, name in kinds if isinstance(value, kind)), "")

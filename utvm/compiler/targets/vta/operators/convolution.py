@@ -54,7 +54,6 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
@@ -64,7 +63,6 @@ class Conv2d:
 
     @property
     def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
         return count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:

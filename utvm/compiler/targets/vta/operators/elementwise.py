@@ -51,11 +51,7 @@ class Requantise:
         return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
     def declared(self, total: Any) -> tuple[Any, list[str]]:
-        """Declare what is done with a tensor of int32.
-
-        Returns:
-            The int8 tensor in DRAM, and the names of the stages before it, which are on the chip.
-        """
+        """Declare what is done with a tensor of int32."""
         steps: list[tuple[str, Any]] = []
         # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
         before = self.shift - 1 if self.rounding and self.shift > _LARGEST_HALF else 0
@@ -150,7 +146,6 @@ class Elementwise:
             )
 
     def schedule(self, env: Env) -> Any:
-        """The schedule."""
         count = -(-self.numbers // env.lanes(ACC))
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]

@@ -42,7 +42,6 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do."""
         check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
@@ -52,7 +51,6 @@ class MaxPool:
 
     @property
     def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
         return count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:

@@ -54,7 +54,6 @@ class Chosen(NamedTuple):
 
 
 def check_sizes(*sizes: int) -> None:
-    """Refuse sizes of nothing."""
     for size in sizes:
         if not isinstance(size, Integral) or size < 1:
             raise CompileError(f"VTA: sizes and strides are whole numbers from 1 on, not {size!r}")
@@ -71,12 +70,7 @@ def check_tile(tile: Tile, extents: Tile) -> Tile:
 def count_windows(
     shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """How many windows there are in an image, one below the other and one beside the other.
-
-    Args:
-        shape: of the image, height and width last.
-        padding: rows above and below, columns left and right.
-    """
+    """How many windows there are in an image, one below the other and one beside the other."""
     height = shape[-2] + padding[0] + padding[1] - window[0]
     width = shape[-1] + padding[2] + padding[3] - window[1]
     return height // stride + 1, width // stride + 1
@@ -90,7 +84,6 @@ def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], l
 
 
 def divisors(number: int) -> list[int]:
-    """Divisors of a number, the largest first."""
     return [place for place in range(number, 0, -1) if number % place == 0]
 
 
@@ -102,13 +95,7 @@ def best_tile(
     overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Chosen:
-    """The tile that takes the least time, by an estimate; of several, the largest.
-
-    Args:
-        needs: how many elements of each memory a tile takes.
-        overlapped: whether a turn loads while the one before computes.
-        uops: micro-ops of its largest operation.
-    """
+    """The tile that takes the least time, by an estimate; of several, the largest."""
     room = env.configuration.memories["UOP"].depth
     candidates = [
         (turns(tile).estimate(overlapped), -math.prod(tile), tile)
@@ -152,17 +139,7 @@ def cached(schedule: Any, block: str, number: int, scope: str, loop: Any) -> Non
 
 
 def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
-    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are.
-
-    Args:
-        outer_tiles: how many loops go through the output's tiles.
-        reductions: how many dimensions are summed up, without the one within a block.
-        size: of a tile of the first of these.
-        overlapped: whether the next tile is loaded while one is computed.
-
-    Returns:
-        The loop that loads are put into.
-    """
+    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are."""
     block = schedule.get_sblock("sum")
     loops = schedule.get_loops(block)[outer_tiles:]
     within, sums = loops[: -reductions - 1], loops[-reductions - 1 :]
@@ -175,7 +152,6 @@ def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlap
 
 
 def named(function: Any, name: str) -> Any:
-    """A schedule of a function under a name."""
     return s_tir.Schedule(function.with_attr("global_symbol", name))
 
 
