@@ -28,9 +28,8 @@ from utvm.compiler.notes import note
 from utvm.compiler.quantised import Integerized, integerize
 from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
-from utvm.compiler.schedule.loops import MACS, macs_of
+from utvm.compiler.schedule.loops import MACS, arranged, macs_of
 from utvm.compiler.schedule.lower import lower
-from utvm.compiler.schedule.tuned import arranged
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError

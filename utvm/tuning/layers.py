@@ -13,7 +13,7 @@ from utvm.compiler.build import graph_of, library_of
 from utvm.compiler.kernels.cores import KERNELS
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.memory.graph import Graph, Location, Step
-from utvm.compiler.schedule.tuned import layer_of, replayed
+from utvm.compiler.schedule.loops import layer_of, replayed
 from utvm.compiler.tvm_types import element_type
 
 _ONLY = "layer"

@@ -14,7 +14,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
-from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
+from utvm.compiler.frontend.rewrite import Rewritten, rewritten
+from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier

@@ -26,9 +26,9 @@ from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.read.tflite_control import CONTROL, graphs_of
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_state import CONTROL, graphs_of
 from utvm.compiler.read.tflite_validate import place
 from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError

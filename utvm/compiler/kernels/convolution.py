@@ -13,10 +13,9 @@ from utvm.compiler.kernels import Kernel, Unfit, fixed_point, sums
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_by, rescale_value
 from utvm.compiler.kernels.cores import choose
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.overlaps import distance
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader, operator_name
-from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual
+from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual, distance
 from utvm.compiler.kernels.use import Use, padding_before, scale_of, zero_of
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of

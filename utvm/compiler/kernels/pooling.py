@@ -13,10 +13,9 @@ from utvm.compiler.kernels import Kernel, Unfit
 from utvm.compiler.kernels.arithmetic import clamp_value, number
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.lookup import requantize_view
-from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Operator
+from utvm.compiler.kernels.records import Computation, Operator, overlap_of
 from utvm.compiler.kernels.use import Use, limits, padding_before
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of

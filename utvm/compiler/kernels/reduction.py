@@ -12,10 +12,9 @@ from tvm import relax, te
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader, operator_name
-from utvm.compiler.kernels.records import Computation, Operator, Rescale
+from utvm.compiler.kernels.records import Computation, Operator, Rescale, overlap_of
 from utvm.compiler.kernels.use import Use, quantity
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of

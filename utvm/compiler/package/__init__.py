@@ -6,10 +6,9 @@ an Arduino library. Every file is in it once: ``docs/package.md`` shows the layo
 the schema of its ``metadata.json``.
 """
 
-from utvm.compiler.package.layout import Terms
 from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.misra import misra_counts
-from utvm.compiler.package.read import read_package
+from utvm.compiler.package.read import Terms, read_package
 from utvm.compiler.package.write import package_files, package_model, write_package
 
 __all__ = [

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import utvm
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
-from utvm.compiler.package.layout import ALIGNMENT, Terms
+from utvm.compiler.package.read import ALIGNMENT, Terms
 
 VERSION = 7
 """Of Model Library Format."""

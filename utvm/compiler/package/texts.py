@@ -12,8 +12,8 @@ from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Placement, Tensor
-from utvm.compiler.package.layout import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.compiler.package.metadata import RunStack
+from utvm.compiler.package.read import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.errors import ConfigError
 
 # Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from utvm.compiler import Library, Model, Target, compile_model, load
 from utvm.compiler.bounded import bounded
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.package.layout import Terms, placed_sources
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.read import write_archive
+from utvm.compiler.package.read import Terms, placed_sources, write_archive
 from utvm.compiler.package.texts import texts
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError

@@ -14,10 +14,15 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.model import Model
-from utvm.compiler.read.flatbuffer import Buffer, Table
-from utvm.compiler.read.tflite_control import called, with_constant_conditions
-from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.read.tflite_state import graphs_that_begin, with_states
+from utvm.compiler.read.tflite_records import (
+    Buffer,
+    Quantisation,
+    Table,
+    TfliteGraph,
+    TfliteOperator,
+    TfliteTensor,
+)
+from utvm.compiler.read.tflite_state import called, graphs_that_begin, with_constant_conditions, with_states
 from utvm.errors import CompileError
 
 MAX_RANK = 8

@@ -10,8 +10,8 @@ import numpy as np
 
 from utvm.compiler.kernels import kernels
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_control import CONTROL, called, check_call
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_state import CONTROL, called, check_call
 from utvm.compiler.refusal import hints, refusals, refuse
 from utvm.errors import CompileError
 

@@ -1,19 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler's work on a model, as a page and as JSON: operators, those in float, the memory plan."""
+"""The compile report, as a page and as JSON: operators, those in float, and a picture of the memory plan."""
 
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import jinja2
 
 from utvm.base.storage.files import write_whole
-from utvm.compiler.library import Library
-from utvm.compiler.report.picture import plots
+from utvm.compiler.library import Block, Library
 from utvm.errors import ConfigError
-from utvm.pages import pages_of
+from utvm.pages import label_in, pages_of
+
+_WIDTH, _HEIGHT = 820.0, 340.0  # Of the plot, in picture units.
+_SMALLEST = 1.5  # What is tiny is still to be seen.
+_LETTERS = 13.0  # Height of a label.
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A block as a rectangle: its corner, its size, and what its colour and label are."""
+
+    block: Block
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class AxisMark:
+    """A line of the axis: where it is, and what it says."""
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One region's plan: steps from left to right, addresses from bottom to top.
+
+    ``bound`` is where the lower bound is, or None where the plan has several regions, to which it does not apply.
+    """
+
+    region: str
+    size: int
+    width: float
+    height: float
+    rectangles: tuple[Rectangle, ...]
+    steps: tuple[AxisMark, ...]
+    addresses: tuple[AxisMark, ...]
+    bound: float | None
+
+
+def plots(library: Library) -> tuple[Plot, ...]:
+    """Lay out the plan of each region that is used."""
+    used = [arena for arena in library.arenas if arena.size_bytes]
+    bound = library.lower_bound_bytes if len(used) == 1 else None
+    return tuple(_plot(library, arena.region, arena.size_bytes, bound) for arena in used)
+
+
+def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
+    # Time goes from the writing of the inputs to the reading of the outputs.
+    columns = len(library.calls) + 2
+    column, unit = _WIDTH / columns, _HEIGHT / size
+    rectangles = []
+    for block in library.blocks:
+        if block.region != region:
+            continue
+        width, height = (block.last - block.first + 1) * column, max(block.size * unit, _SMALLEST)
+        hint = (
+            f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, "
+            f"{_moment(library, block.first)} to {_moment(library, block.last)}"
+        )
+        y = _HEIGHT - (block.offset + block.size) * unit
+        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, "", hint))
+    every = -(-columns // 24)
+    steps = [AxisMark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
+    marks = [AxisMark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
+    return Plot(
+        region,
+        size,
+        _WIDTH,
+        _HEIGHT,
+        tuple(
+            replace(rectangle, label=_label(rectangle, rectangles[n + 1 :]))
+            for n, rectangle in enumerate(rectangles)
+        ),
+        tuple(steps),
+        tuple(marks),
+        None if bound is None else _HEIGHT - bound * unit,
+    )
+
+
+def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
+    if rectangle.height <= _LETTERS:
+        return ""
+    middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
+    for item in later:
+        beside = item.x >= end or item.x + item.width <= rectangle.x
+        if not beside and item.y < middle + _LETTERS / 2 and item.y + item.height > middle - _LETTERS / 2:
+            end = item.x
+    room, block = end - rectangle.x, rectangle.block
+    name = label_in(room, block.tensor)
+    return name if name == block.tensor or block.first < 0 else label_in(room, str(block.first))
+
+
+def _moment(library: Library, step: int) -> str:
+    if step < 0:
+        return "before the first step"
+    return f"step {step}" if step < len(library.calls) else "after the last step"
+
+
+def _pace(size: int) -> int:
+    pace = 1
+    while size > 10 * pace:
+        pace *= 2
+    return pace
+
 
 FILES = ("compile.json", "compile.html")
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indices that come from a model's inputs: each is looked at before anything is read or written by it.
+"""Indices and casts that C leaves undefined.
 
-A loop's index is in range because the loop says so. An index that depends on a tensor's elements is in range only
-if whoever made the input took care; so ``x[i]`` becomes ``x[within(i, extent)]``, which is an element of ``x``
-whatever ``i`` is, and the operator says afterwards that there was one out of range. Where the element's type alone
-keeps the index in range, as that of a table of 256 entries, nothing is added.
+An index that depends on elements of a tensor may be out of range: ``x[i]`` becomes ``x[within(i, extent)]``, an
+element of ``x`` whatever ``i`` is, and the operator reports the error afterwards. Nothing is added where the type
+of the index keeps it in range. A float out of range of an integer becomes the nearest integer, and NaN becomes
+0, or a limit where the operand has limits, which costs no instruction.
 """
 
 from typing import Any
 
+import numpy as np
+import tvm
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
@@ -97,3 +99,39 @@ def _fits(index: Any, extent: Any) -> bool:
 def _within(index: Any, extent: Any) -> Any:
     kind = element_type(index)
     return tirx.call_pure_extern(index.ty, f"{WITHIN}_{kind}", index, tirx.const(int(extent), kind))
+
+
+_ROUNDINGS = ("round", "roundf", "rint", "rintf", "nearbyint", "nearbyintf", "trunc", "truncf")
+
+
+def with_defined_casts(function: Any) -> Any:
+    """A function whose casts from floats to integers are calls of helpers in C."""
+    return function.with_body(tvm_ffi.structural_map(function.body, [(tirx.Cast, _define)], order="post"))
+
+
+def _define(cast: Any) -> Any:
+    source, target = element_type(cast.value), element_type(cast)
+    if not source.startswith("float") or not target.startswith(("int", "uint")):
+        return cast
+    limited = _limited(cast.value, target)
+    if limited is not None:
+        return limited.astype(target)
+    return tirx.call_pure_extern(target, f"{target}_of_{source}", cast.value)
+
+
+def _limited(value: Any, target: str) -> Any:
+    """The same value with NaN as a limit, if it is limited to what an integer type holds; else None."""
+    if isinstance(value, tvm.ir.Call) and value.args and str(getattr(value.args[0], "value", "")) in _ROUNDINGS:
+        inner = _limited(value.args[1], target)
+        return None if inner is None else tirx.call_pure_extern(element_type(value), value.args[0].value, inner)
+    inner_kind, helper = (tirx.Min, "above") if isinstance(value, tirx.Max) else (tirx.Max, "below")
+    if not isinstance(value, tirx.Max | tirx.Min) or not isinstance(value.a, inner_kind):
+        return None
+    bounds = (value.b, value.a.b)
+    if not all(isinstance(bound, tirx.FloatImm) for bound in bounds):
+        return None
+    info = np.iinfo(target)
+    if not all(info.min <= float(bound.value) <= info.max for bound in bounds):
+        return None
+    kind = element_type(value)
+    return tirx.call_pure_extern(kind, f"{helper}_{kind}", value.a, value.b)

@@ -11,10 +11,7 @@ from tvm.relax.expr import _update_type
 
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.notes import note
-from utvm.compiler.schedule import extremes, scans, scatter
-
-LEGALIZATIONS = {**extremes.RULES, **scans.RULES, **scatter.RULES}
-"""Relax's operators that become TIRx in our own way: TVM's is missing, or wrong at the edges."""
+from utvm.compiler.schedule.legalizations import LEGALIZATIONS
 
 CONCATENATION = "utvm.concatenate"
 """Name of the packed function whose calls stand for concatenations that need no loop."""

@@ -9,11 +9,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
-from utvm.compiler.schedule.bounds import with_checked_indices
-from utvm.compiler.schedule.casts import with_defined_casts
-from utvm.compiler.schedule.loops import SCHEDULED, schedule
+from utvm.compiler.schedule.bounds import with_checked_indices, with_defined_casts
+from utvm.compiler.schedule.loops import SCHEDULED, layer_of, schedule
 from utvm.compiler.schedule.tile_choice import registers_of
-from utvm.compiler.schedule.tuned import layer_of
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 

@@ -19,8 +19,7 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from utvm.compiler.frontend.rewrite.body import function_body, rename
-from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
+from utvm.compiler.frontend.rewrite.fold import computed, function_body, rename, worth_folding
 from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]

@@ -8,8 +8,7 @@ rows' names what was chosen (:attr:`utvm.compiler.library.Call.kernel`).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from utvm.compiler.kernels.cores.dsp import make_with_dsp
-from utvm.compiler.kernels.cores.dsp_depthwise import make_depthwise_with_dsp, make_planes_with_dsp
+from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_packed
 from utvm.compiler.kernels.cores.vectors import make_with_mve, make_with_neon
 from utvm.compiler.kernels.functions import KERNEL, LAYER

@@ -15,8 +15,7 @@ from tvm import tirx
 
 from utvm.compiler.kernels.cores.constants import geometry, residual_tables, settle_folded
 from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
-from utvm.compiler.kernels.overlaps import channelwise, distance
-from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
 _NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.

@@ -16,8 +16,7 @@ from tvm import tirx
 
 from utvm.compiler.kernels.cores.constants import folded_bias, geometry, residual_tables, settle
 from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
-from utvm.compiler.kernels.overlaps import distance
-from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual, distance
 
 _VECTOR = 16  # Bytes.
 _HALF = 2**30
