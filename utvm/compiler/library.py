@@ -6,28 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
 
-from utvm.compiler.c_files import CFiles, sources_of
+import numpy as np
+from pydantic import TypeAdapter
+
+from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 
-_Record = TypeVar("_Record")
-
-_ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float32": 4,
-    "float64": 8,
-}
-
-ELEMENT_TYPES = tuple(_ITEM_BYTES)
+ELEMENT_TYPES = tuple(C_TYPES)
 """The element types a library can hold, as numpy names."""
 
 INDEX_OUT_OF_RANGE = -16
@@ -39,7 +25,7 @@ MAX_TENSOR_BYTES = 1 << 26
 
 def item_bytes(dtype: str) -> int:
     """The bytes of one element."""
-    return _ITEM_BYTES[dtype]
+    return np.dtype(dtype).itemsize
 
 
 def dlpack_code(dtype: str) -> int:
@@ -296,37 +282,8 @@ def to_json(library: Library) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-_RECORDS = {
-    "inputs": Tensor,
-    "outputs": Tensor,
-    "arenas": Arena,
-    "input_places": Placement,
-    "output_places": Placement,
-    "calls": Call,
-    "entry_points": EntryPoint,
-    "blocks": Block,
-    "leftovers": Leftover,
-    "decisions": Decision,
-    "states": Tensor,
-}
-
-
 def from_json(text: str) -> Library:
-    """Read what :func:`to_json` wrote."""
+    """Read what :func:`to_json` wrote; raises ValueError or KeyError for something else."""
     content = json.loads(text)
-    records: dict[str, Any] = {
-        field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()
-    }
-    return Library(
-        **{**content, **records, "target": Target(**content["target"]), "sources": sources_of(content["sources"])}
-    )
-
-
-def _record(kind: type[_Record], content: dict[str, Any]) -> _Record:
-    return kind(**{key: _field(value) for key, value in content.items()})
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    return Scaling(**value) if isinstance(value, dict) else value
+    library = TypeAdapter(Library).validate_python(content | {"sources": {}})
+    return replace(library, sources=sources_of(content["sources"]))

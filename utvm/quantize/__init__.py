@@ -2,8 +2,8 @@
 """Post-training quantisation of ONNX models in QDQ form, with scales from samples.
 
 :func:`quantize` follows TensorFlow Lite's int8 and 16x8 specifications: weights are symmetric with a scale for
-each output channel, biases int32 with the product of the scales, activations int8 with a zero point, or int16 without
-one. Before that, batch normalisations and biases are folded into the layers before them, which reduces the error.
+each output channel, biases int32 with the product of the scales, activations int8 with a zero point, or int16
+without one. Batch normalisations and biases are folded into the layers before them first, which reduces the error.
 :func:`costs` gives the error of each tensor. ONNX's reference implementation computes the values.
 """
 

@@ -14,6 +14,7 @@ from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES
+from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
 from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.bounds import CHECKED
@@ -25,8 +26,6 @@ ALIGNMENT = 16
 
 _LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
 _WORKSPACE = "workspace"
-_OPERATOR = "utvm.operator"  # Its parameters: inputs, constants, one output.
-_OVERLAP = "utvm.overlap"  # As :mod:`utvm.compiler.memory.overlap` describes it.
 _LINE = 110  # Characters, longer prototypes are broken.
 
 
@@ -114,7 +113,7 @@ class _FunctionPrinter:
     def print(self, name: str) -> CFunction:
         parameters = {self._names.of(item): element_type(item) for item in self._function.params}
         self._dtypes.update(parameters)
-        if self._function.attrs and _OPERATOR in self._function.attrs:
+        if self._function.attrs and OPERATOR in self._function.attrs:
             # C helpers write its output through a pointer.
             self._written.add(list(parameters)[-1])
         self._statement(self._function.body)
@@ -147,7 +146,7 @@ class _FunctionPrinter:
     def _sharing(self) -> list[bool]:
         attributes = self._function.attrs
         distances = (
-            [int(attribute) for attribute in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+            [int(attribute) for attribute in attributes[OVERLAP]] if attributes and OVERLAP in attributes else []
         )
         sharing = [distance >= 0 for distance in distances]
         others = len(self._function.params) - len(sharing) - 1

@@ -315,12 +315,8 @@ def _plain(record: Convolution) -> Operator:
     # Element by element: the next channel reads the window again, the other operand is read where it is written.
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
-    return Operator(
-        describe(function, kind, overlap, record.macs),
-        (record.weights, record.bias, *channels_of(record)),
-        overlap,
-        record.macs,
-    )
+    function = describe(function, kind, overlap, record.macs)
+    return Operator(function, (record.weights, record.bias, *channels_of(record)))
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:

@@ -23,7 +23,8 @@ OPERATOR = "utvm.operator"
 """Attribute of a function: what reports call what it computes."""
 
 OVERLAP = "utvm.overlap"
-"""Attribute of a function: see :mod:`utvm.compiler.memory.overlap`."""
+"""Attribute of a function: for each tensor that it reads, how many bytes its output must begin before it for the
+two to share memory; -1 if they must not, as inputs without an entry; :data:`utvm.compiler.library.HERE`."""
 
 KERNEL = "utvm.kernel"
 """Attribute of a function: the name of the one that was chosen of several that compute the same."""
@@ -36,7 +37,13 @@ LAYER = "utvm.layer"
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
-    """A function with the attributes that planning and the report read."""
+    """A function with the attributes that planning and the report read.
+
+    Args:
+        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
+            or None if they must not. 0: element by element, in place. :data:`utvm.compiler.library.HERE`: at the
+            same place.
+    """
     return function.with_attr(
         {
             "op_pattern": _OPAQUE,
@@ -97,7 +104,7 @@ def binary(
     overlap = tuple(0 if own == shape else None for own in shapes)
     if overlap == (0, 0):
         function = with_one_loop(function)
-    return Operator(describe(function, f"{operator}_{dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"{operator}_{dtype}", overlap))
 
 
 def add_function(
@@ -127,6 +134,23 @@ def add_function(
         if in_place and None not in overlap:
             function = with_one_loop(function)
     return call_function(builder, describe(function, operator, overlap, macs), operator, expressions)
+
+
+def add_elementwise(
+    builder: Any,
+    operator: str,
+    operands: Sequence[Any],
+    shape: Shape,
+    compute: Callable[..., Any],
+    *,
+    in_place: bool = True,
+) -> Any:
+    """As :func:`add_function`, for results that are made of one element of each operand, which are broadcast."""
+
+    def result(*tensors: Any) -> Any:
+        return te.compute(shape, lambda *at: compute(*(broadcast(tensor, at) for tensor in tensors)), "output")
+
+    return add_function(builder, operator, operands, result, in_place=in_place)
 
 
 def add_checked_function(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:

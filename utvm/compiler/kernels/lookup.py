@@ -361,7 +361,7 @@ def _make(record: Lookup, _: Target | None) -> Operator:
     table = te.placeholder((256,), "int8", "table")
     output = te.compute(record.shape, lambda *at: table[data[at].astype("int32") + 128], "output")
     function = with_one_loop(te.create_prim_func([data, table, output]))
-    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,), (0,))
+    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,))
 
 
 KERNEL = Kernel({Lookup: _make}, tflite=dict.fromkeys((*_TFLITE, *_LIMITS, "LEAKY_RELU", "RSQRT"), _tflite))

@@ -173,7 +173,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
     # Before a pixel's first number is written, all numbers before it are written; the numbers that are still to be
     # read begin with the first one of this window or a later one.
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, name, overlap), (), overlap)
+    return Operator(describe(function, name, overlap))
 
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:

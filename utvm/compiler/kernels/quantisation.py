@@ -47,7 +47,7 @@ def _round(record: Rounding, _: Target | None) -> Operator:
 
     output = te.compute(record.shape, compute, "output")
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"quantize_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"quantize_{record.target}", [0]))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _shift(record: Shift, _: Target | None) -> Operator:
         record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
     )
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"shift_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"shift_{record.target}", [0]))
 
 
 KERNEL = Kernel({Rounding: _round, Shift: _shift})

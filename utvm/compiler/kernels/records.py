@@ -123,22 +123,15 @@ class Convolution(Computation):
 
 @dataclass(frozen=True)
 class Operator:
-    """A TIRx function for one int8 operator, and what goes with it.
+    """A TIRx function for one int8 operator, and its constants.
 
     Attributes:
-        function: ``tirx.PrimFunc`` in schedulable form, scheduled already where a schedule of its own exists. Its
-            parameters: the input tensors, the constants, the output.
-        constants: arranged as the function wants them.
-        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
-            or None if they must not. 0: element by element, in place.
-            :data:`utvm.compiler.library.HERE`: at the same place.
-        macs: multiply-accumulates.
+        function: ``tirx.PrimFunc`` in schedulable form, with the attributes of
+            :func:`utvm.compiler.kernels.functions.describe`. Parameters: input tensors, constants, output.
     """
 
     function: Any
-    constants: tuple[npt.NDArray[Any], ...]
-    overlap: tuple[int | None, ...]
-    macs: int = 0
+    constants: tuple[npt.NDArray[Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _make(record: Reduction, _: Target | None) -> Operator:
     output = te.compute(record.output_shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]))
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, f"reduce_{record.dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"reduce_{record.dtype}", overlap))
 
 
 def _reads(record: Reduction) -> list[int]:

@@ -10,7 +10,7 @@ from tvm import relax, te
 
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
-from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.functions import add_elementwise, add_function
 from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_view
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Native, Value, View
@@ -51,13 +51,10 @@ def _quantize(use: Use, operands: list[Any]) -> Any:
     real = float(np.float64(scale_of(use.input(0))) / np.float64(scale_of(use.result)))
 
     def element(data: Any) -> Any:
-        def at(*place: Any) -> Any:
-            value = rescale_value(data[place].astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
-            return value if kinds[1] == "int32" else clamp_value(value, *limits(0, use.result), kinds[1])
+        value = rescale_value(data.astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
+        return value if kinds[1] == "int32" else clamp_value(value, *limits(0, use.result), kinds[1])
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, element, in_place=True)
+    return add_elementwise(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, use.result.shape, element)
 
 
 def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> View:
@@ -92,15 +89,10 @@ def _join(use: Use, operands: list[Any]) -> Any:
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
         reals = [use.real(reader, arguments, count) for count in range(len(arguments))]
         if goal.is_limited:
+            tables = [requantisation(real.quantity, goal.quantity, goal.low, goal.high) for real in reals]
             views = [
-                look_up(
-                    reader,
-                    real.view,
-                    requantisation(real.quantity, goal.quantity, goal.low, goal.high),
-                    "requantize",
-                    name,
-                )
-                for real in reals
+                look_up(reader, real.view, table, "requantize", name)
+                for real, table in zip(reals, tables, strict=True)
             ]
         else:
             views = [requantize_view(reader, real, goal.quantity, name) for real in reals]

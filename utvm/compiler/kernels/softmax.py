@@ -145,7 +145,7 @@ def _make(record: Softmax, _: Target | None) -> Operator:
     output = te.compute(record.shape, result, "output")
     function = _schedule(te.create_prim_func([data, table, output]), len(outer))
     overlap: tuple[int | None, ...] = (0 if record.target == "int8" else None,)
-    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,), overlap)
+    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,))
 
 
 def _schedule(function: Any, outer: int) -> Any:

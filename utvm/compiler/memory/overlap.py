@@ -6,15 +6,9 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
 from utvm.compiler.library import item_bytes
 from utvm.compiler.tvm_types import element_type
-
-ATTRIBUTE = "utvm.overlap"
-"""Attribute of a TIRx function: for each tensor that it reads, how many bytes its output must begin before it for
-the two to share memory; -1 if they must not; :data:`utvm.compiler.library.HERE`. Inputs that have no entry
-must not."""
-
-_OPERATOR = "utvm.operator"
 
 
 def with_overlaps(function: Any) -> Any:
@@ -23,21 +17,21 @@ def with_overlaps(function: Any) -> Any:
     Element by element in place, which is a distance of 0, is found for functions that are one nest of loops around
     one assignment, each element being assigned once, from inputs' elements of the same size and number.
     """
-    if function.attrs and ATTRIBUTE in function.attrs:
+    if function.attrs and OVERLAP in function.attrs:
         return function
-    return function.with_attr(ATTRIBUTE, _in_place(function))
+    return function.with_attr(OVERLAP, _in_place(function))
 
 
 def overlaps_of(function: Any) -> tuple[int | None, ...]:
     """Read the attribute."""
-    distances = [int(distance) for distance in function.attrs[ATTRIBUTE]]
+    distances = [int(distance) for distance in function.attrs[OVERLAP]]
     return tuple(None if distance < 0 else distance for distance in distances)
 
 
 def _in_place(function: Any) -> list[int]:
     *inputs, output = function.params
     nowhere = [-1] * len(inputs)
-    if function.attrs and _OPERATOR in function.attrs:
+    if function.attrs and OPERATOR in function.attrs:
         return nowhere  # Its C helpers read through pointers.
     loops, store = _single_store(function.body)
     if store is None or not store.buffer.same_as(output) or not _visits_once(store.indices[0], loops):

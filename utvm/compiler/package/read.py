@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of a package: its folders and terms, and reading one back: the library, as far as a firmware needs it."""
+"""The archive of a package: its folders and terms, and how a library is read back from it."""
 
 import hashlib
 import io

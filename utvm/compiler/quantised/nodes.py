@@ -13,6 +13,7 @@ from utvm.compiler.accelerator import Assistant, Offer, Refused
 from utvm.compiler.kernels import kernels
 from utvm.compiler.kernels.addition import Addition
 from utvm.compiler.kernels.cores import estimated_cycles
+from utvm.compiler.kernels.functions import OPERATOR
 from utvm.compiler.kernels.quantities import Native, Node, Value, needed, tensor_type
 from utvm.compiler.kernels.records import Computation, Convolution, Operator, Ready, Residual
 from utvm.compiler.library import Decision
@@ -232,7 +233,7 @@ class _Writer:
 
     def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
         parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
-        name = str(operator.function.attrs["utvm.operator"])
+        name = str(operator.function.attrs[OPERATOR])
         function = operator.function.without_attr("global_symbol")  # The module names it.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [

@@ -14,12 +14,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 
+from utvm.compiler.kernels.functions import OPERATOR
 from utvm.compiler.tvm_types import element_type
 
 WITHIN = "within"
 """The C function, with the type of the index behind it: of an index and an extent."""
-
-_OPERATOR = "utvm.operator"
 
 CHECKED = "utvm.checked"
 """The attribute of a function that calls it."""
@@ -30,7 +29,7 @@ def with_checked_indices(function: Any) -> Any:
 
     Our own operators look up tables only, which have an entry for whatever they are asked for.
     """
-    if function.attrs and _OPERATOR in function.attrs:
+    if function.attrs and OPERATOR in function.attrs:
         return function
     doubtful = _doubtful_variables(function)
     changed: list[Any] = []

@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
+from utvm.compiler.kernels.functions import OPERATOR
 from utvm.compiler.schedule.bounds import with_checked_indices, with_defined_casts
 from utvm.compiler.schedule.loops import SCHEDULED, layer_of, schedule
 from utvm.compiler.schedule.tile_choice import registers_of
@@ -20,14 +21,14 @@ C_TARGET = tvm.target.Target({"kind": "c"})
 
 
 def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
-    if function.attrs and "utvm.operator" in function.attrs:
+    if function.attrs and OPERATOR in function.attrs:
         return function
     return tirx.transform.StorageRewrite()(tvm.IRModule({"main": function}))["main"]
 
 
 def _drop_unread(function: Any, _module: Any, _context: Any) -> Any:
     """Take out what a function writes to a buffer of its own that nothing reads: parts of a SPLIT, say."""
-    if function.attrs and "utvm.operator" in function.attrs:
+    if function.attrs and OPERATOR in function.attrs:
         return function
     own: set[int] = set()
     read: set[int] = set()
@@ -126,7 +127,7 @@ def _with_whole_tensors(function: Any) -> Any:
 def _arrange(function: Any, target: Target) -> Any:
     tuned = target.choice(layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    is_scheduled = function.attrs and ("utvm.operator" in function.attrs or SCHEDULED in function.attrs)
+    is_scheduled = function.attrs and (OPERATOR in function.attrs or SCHEDULED in function.attrs)
     return function if is_scheduled else schedule(function, registers_of(target, tuned))
 
 

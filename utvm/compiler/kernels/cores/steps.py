@@ -57,7 +57,7 @@ def operator_of_steps(
                 script.writes(*map(_whole, (output, *written.values())))
                 body(number, output, Pointers(read, written))
     function = describe(builder.get(), name, overlap, record.macs)
-    return Operator(function, tuple(constants.values()), overlap, record.macs)
+    return Operator(function, tuple(constants.values()))
 
 
 def with_forms(forms: Sequence[Operator]) -> Operator:
