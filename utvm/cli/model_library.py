@@ -22,7 +22,7 @@ from utvm.compiler.accelerator import Wish
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
-from utvm.compiler.report.page import RuleCount, write_report
+from utvm.compiler.report import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 from utvm.tuning.log import tuned_target_for

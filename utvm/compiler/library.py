@@ -4,7 +4,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
+from utvm.errors import CompileError
 
 ELEMENT_TYPES = tuple(C_TYPES)
 """The element types a library can hold, as numpy names."""
@@ -26,6 +27,26 @@ MAX_TENSOR_BYTES = 1 << 26
 def item_bytes(dtype: str) -> int:
     """The bytes of one element."""
     return np.dtype(dtype).itemsize
+
+
+def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: bool = False) -> int:
+    """Refuse a tensor that a library cannot hold; return its size in bytes."""
+    if dtype not in ELEMENT_TYPES:
+        raise CompileError(
+            f"{place}: has elements of type {dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    size = math.prod(shape) * item_bytes(dtype)
+    if size == 0 and not may_be_empty:
+        raise CompileError(
+            f"{place}: has no elements: shape {tuple(shape)}", "remove empty tensors from the model"
+        )
+    if size > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{place}: is absurdly large: shape {tuple(shape)}, {size} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    return size
 
 
 def dlpack_code(dtype: str) -> int:

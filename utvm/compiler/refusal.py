@@ -9,7 +9,8 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from utvm.errors import CompileError, UtvmError
 
@@ -24,6 +25,45 @@ _HELPS = (
     (r"fixed size|known while compiling|constant", "give sizes with --shape, or export with constants folded"),
     (r"operator set|version", "convert it with onnx.version_converter"),
 )
+
+
+class Reading(NamedTuple):
+    """An operator as messages call it, with its inputs and outputs."""
+
+    place: str
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+def check_order(
+    origin: str, steps: Sequence[Reading], known: set[Any], name: Callable[[Any], str], hint: str
+) -> None:
+    """Refuse an operator that reads something before it is produced; add all that is produced to the known."""
+    producer = {output: step for step in steps for output in step.outputs}
+    for step in steps:
+        for value in step.inputs:
+            if value in known:
+                continue
+            if value not in producer:
+                raise CompileError(f"{origin}: nothing produces {name(value)}, which {step.place} reads")
+            if _depends_on(step, value, producer):
+                raise CompileError(f"{origin}: the graph has a cycle through {step.place}")
+            raise CompileError(
+                f"{origin}: {step.place} comes before {producer[value].place}, whose result it reads", hint
+            )
+        known.update(step.outputs)
+
+
+def _depends_on(step: Reading, value: Any, producer: Mapping[Any, Reading]) -> bool:
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        if current in step.outputs:
+            return True
+        if current not in seen and current in producer:
+            seen.add(current)
+            waiting.extend(producer[current].inputs)
+    return False
 
 
 def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:

@@ -38,7 +38,7 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = M
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []
-    for value in _needed_values(main.body.body, bound):
+    for value in (bound[key] for key in _reachable(main.body.body, bound) if key in bound):
         if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):
             stored += _constant(value.args[1], bound)
         elif _operator(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
@@ -60,30 +60,21 @@ def _variables(expression: Any) -> list[Any]:
     return variables
 
 
-def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
-    waiting, seen = _variables(result), set()
-    while waiting:
-        key = hash(waiting.pop())
-        if key in seen or key not in bound:
-            continue
-        seen.add(key)
-        yield bound[key]
-        if _operator(bound[key]) not in _SHAPE_ONLY:
-            waiting.extend(_variables(bound[key]))
-
-
-def _varies(expression: Any, bound: dict[int, Any]) -> bool:
+def _reachable(expression: Any, bound: dict[int, Any]) -> Iterable[int]:
+    """Yield the variables that the elements of an expression depend on."""
     waiting, seen = _variables(expression), set()
     while waiting:
         key = hash(waiting.pop())
         if key in seen:
             continue
         seen.add(key)
-        if key not in bound:
-            return True
-        if _operator(bound[key]) not in _SHAPE_ONLY:
+        yield key
+        if key in bound and _operator(bound[key]) not in _SHAPE_ONLY:
             waiting.extend(_variables(bound[key]))
-    return False
+
+
+def _varies(expression: Any, bound: dict[int, Any]) -> bool:
+    return any(key not in bound for key in _reachable(expression, bound))
 
 
 def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[Any], int]]:

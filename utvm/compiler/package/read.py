@@ -6,13 +6,14 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from utvm.base.storage.files import write_whole
-from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
+from utvm.compiler.library import Arena, Call, Library, Placement, Tensor
 from utvm.compiler.target import Target
 from utvm.errors import ConfigError
 from utvm.paths import DATA
@@ -106,6 +107,9 @@ _SCHEMA = DATA / "docs" / "package.schema.json"
 _HINT = "model.package writes one"
 
 
+_TENSORS, _PLACES = TypeAdapter(tuple[Tensor, ...]), TypeAdapter(tuple[Placement, ...])
+
+
 def read_package(name: str, files: Mapping[str, bytes]) -> Library:
     """The library of a package, without what only its compiler knows: operators by themselves, weights."""
     import jsonschema  # Slow to import, and few commands read packages.
@@ -122,22 +126,12 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
     return Library(
         name=module["model_name"],
         sources={file: _source(name, file, digest, files) for file, digest in own["sources"].items()},
-        inputs=_tensors(own["inputs"]),
-        outputs=_tensors(own["outputs"]),
+        inputs=_TENSORS.validate_python(own["inputs"]),
+        outputs=_TENSORS.validate_python(own["outputs"]),
         arenas=tuple(Arena(region["name"], region["bytes"]) for region in own["regions"]),
-        input_places=_places(own["inputs"]),
-        output_places=_places(own["outputs"]),
-        calls=tuple(
-            Call(
-                item["function"],
-                item["kind"],
-                item["macs"],
-                tuple(item["reads"]),
-                tuple(item["writes"]),
-                item.get("kernel", ""),
-            )
-            for item in own["calls"]
-        ),
+        input_places=_PLACES.validate_python(own["inputs"]),
+        output_places=_PLACES.validate_python(own["outputs"]),
+        calls=TypeAdapter(tuple[Call, ...]).validate_python(own["calls"]),
         weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
         target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
         executor=module["executors"][0],
@@ -152,19 +146,3 @@ def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> st
     if "/" in file or not found or hashlib.sha256(found[0]).hexdigest() != digest:
         raise ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
     return found[0].decode("utf-8", "replace")
-
-
-def _tensors(described: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(
-            item["name"],
-            tuple(item["shape"]),
-            item["dtype"],
-            Scaling(item["scaling"]["scale"], item["scaling"]["zero_point"]) if item["scaling"] else None,
-        )
-        for item in described
-    )
-
-
-def _places(described: Iterable[Mapping[str, Any]]) -> tuple[Placement, ...]:
-    return tuple(Placement(item["region"], item["offset"]) for item in described)

@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
 from utvm.compiler.c_files import C_TYPES, literal
-from utvm.compiler.library import Library, Placement, Tensor
+from utvm.compiler.library import Library, Tensor
 from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.read import ALIGNMENT, ARDUINO, HEADERS, SOURCES, Terms, c_files, public_headers
 from utvm.errors import ConfigError
@@ -28,23 +27,6 @@ _PRINTED = dict.fromkeys(("bool", "int8", "int16", "int32"), ("%ld", "long"))
 _PRINTED |= dict.fromkeys(("uint8", "uint16", "uint32"), ("%lu", "unsigned long"))
 _PRINTED |= {"int64": ("%lld", "long long"), "uint64": ("%llu", "unsigned long long")}
 _PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
-
-
-@dataclass(frozen=True)
-class _Port:
-    """An input or output in an example."""
-
-    name: str
-    description: str
-    c_type: str
-    elements: int
-    bytes: int
-    place: Placement
-    region: int
-    offset_macro: str
-    format: str
-    passed_as: str
-    rows: str
 
 
 def texts(
@@ -96,30 +78,30 @@ def cmake_target(name: str) -> str:
     return f"{name}_model" if name in _CMAKE_TAKEN else name
 
 
-def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | None) -> list[_Port]:
+def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | None) -> list[dict[str, object]]:
     tensors, places = (
         (library.inputs, library.input_places) if kind == "input" else (library.outputs, library.output_places)
     )
     if stored is not None and len(stored) != len(tensors):
         raise ConfigError(f"{library.name} takes {len(tensors)} inputs; the example has {len(stored)}")
     regions = [arena.region for arena in library.arenas]
-    ports = []
+    ports: list[dict[str, object]] = []
     for number, (tensor, place) in enumerate(zip(tensors, places, strict=True)):
         format_, passed_as = _PRINTED[tensor.dtype]
         ports.append(
-            _Port(
-                name=f"{kind}_{number}",
-                description=_describe(tensor),
-                c_type=C_TYPES[tensor.dtype],
-                elements=math.prod(tensor.shape),
-                bytes=tensor.size_bytes,
-                place=place,
-                region=regions.index(place.region),
-                offset_macro=f"{library.name.upper()}_{kind.upper()}_{number}_OFFSET",
-                format=format_,
-                passed_as=passed_as,
-                rows=_rows(tensor, stored[number]) if stored is not None else "",
-            )
+            {
+                "name": f"{kind}_{number}",
+                "description": _describe(tensor),
+                "c_type": C_TYPES[tensor.dtype],
+                "elements": math.prod(tensor.shape),
+                "bytes": tensor.size_bytes,
+                "place": place,
+                "region": regions.index(place.region),
+                "offset_macro": f"{library.name.upper()}_{kind.upper()}_{number}_OFFSET",
+                "format": format_,
+                "passed_as": passed_as,
+                "rows": _rows(tensor, stored[number]) if stored is not None else "",
+            }
         )
     return ports
 

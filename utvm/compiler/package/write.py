@@ -25,37 +25,12 @@ from utvm.errors import ConfigError
 _NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
 
 
-def write_package(
-    library: Library,
-    path: Path,
-    *,
-    model: Model,
-    terms: Terms | None = None,
-    example: Sequence[npt.NDArray[Any]] | None = None,
-    relax: str | None = None,
-    misra: Mapping[str, int] | None = None,
-    stack: RunStack | None = None,
-) -> Path:
-    """Write a library as one archive, the same bytes for the same arguments.
+def write_package(library: Library, path: Path, **contents: Any) -> Path:
+    """Write a library as one archive; arguments as :func:`package_files`, which decide its bytes.
 
     The only date in it is the epoch, or the environment's ``SOURCE_DATE_EPOCH``.
-
-    Args:
-        path: the tar file to write.
-        model: what the library was made from.
-        terms: version, author and licences.
-        example: inputs that the examples run on, in the library's order; zeros if there are none.
-        relax: the model as Relax text.
-        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
-        stack: what a run takes of it, where a compiler for a core is known.
-
-    Returns:
-        ``path``.
     """
-    content = package_files(
-        library, model=model, terms=terms, example=example, relax=relax, misra=misra, stack=stack
-    )
-    write_archive(path, content, _time())
+    write_archive(path, package_files(library, **contents), _time())
     return path
 
 
@@ -69,7 +44,16 @@ def package_files(
     misra: Mapping[str, int] | None = None,
     stack: RunStack | None = None,
 ) -> dict[str, bytes]:
-    """The files of a package: path to content. Arguments and errors as :func:`write_package`."""
+    """The files of a package: path to content.
+
+    Args:
+        model: from which the library was compiled.
+        terms: version, author and licences.
+        example: inputs that the examples run on, in the library's order; zeros if there are none.
+        relax: the model as Relax text.
+        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
+        stack: of a run, where a compiler for a core is known.
+    """
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)

@@ -6,7 +6,6 @@ stated size is allocated.
 """
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,11 +15,11 @@ import onnx.checker
 import onnx.defs
 import onnx.external_data_helper
 import onnx.shape_inference
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
+from utvm.compiler.library import check_tensor
 from utvm.compiler.model import Model
-from utvm.compiler.refusal import hints, refusals, refuse
+from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError, ConfigError
 
 MAX_DATA_BYTES = 1 << 28
@@ -189,33 +188,8 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    produced = {name: node for node in graph.node for name in node.output}
-    for node in graph.node:
-        for name in node.input:
-            if name in known:
-                continue
-            if name not in produced:
-                raise CompileError(f"{origin}: nothing produces {name!r}, which {_place(node)} reads")
-            if _depends_on(node, name, produced):
-                raise CompileError(f"{origin}: the graph has a cycle through {_place(node)}")
-            raise CompileError(
-                f"{origin}: {_place(node)} comes before {_place(produced[name])}, whose result it reads",
-                "sort the nodes",
-            )
-        known.update(node.output)
-
-
-def _depends_on(node: onnx.NodeProto, name: str, produced: dict[str, onnx.NodeProto]) -> bool:
-    waiting, seen = [name], set()
-    while waiting:
-        current = waiting.pop()
-        if current in node.output:
-            return True
-        if current in seen or current not in produced:
-            continue
-        seen.add(current)
-        waiting.extend(produced[current].input)
-    return False
+    steps = [Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
+    check_order(origin, steps, known, repr, "sort the nodes")
 
 
 def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
@@ -242,7 +216,7 @@ def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
     place = f"{origin}: constant {tensor.name!r}"
     if any(extent < 0 for extent in tensor.dims):
         raise CompileError(f"{place}: has a negative dimension: {tuple(tensor.dims)}")
-    size = _check_size(tensor.dims, tensor.data_type, place, zero_is_fine=True)
+    size = check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
     if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
         raise CompileError(f"{place}: holds {len(tensor.raw_data)} bytes where its shape needs {size}")
 
@@ -268,26 +242,7 @@ def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool)
             )
     if any(extent < 0 for extent in extents):
         raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")
-    _check_size(extents, tensor.elem_type, place, zero_is_fine=False)
-
-
-def _check_size(extents: Iterable[int], element_type: int, place: str, *, zero_is_fine: bool) -> int:
-    dtype = _dtype(element_type)
-    if dtype not in ELEMENT_TYPES:
-        raise CompileError(
-            f"{place}: has elements of type {dtype}, which is not supported",
-            f"supported are {', '.join(ELEMENT_TYPES)}",
-        )
-    shape = tuple(extents)
-    size = math.prod(shape) * item_bytes(dtype)
-    if size == 0 and not zero_is_fine:
-        raise CompileError(f"{place}: has no elements: shape {shape}", "remove empty tensors from the model")
-    if size > MAX_TENSOR_BYTES:
-        raise CompileError(
-            f"{place}: is absurdly large: shape {shape}, {size} bytes",
-            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
-        )
-    return size
+    check_tensor(place, extents, _dtype(tensor.elem_type))
 
 
 def _dtype(element_type: int) -> str:

@@ -2,17 +2,16 @@
 """Checks on a TensorFlow Lite model, each with a message that names the place."""
 
 import functools
-import math
 import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from utvm.compiler.kernels import kernels
-from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
+from utvm.compiler.library import check_tensor
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import CONTROL, called, check_call
-from utvm.compiler.refusal import hints, refusals, refuse
+from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(
@@ -140,17 +139,7 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
     # Half floats are only a way to store weights: an operator makes floats of them.
     half = tensor.dtype == "float16" and tensor.data is not None
-    if tensor.dtype not in ELEMENT_TYPES and not half:
-        raise CompileError(
-            f"{place}: has elements of type {tensor.dtype}, which is not supported",
-            f"supported are {', '.join(ELEMENT_TYPES)}",
-        )
-    size = math.prod(tensor.shape) * (2 if half else item_bytes(tensor.dtype))
-    if size > MAX_TENSOR_BYTES:
-        raise CompileError(
-            f"{place}: is absurdly large: shape {tensor.shape}, {size} bytes",
-            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
-        )
+    size = check_tensor(place, tensor.shape, "int16" if half else tensor.dtype, may_be_empty=True)
     if tensor.data is not None and tensor.data.size != size:
         raise CompileError(f"{place}: holds {tensor.data.size} bytes where its shape needs {size}")
     _check_quantisation(tensor, place)
@@ -233,44 +222,18 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
         number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape
     }
     known = stored | set(graph.inputs) | {state.read for state in graph.states} | {-1}
-    producer: dict[int, TfliteOperator] = {}
+    produced = set(known)
     for operator in graph.operators:
         for number in operator.outputs:
-            if number in producer or number in known:
+            if number in produced:
                 name = graph.tensors[number].name
                 raise CompileError(f"{origin}: tensor {name!r} is given a value more than once")
-            producer[number] = operator
-    for operator in graph.operators:
-        for number in operator.inputs:
-            if number in known:
-                continue
-            name = graph.tensors[number].name
-            if number not in producer:
-                raise CompileError(f"{origin}: nothing produces {name!r}, which {place(graph, operator)} reads")
-            if _depends_on(operator, number, producer):
-                raise CompileError(f"{origin}: the graph has a cycle through {place(graph, operator)}")
-            raise CompileError(
-                f"{origin}: {place(graph, operator)} comes before {place(graph, producer[number])}, "
-                "whose result it reads",
-                "sort the operators",
-            )
-        known.update(operator.outputs)
+            produced.add(number)
+    steps = [Reading(place(graph, item), item.inputs, item.outputs) for item in graph.operators]
+    check_order(origin, steps, known, lambda number: repr(graph.tensors[number].name), "sort the operators")
     for number in graph.outputs:
         if number not in known:
             raise CompileError(f"{origin}: nothing produces the output {graph.tensors[number].name!r}")
     for state in graph.states:
         if state.written not in known:
             raise CompileError(f"{origin}: nothing produces what the variable {state.name!r} is assigned")
-
-
-def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:
-    waiting, seen = [number], set()
-    while waiting:
-        current = waiting.pop()
-        if current in operator.outputs:
-            return True
-        if current in seen or current not in producer:
-            continue
-        seen.add(current)
-        waiting.extend(producer[current].inputs)
-    return False

@@ -16,12 +16,32 @@ from utvm.errors import CompileError, UtvmError
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
-    """Converters of these operators to Relax, by their names."""
+def _converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
+    """Converters of quantised operators; the program has the scales of each channel."""
+
+    def parameters(node: Any, dtype: str) -> tuple[Any, Any]:
+        return relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
+
+    def quantize(node: Any, importer: Any) -> Any:
+        dtype = _dtype(node, 3)
+        result = relax.op.quantize(importer.env[node.args[0]], *parameters(node, dtype), axis=0, out_dtype=dtype)
+        return importer.block_builder.emit(result)
+
+    def dequantize(node: Any, importer: Any) -> Any:
+        value, scales = importer.env[node.args[0]], parameters(node, _dtype(node, 3))
+        return importer.block_builder.emit(relax.op.dequantize(value, *scales, axis=0, out_dtype="float32"))
+
+    def dequantize_channels(node: Any, importer: Any) -> Any:
+        dtype = _dtype(node, 4)
+        scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
+        constants = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
+        value, axis = importer.env[node.args[0]], int(node.args[3])
+        return importer.block_builder.emit(relax.op.dequantize(value, *constants, axis=axis, out_dtype="float32"))
+
     return {
-        "quantize_per_tensor.default": _quantize,
-        "dequantize_per_tensor.default": _dequantize,
-        "dequantize_per_channel.default": lambda node, importer: _dequantize_channels(program, node, importer),
+        "quantize_per_tensor.default": quantize,
+        "dequantize_per_tensor.default": dequantize,
+        "dequantize_per_channel.default": dequantize_channels,
     }
 
 
@@ -32,36 +52,6 @@ def _dtype(node: Any, first: int) -> str:
     if dtype not in _RANGES or (writes and (low, high) != _RANGES[dtype]):
         raise CompileError(f"{node.name}: quantisation to {dtype} from {low} to {high} is not supported")
     return dtype
-
-
-def _quantize(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 3)
-    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(relax.op.quantize(value, scale, zero, axis=0, out_dtype=dtype))
-
-
-def _dequantize(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 3)
-    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(relax.op.dequantize(value, scale, zero, axis=0, out_dtype="float32"))
-
-
-def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 4)
-    scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
-    parameters = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(
-        relax.op.dequantize(value, *parameters, axis=int(node.args[3]), out_dtype="float32")
-    )
 
 
 def _stored_type(program: Any, node: Any) -> Any:
@@ -118,7 +108,7 @@ def import_program(program: Any) -> Any:
     program = program.run_decompositions()
     importer = _Importer()
     try:
-        own = {**_OWN, **converters(program)}
+        own = {**_OWN, **_converters(program)}
         module = importer.from_exported_program(program, False, True, False, own)
     finally:
         refuse("", importer.reasons, _HELP)
