@@ -17,11 +17,7 @@ the accelerator fails. Such a function goes to the C printer as it is."""
 
 
 class Refused(Exception):
-    """An accelerator cannot do an operator.
-
-    Args:
-        reason: what the report says.
-    """
+    """An accelerator cannot do an operator."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -47,7 +43,6 @@ class Offer:
     """An offer to compute an operator.
 
     Attributes:
-        cycles: of the accelerator, estimated.
         moved_bytes: that cross its bus.
         arranged_bytes: that the CPU writes or reads once more, to have them as the accelerator wants them.
         parts: makes the functions, in their order; the last one's output is the operator's.
@@ -66,7 +61,6 @@ class Assistant:
     Attributes:
         identity: its kind and configuration: a library that uses it runs nowhere else.
         revision: changes with whatever its code is made by.
-        offer: given a record of an int8 operator, says what the accelerator would do; raises :class:`Refused`.
         cpu_cycles: how many cycles the CPU has in one of the accelerator's.
         everything: whether it is given all that it can do, not only what is estimated to be faster there.
     """

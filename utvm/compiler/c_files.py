@@ -92,7 +92,6 @@ class CFiles(Mapping[str, str]):
     """File name to text.
 
     Attributes:
-        brief: file name to a text that has other numbers in large arrays.
         arrays: the C name of each of these to what is in it.
     """
 

@@ -60,12 +60,7 @@ HERE = 2**30
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point).
-
-    Attributes:
-        scale: a float32 number.
-        zero_point: the integer that stands for 0.0.
-    """
+    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point)."""
 
     scale: float
     zero_point: int
@@ -76,9 +71,7 @@ class Tensor:
     """One input or output of a library.
 
     Attributes:
-        name: as the model calls it.
         shape: elements in each dimension; empty for a scalar. The layout is row-major.
-        dtype: numpy's name of the element type, one of :data:`ELEMENT_TYPES`.
         scaling: what its integers stand for, where the model file says so.
     """
 
@@ -95,12 +88,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arena:
-    """Working memory in one region, which the caller of a library provides.
-
-    Attributes:
-        region: a C identifier, the name of the parameter of ``NAME_run``.
-        size_bytes: bytes that one run needs there, possibly 0.
-    """
+    """Working memory in one region, which the caller of a library provides."""
 
     region: str
     size_bytes: int
@@ -108,12 +96,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where in the arenas the caller may put an input, or find an output.
-
-    Attributes:
-        region: name of the arena.
-        offset: bytes from its beginning.
-    """
+    """Where in the arenas the caller may put an input, or find an output."""
 
     region: str
     offset: int
@@ -125,9 +108,6 @@ class Call:
 
     Attributes:
         function: the C function that is called; ``memcpy`` for a copy.
-        kind: what it computes, for example ``conv2d_int8``.
-        macs: multiply-accumulates, 0 where they are not known.
-        reads, writes: names of the tensors, constants left out.
         kernel: which one was chosen for the core, of several that compute the same; empty where there is one.
     """
 
@@ -144,7 +124,6 @@ class EntryPoint:
     """An operator that can be called by itself.
 
     Attributes:
-        function: the C function; ``NAME_operators.h`` declares it.
         parameters: C types of its parameters, all pointers: what it reads, what it writes, its workspace.
         sizes: bytes that each points to.
     """
@@ -159,10 +138,7 @@ class Block:
     """A piece of the memory plan.
 
     Attributes:
-        tensor: what it holds.
         kind: ``input``, ``output``, ``buffer`` or ``workspace``.
-        region: name of the arena.
-        offset, size: bytes.
         first, last: the steps from which and up to which it must not change hands, both included. -1 is before the
             first step, when inputs are written; the number of steps is after the last, when outputs are read.
     """
@@ -178,13 +154,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Leftover:
-    """An operator of a quantised model that stays in float.
-
-    Attributes:
-        operator: name of it.
-        tensor: the tensor it makes.
-        reason: why.
-    """
+    """An operator of a quantised model that stays in float."""
 
     operator: str
     tensor: str
@@ -196,10 +166,7 @@ class Decision:
     """Where a convolution or a dense layer is computed, on a board with an accelerator. Cycles are estimates.
 
     Attributes:
-        tensor: the tensor it makes.
         where: ``CPU``, or the accelerator's identity.
-        reason: why.
-        cpu_cycles: what the CPU would take.
         accelerator_cycles: what it takes with the accelerator, in cycles of the CPU; 0 where that cannot do it.
         moved_bytes: that would cross the accelerator's bus.
     """
@@ -235,22 +202,14 @@ class Library:
     Attributes:
         name: a C identifier that all global symbols of the library start with.
         sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
-        inputs: what the model takes.
-        outputs: what it gives.
         arenas: working memory that one run needs, room for inputs and outputs counted.
         input_places, output_places: where in it inputs and outputs may lie.
         calls: what ``NAME_run`` does, in that order.
-        weights_bytes: bytes of constants.
-        blocks: the memory plan.
         lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
         leftovers: operators of a quantised model that are computed in float, and why.
-        target: what the library was made for.
-        executor: ``aot`` or ``graph``.
         entry_points: its operators, each once.
         model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
         accelerator: the identity of the one that it needs; empty where it needs none.
-        decisions: what is computed there and what is not, where it was made for a board that has one.
-        states: what it keeps between runs.
     """
 
     name: str

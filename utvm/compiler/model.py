@@ -16,7 +16,6 @@ class Model:
     """A model that may be compiled.
 
     Attributes:
-        name: a C identifier, made from the file's name.
         origin: what messages call it: the path of its file.
         format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, a TensorFlow Lite
             file, or a Relax module as TVM's JSON.
@@ -60,7 +59,6 @@ class NamedModel:
     Attributes:
         make: makes it from a seed for what is random and, where it takes one, a file of weights.
         random: whether its weights are random where no file is given.
-        takes_weights: whether it takes a file of them.
     """
 
     make: Callable[[int, Path | None], Made]

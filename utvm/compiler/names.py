@@ -64,11 +64,7 @@ MADE_UP = re.compile(r"(?:lv|gv)\d*")
 
 
 class Scope:
-    """Hands out identifiers, each one once.
-
-    Args:
-        taken: identifiers that are in use already.
-    """
+    """Hands out identifiers, each one once."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)

@@ -56,8 +56,6 @@ class Storage:
     """Where weights are stored.
 
     Attributes:
-        name: what messages call it.
-        size_bytes: all of it, code counted.
         hint: what to do where it is too small.
     """
 

@@ -32,11 +32,7 @@ _BODIES = {
 
 @dataclass(frozen=True)
 class CalledGraph:
-    """A graph that an operator runs.
-
-    Attributes:
-        checked: whether a run of it can fail.
-    """
+    """A graph that an operator runs."""
 
     library: Library
     checked: bool

@@ -17,13 +17,7 @@ _MOST = 0xFFFE  # What 16 bits can number, the number of copies left out.
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of an operator.
-
-    Attributes:
-        bytes: that the operator reads or writes there.
-        alignment: that it needs, in bytes.
-        written: whether it writes them.
-    """
+    """One argument of an operator."""
 
     bytes: int
     alignment: int
@@ -42,12 +36,7 @@ class _Held:
 
 @dataclass(frozen=True)
 class Description:
-    """A graph for the graph executor.
-
-    Attributes:
-        content: what the executor reads.
-        text: the same for people and programs, as JSON.
-    """
+    """A graph for the graph executor."""
 
     content: bytes
     text: str

@@ -32,8 +32,6 @@ class Kind:
     """Description of an operator, for people.
 
     Attributes:
-        name: for example ``conv2d_int8``.
-        macs: multiply-accumulates, 0 where they are not known.
         kernel: which one it is of several that compute the same; empty where there is one.
     """
 

@@ -56,7 +56,6 @@ class Text:
     """A printed expression.
 
     Attributes:
-        text: C.
         precedence: how tightly its outermost operator binds, as in C's grammar; larger is tighter.
         is_data: whether its value depends on tensor elements, and so is not bounded like an index.
     """
@@ -74,12 +73,6 @@ class ExpressionPrinter:
     """Prints expressions and collects what they need.
 
     Args:
-        variable_name: the C name of a ``Var``.
-        buffer_name: the C name of the array that holds a buffer.
-
-    Attributes:
-        helpers: names of the helper functions called so far.
-        data_variables: C names of variables whose value depends on tensor elements.
     """
 
     def __init__(self, variable_name: Callable[[Any], str], buffer_name: Callable[[Any], str]) -> None:

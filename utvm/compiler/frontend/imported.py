@@ -11,11 +11,7 @@ from utvm.compiler.library import Scaling
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor that a model keeps from one run to the next.
-
-    Attributes:
-        initial: the bytes that the first run finds.
-    """
+    """A tensor that a model keeps from one run to the next."""
 
     name: str
     initial: bytes

@@ -55,11 +55,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Imports one graph. The base class calls methods by the names they have here.
-
-    Attributes:
-        reasons: why nodes could not be read; what is made of the others is of no use then.
-    """
+    """Imports one graph. The base class calls methods by the names they have here."""
 
     def __init__(self, read: Rewritten) -> None:
         super().__init__({}, "float32")

@@ -16,11 +16,7 @@ from utvm.compiler.target import Target
 
 
 class Unfit(Exception):
-    """An operator stays in float.
-
-    Args:
-        reason: for the report.
-    """
+    """An operator stays in float."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

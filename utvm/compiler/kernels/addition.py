@@ -27,14 +27,7 @@ class Addition(Computation):
     """The sum or difference of two tensors, with broadcasting.
 
     Attributes:
-        shapes: of the operands.
-        zeros: zero points of the operands.
         factors: rescalings of ``(operand - zero) << shift`` to the common scale.
-        subtract: the second operand is taken away.
-        output: rescaling of the sum.
-        output_zero: zero point of the sum.
-        low, high: clamp.
-        dtype: of operands and result.
     """
 
     shapes: tuple[Shape, Shape]

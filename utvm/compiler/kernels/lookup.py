@@ -87,9 +87,7 @@ class Lookup(Computation):
     """A function of one int8 number, as a table.
 
     Attributes:
-        shape: of input and output.
         table: 256 results, that of -128 first.
-        name: in the report.
     """
 
     shape: Shape

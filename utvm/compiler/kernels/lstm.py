@@ -153,8 +153,6 @@ class _Cell:
     """The arithmetic of an LSTM.
 
     Attributes:
-        name: what the report calls it.
-        sum_type, bias_type, gate_type: element types.
         data_zero, hidden_zero: zero points of what is multiplied: numbers, or expressions of a step.
         tables: what it reads beside weights and biases: arrays, or Relax expressions.
     """

@@ -29,12 +29,7 @@ class Pool(Computation):
 
     Attributes:
         input_shape: images, height, width, channels.
-        window: rows, columns.
-        strides: vertical, horizontal.
         padding: top, left, bottom, right.
-        average: the average, halves away from zero; otherwise the largest.
-        low, high: clamp of the output.
-        dtype: of input and output.
     """
 
     input_shape: tuple[int, int, int, int]

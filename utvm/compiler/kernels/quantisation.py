@@ -18,9 +18,6 @@ class Rounding(Computation):
     """float32 to int8, uint8 or int16, where a model's floats end.
 
     Attributes:
-        shape: of input and output.
-        scale, zero: of the output.
-        target: element type.
         rounding: C function that rounds: ``roundf`` takes halves away from zero, ``rintf`` to even.
     """
 
@@ -52,12 +49,7 @@ def _round(record: Rounding, _: Target | None) -> Operator:
 
 @dataclass(frozen=True)
 class Shift(Computation):
-    """uint8 to int8 or back: the same numbers, moved by 128.
-
-    Attributes:
-        shape: of input and output.
-        source, target: element types.
-    """
+    """uint8 to int8 or back: the same numbers, moved by 128."""
 
     shape: Shape
     source: str

@@ -14,13 +14,7 @@ from utvm.compiler.kernels.records import Computation
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor, or a tuple of tensors, told apart by identity.
-
-    Attributes:
-        name: in the module.
-        type: Relax's.
-        constant: its elements, where they are known.
-    """
+    """A tensor, or a tuple of tensors, told apart by identity."""
 
     name: str
     type: Any
@@ -37,7 +31,6 @@ class Native:
 
     Attributes:
         build: makes the expression of the inputs' expressions.
-        operator: Relax's name of it.
         call: the module's call, where there is one; its arguments are not those of the node.
     """
 
@@ -86,7 +79,6 @@ class Goal:
     """How a float result is quantised.
 
     Attributes:
-        quantity: of the integers.
         low, high: clamp of the integers, by their type and the activations in between.
     """
 
@@ -126,7 +118,6 @@ class Real:
 
     Attributes:
         view: the integers. Always signed: :attr:`quantity` says what base's numbers mean.
-        quantity: what they stand for.
     """
 
     view: View

@@ -42,12 +42,6 @@ class Residual:
 
     Both operands are ``(value - zero) << 20``, rescaled each, added, rescaled, moved by the output's zero point
     and clamped. The convolution's own result is the operand described by ``result_*``.
-
-    Attributes:
-        result_zero, other_zero: zero points of the two operands.
-        result, other, output: rescalings with one multiplier each.
-        output_zero: zero point of the sum.
-        low, high: clamp of the sum.
     """
 
     result_zero: int
@@ -68,13 +62,8 @@ class Convolution(Computation):
         input_shape: height, width, channels.
         weights: int8. OHWI; for a depthwise convolution, channels outermost, too: (channels * multiplier, height,
             width, 1).
-        bias: int32, one per output channel.
-        strides, dilation: vertical, horizontal.
         padding: top, left, bottom, right; what is padded is the input's zero point.
         depthwise: output channel o reads input channel o // (outputs // inputs) only.
-        input_zero, output_zero: zero points.
-        rescale: from the accumulator to the output.
-        low, high: clamp of the output.
         residual: an addition fused behind, whose other operand is a second input of the output's shape.
     """
 

@@ -25,12 +25,7 @@ class Reduction(Computation):
     """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
 
     Attributes:
-        shape: of the input.
         axes: dimensions that are summed over, each once, in ascending order.
-        bias: added to the sum.
-        factor: rescaling of the sum.
-        output_zero: zero point of the output.
-        dtype: of input and output.
     """
 
     shape: tuple[int, ...]

@@ -33,7 +33,6 @@ class Softmax(Computation):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
     Attributes:
-        shape: of input and output.
         exponentials: 31 fractional bits; entry n is that of a number n below the largest one, and the last one,
             which is 0, is that of all numbers further below.
         target: element type of the output, int8 or int16; its lowest number is 0, and one more than its highest 1.

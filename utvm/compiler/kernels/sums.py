@@ -35,7 +35,6 @@ class _Ending:
         tables: its operands: arrays of one number per output channel, or expressions of one per batch.
         apply: given a sum, the tables' placeholders, the channel and the batch, returns the result's number.
         data_zero: given these placeholders and the batch, returns the zero point of the input.
-        kind: element type of the sums.
     """
 
     tables: tuple[Any, ...]

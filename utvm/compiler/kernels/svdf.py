@@ -33,7 +33,6 @@ class _Svdf:
     """How large an SVDF is, and how it computes.
 
     Attributes:
-        depth: of the input: numbers of a batch.
         memory: how many results a filter remembers.
         kind, sums: element types of the first filters' sums, and of the second ones'.
         newest: given the first filter's sum, the batch and the operands behind the bias, what is remembered of it.

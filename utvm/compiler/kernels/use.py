@@ -31,7 +31,6 @@ class IntegerLayer:
     Attributes:
         build: given a reader, the call's arguments and the result's name, adds nodes and returns the result: a
             :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the very tensor.
-        weights: its constant factors, which a library stores.
     """
 
     build: Callable[[Reader, Sequence[Any], str], View | Value]
@@ -43,12 +42,7 @@ class Use:
     """One use of an operator in a model.
 
     Attributes:
-        operator: the file's record.
-        inputs: of the operands; None for one that is left out.
-        outputs: of the results.
-        content: the file.
         value: the operand's elements, where it is a constant; None where it is not.
-        builder: of the Relax module.
         layers: of the whole module, by the names of packed functions.
     """
 

@@ -26,7 +26,6 @@ class Location:
     Attributes:
         kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
             own memory.
-        number: which one of its kind.
         offset: bytes from its beginning.
     """
 
@@ -41,7 +40,6 @@ class Step:
 
     Attributes:
         function: name of the TIRx function; empty for a copy.
-        copied_bytes: how many bytes a copy moves from its only read to its only write.
     """
 
     function: str
@@ -55,13 +53,9 @@ class Graph:
     """A model, ready for planning.
 
     Attributes:
-        inputs: what the caller provides.
         buffers: what operators write and no caller sees, in the order of writing.
         constants: the weights, C-contiguous; equal ones are one.
-        steps: operator calls and copies, in order.
-        outputs: what the caller receives; all are written when all steps are done.
         functions: TIRx function of each operator, not lowered yet.
-        states: what the library keeps between runs; the last steps copy it there.
         initial: the bytes of each in the first run.
     """
 

@@ -24,7 +24,6 @@ class Plan:
 
     Attributes:
         blocks: what lies where, in the order of inputs, outputs, buffers, workspaces.
-        region_bytes: what each region must have, in the regions' order.
         lower_bound_bytes: what no plan can do without, all regions together.
     """
 

@@ -38,7 +38,6 @@ class Memory:
     """The regions that a plan may use.
 
     Attributes:
-        regions: in order of preference, the fastest first.
         pins: name of a tensor to name of the region that it must lie in.
     """
 

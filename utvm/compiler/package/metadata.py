@@ -22,13 +22,7 @@ VERSION = 7
 
 @dataclass(frozen=True)
 class RunStack:
-    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core.
-
-    Attributes:
-        bytes: of stack.
-        cpu: row of the toolchain's file.
-        compiler: name and version.
-    """
+    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core."""
 
     bytes: int
     cpu: str

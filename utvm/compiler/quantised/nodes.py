@@ -190,11 +190,7 @@ def to_module(
 
 
 class _Writer:
-    """Writes nodes as Relax.
-
-    Attributes:
-        expressions: of the values so far.
-    """
+    """Writes nodes as Relax."""
 
     def __init__(self, builder: Any, target: Target | None, name_of: Callable[[Value], str]) -> None:
         self._builder = builder

@@ -32,11 +32,7 @@ _MOVEMENTS = (
 
 
 class Recogniser:
-    """Turns the bindings of ``main`` into nodes, one after another.
-
-    Args:
-        layers: of a TensorFlow Lite model, by the packed functions that are called in their place.
-    """
+    """Turns the bindings of ``main`` into nodes, one after another."""
 
     def __init__(self, reader: Reader, layers: Mapping[str, IntegerLayer]) -> None:
         self._reader = reader

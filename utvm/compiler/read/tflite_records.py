@@ -20,12 +20,7 @@ _READS_OF_ANY_FILE = 1 << 16
 
 
 class Buffer:
-    """The bytes of a file.
-
-    Args:
-        content: the file.
-        origin: what messages call it.
-    """
+    """The bytes of a file."""
 
     def __init__(self, content: bytes, origin: str) -> None:
         self.content = content
@@ -56,12 +51,7 @@ class Buffer:
 
 
 class Table:
-    """One table of a file.
-
-    Args:
-        buffer: the file.
-        place: where in it the table begins.
-    """
+    """One table of a file."""
 
     def __init__(self, buffer: Buffer, place: int) -> None:
         self._buffer = buffer
@@ -128,7 +118,6 @@ class Quantisation:
 
     Attributes:
         scales: one, or one for each index along :attr:`axis`.
-        zero_points: as many.
         axis: a dimension of the tensor; 0 where there is one scale.
     """
 
@@ -142,10 +131,8 @@ class TfliteTensor:
     """A tensor of a file.
 
     Attributes:
-        name: as the file calls it; not unique, and may be empty.
         signature: the shape as its author declared it, -1 for a dimension that varies.
         dtype: numpy's name of the element type, or the schema's where numpy has none.
-        data: the bytes of a constant, or None.
         variable: it keeps its value from one run to the next.
         sparse: only some of its elements are stored.
     """
@@ -190,7 +177,6 @@ class KeptTensor:
     Attributes:
         read: number of the tensor in which a run finds it.
         written: number of the tensor whose value is kept.
-        initial: the bytes that the first run finds.
     """
 
     name: str

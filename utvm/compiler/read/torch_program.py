@@ -116,11 +116,7 @@ def import_program(program: Any) -> Any:
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
-    """Imports one program. The base class calls methods by the names they have here.
-
-    Attributes:
-        reasons: why nodes could not be read; what is made of the others is of no use then.
-    """
+    """Imports one program. The base class calls methods by the names they have here."""
 
     def __init__(self) -> None:
         super().__init__()

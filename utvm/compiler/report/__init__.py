@@ -128,13 +128,7 @@ FILES = ("compile.json", "compile.html")
 
 @dataclass(frozen=True)
 class RuleCount:
-    """A MISRA C:2012 rule that is broken, and why that stays.
-
-    Attributes:
-        rule: its number.
-        library, runtime: findings in each.
-        reason: from ``docs/misra.yaml``.
-    """
+    """A MISRA C:2012 rule that is broken, and why that stays."""
 
     rule: str
     library: int

@@ -29,7 +29,6 @@ class LoopNest:
 
     Attributes:
         axes: outermost loop first; those of a reduction are behind all others.
-        buffer, indices: what is assigned; each index is the variable of an axis, or 0 where there is one element.
         value: what is assigned; a reduction reads the buffer in it.
         first: a reduction's value before its first step.
     """

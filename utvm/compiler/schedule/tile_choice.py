@@ -23,11 +23,8 @@ class TileRegisters:
     """Registers of a core for sums.
 
     Attributes:
-        name: what a log of tuning calls it.
         extensions: what the core must have, as toolchain files name it.
-        sums: how many results are computed at once, at most.
         values: registers for sums and what is added to them.
-        pointers: registers for addresses.
         reach: bytes behind an address that an instruction reads without computing another.
         products: how many steps of sums are written out, at most: what a tile may cost in code.
     """

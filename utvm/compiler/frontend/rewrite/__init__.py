@@ -25,7 +25,6 @@ class Rewritten:
 
     Attributes:
         model: the very same as it was, if nothing in it had to change.
-        types: of its values, as far as they are known.
         reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why. The model then takes
             what they would make.
     """

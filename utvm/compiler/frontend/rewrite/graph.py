@@ -46,7 +46,6 @@ class RuleNode:
     Attributes:
         inputs: names, as many as the operator can have; empty for those left out.
         outputs: names; empty for those that nobody wants.
-        opset: the version of the operator set that it is written in.
     """
 
     operator: str
@@ -73,14 +72,10 @@ class RuleGraph:
     """A graph in the making.
 
     Attributes:
-        opset: the model's operator set.
-        rules: operator to rule.
         foreign_rules: domain to those for operators that are not ONNX's own.
         known: operators that the importer reads.
-        nodes: what there is so far.
         reasons: why some nodes cannot be computed, each with the place.
         refused: what these nodes would make.
-        changed: whether anything is not as it was in the model.
     """
 
     opset: int

@@ -19,7 +19,6 @@ class _Buffer:
 
     Attributes:
         elements: how many of its memory it takes, once.
-        loops: the loops that it is allocated in.
         turning: of which turn there are two of it, over all loops around; None where there is one.
     """
 

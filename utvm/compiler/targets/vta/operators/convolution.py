@@ -36,8 +36,6 @@ class Conv2d:
     Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
 
     Attributes:
-        shape: of x: images, channels, height, width.
-        kernel: height, width.
         padding: rows above and below, columns left and right, of zeros.
         overlapped: whether blocks are loaded while others are multiplied.
         tile: blocks of outputs, rows of the output and blocks of inputs at a time; by default the best that fits.

@@ -26,9 +26,7 @@ class Requantise:
     """A division by a power of two, and limits.
 
     Attributes:
-        shift: 0 to 31 bits to the right.
         rounding: whether half of what is divided by is added before.
-        low, high: the range of the results.
     """
 
     shift: int = 0

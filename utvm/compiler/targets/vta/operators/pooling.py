@@ -29,11 +29,6 @@ class MaxPool:
     """The largest of each window, in NCHW before it is packed. What is around the image is no one's largest.
 
     Parameters of the function that is made: x, out, packed as ``layout`` packs them.
-
-    Attributes:
-        shape: of x: images, channels, height, width.
-        window: height, width.
-        padding: rows above and below, columns left and right.
     """
 
     shape: tuple[int, int, int, int]

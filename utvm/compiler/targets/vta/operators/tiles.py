@@ -28,7 +28,6 @@ class Turns:
     """Loads and computations of a tile.
 
     Attributes:
-        count: how often.
         loaded: bytes each time.
         computed: blocks that are multiplied each time, or rows that the ALU works on.
     """
