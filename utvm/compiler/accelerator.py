@@ -17,11 +17,7 @@ the accelerator fails. Such a function goes to the C printer as it is."""
 
 
 class Refused(Exception):
-    """An accelerator cannot do an operator."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An accelerator cannot do an operator; the message gives the reason to the report."""
 
 
 @dataclass(frozen=True)

@@ -40,37 +40,6 @@ class Kind:
     kernel: str = ""
 
 
-@dataclass(frozen=True)
-class _Constant:
-    name: str
-    c_type: str
-    elements: int
-    rows: str
-
-
-@dataclass(frozen=True)
-class _State:
-    """State between runs.
-
-    Attributes:
-        byte: what all of its bytes are in the first run; None where they differ: :attr:`rows` are its elements.
-    """
-
-    name: str
-    c_type: str
-    elements: int
-    byte: int | None
-    rows: str
-
-
-@dataclass(frozen=True)
-class _Wrapper:
-    operator: str
-    arguments: tuple[str, ...]
-    table: tuple[Argument, ...]
-    checked: bool
-
-
 def emit(
     name: str,
     graph: Graph,
@@ -191,14 +160,10 @@ def _workspace(operator: CFunction) -> list[Argument]:
     return [Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True)] if operator.workspace_bytes else []
 
 
-def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
-    types = _parameter_types(operator)
-    return _Wrapper(
-        operator.name,
-        tuple(f"({c_type})tensors[{number}]" for number, c_type in enumerate(types)),
-        tuple(table),
-        operator.checked,
-    )
+def _wrapper(operator: CFunction, table: Sequence[Argument]) -> dict[str, object]:
+    # From the prototype: an array's elements in place of parameters.
+    arguments = [f"({c_type})tensors[{number}]" for number, c_type in enumerate(_parameter_types(operator))]
+    return {"operator": operator.name, "arguments": arguments, "table": table, "checked": operator.checked}
 
 
 def _parameter_types(operator: CFunction) -> tuple[str, ...]:
@@ -268,21 +233,25 @@ def _constant_name(name: str, number: int) -> str:
     return f"{name}_constant_{number}"
 
 
-def _state(name: str, number: int, graph: Graph) -> _State:
+def _state(name: str, number: int, graph: Graph) -> dict[str, object]:
     tensor, initial = graph.states[number], graph.initial[number]
-    byte = _one_byte(initial)
+    byte = _one_byte(initial)  # None where bytes differ; the rows are its elements then.
     rows = "" if byte is not None else rows_of(np.frombuffer(initial, tensor.dtype))
-    return _State(f"{name}_state_{number}", C_TYPES[tensor.dtype], math.prod(tensor.shape), byte, rows)
+    return _array(f"{name}_state_{number}", tensor.dtype, math.prod(tensor.shape), rows) | {"byte": byte}
+
+
+def _array(name: str, dtype: str, elements: int, rows: str) -> dict[str, object]:
+    return {"name": name, "c_type": C_TYPES[dtype], "elements": elements, "rows": rows}
 
 
 def _one_byte(content: bytes) -> int | None:
     return content[0] if len(set(content)) == 1 else None
 
 
-def _constant(name: str, number: int, array: npt.NDArray[Any]) -> _Constant:
+def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, object]:
     own = _constant_name(name, number)
     text = stand_in(own, number) if is_large(array) else rows_of(array)
-    return _Constant(own, C_TYPES[str(array.dtype)], array.size, text)
+    return _array(own, str(array.dtype), array.size, text)
 
 
 def _guard(file: str) -> str:

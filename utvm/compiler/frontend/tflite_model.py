@@ -154,7 +154,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         try:
             result = self._by_kernel(op.record)
         except Unfit as unfit:
-            result, self._reason = None, unfit.reason
+            result, self._reason = None, str(unfit)
         if result is None:
             result = self._converter(op)(op=op)
         names = [_short(graph.tensors[number].name) for number in op.record.outputs]

@@ -16,11 +16,7 @@ from utvm.compiler.target import Target
 
 
 class Unfit(Exception):
-    """An operator stays in float."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An operator stays in float; the message gives the reason to the report."""
 
 
 @dataclass(frozen=True)

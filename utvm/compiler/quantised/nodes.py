@@ -135,7 +135,7 @@ def divide(
         try:
             offer = assistant.offer(node.work)
         except Refused as refused:
-            decisions.append(Decision(name, "CPU", refused.reason, cpu))
+            decisions.append(Decision(name, "CPU", str(refused), cpu))
             divided.append(node)
             continue
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)

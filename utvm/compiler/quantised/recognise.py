@@ -114,7 +114,7 @@ class Recogniser:
             try:
                 view = pooling.pool(self._reader, call, real.view, shape_of(variable.ty), label)
             except Unfit as unfit:
-                self._reader.explain(variable, unfit.reason)
+                self._reader.explain(variable, str(unfit))
                 return
             self._reader.set_real(variable, replace(real, view=view))
         elif name == "relax.nn.pad":
@@ -191,7 +191,7 @@ class Recogniser:
         try:
             view = self._quantise_expression(call.args[0], target, str(variable.name))
         except Unfit as unfit:
-            self._reader.explain(call.args[0], unfit.reason)
+            self._reader.explain(call.args[0], str(unfit))
             source = self._reader.value(call.args[0])
             zero = target.zero + (128 if dtype == "uint8" else 0)
             record = Rounding(source.shape or (1,), target.scale, zero, dtype, "rintf")

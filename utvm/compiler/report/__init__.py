@@ -32,39 +32,14 @@ class Rectangle:
     hint: str
 
 
-@dataclass(frozen=True)
-class AxisMark:
-    """A line of the axis: where it is, and what it says."""
-
-    position: float
-    label: str
-
-
-@dataclass(frozen=True)
-class Plot:
-    """One region's plan: steps from left to right, addresses from bottom to top.
-
-    ``bound`` is where the lower bound is, or None where the plan has several regions, to which it does not apply.
-    """
-
-    region: str
-    size: int
-    width: float
-    height: float
-    rectangles: tuple[Rectangle, ...]
-    steps: tuple[AxisMark, ...]
-    addresses: tuple[AxisMark, ...]
-    bound: float | None
-
-
-def plots(library: Library) -> tuple[Plot, ...]:
+def plots(library: Library) -> list[dict[str, object]]:
     """Lay out the plan of each region that is used."""
     used = [arena for arena in library.arenas if arena.size_bytes]
     bound = library.lower_bound_bytes if len(used) == 1 else None
-    return tuple(_plot(library, arena.region, arena.size_bytes, bound) for arena in used)
+    return [_plot(library, arena.region, arena.size_bytes, bound) for arena in used]
 
 
-def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
+def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[str, object]:
     # Time goes from the writing of the inputs to the reading of the outputs.
     columns = len(library.calls) + 2
     column, unit = _WIDTH / columns, _HEIGHT / size
@@ -79,22 +54,24 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> Plot:
         )
         y = _HEIGHT - (block.offset + block.size) * unit
         rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, "", hint))
-    every = -(-columns // 24)
-    steps = [AxisMark((step + 1.5) * column, str(step)) for step in range(0, len(library.calls), every)]
-    marks = [AxisMark(_HEIGHT - number * unit, f"{number:,}") for number in range(0, size + 1, _pace(size))]
-    return Plot(
-        region,
-        size,
-        _WIDTH,
-        _HEIGHT,
-        tuple(
+    steps = range(0, len(library.calls), -(-columns // 24))
+    return {
+        "region": region,
+        "size": size,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "rectangles": [
             replace(rectangle, label=_label(rectangle, rectangles[n + 1 :]))
             for n, rectangle in enumerate(rectangles)
-        ),
-        tuple(steps),
-        tuple(marks),
-        None if bound is None else _HEIGHT - bound * unit,
-    )
+        ],
+        "steps": [{"position": (step + 1.5) * column, "label": str(step)} for step in steps],
+        "addresses": [
+            {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
+            for number in range(0, size + 1, _pace(size))
+        ],
+        # Of a plan with several regions, there is no lower bound for one.
+        "bound": None if bound is None else _HEIGHT - bound * unit,
+    }
 
 
 def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:

@@ -188,11 +188,7 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
             read, written = building.buffer_proxy(given), building.buffer_proxy(result)
             with building.serial(0, before) as outer, building.serial(0, behind) as inner:
                 first = outer * (length * behind) + inner
-                written[first] = (
-                    tirx.const(neutral, str(getattr(source.dtype, "dtype", source.dtype)))
-                    if exclusive
-                    else read[first]
-                )
+                written[first] = tirx.const(neutral, kind) if exclusive else read[first]
                 with building.serial(0, length - 1) as step:
                     place = first + step * behind
                     written[place + behind] = combine(written[place], read[place if exclusive else place + behind])

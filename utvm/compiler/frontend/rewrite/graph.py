@@ -417,5 +417,21 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: plain(helper.get_attribute_value(item)) for item in node.attribute}
 
 
+def window_table(places: Sequence[Array], shape: Sequence[int]) -> Array:
+    """Numbers of the elements that windows see, rows by elements of a window; -1 outside of the image.
+
+    Args:
+        places: along each axis, windows by elements.
+    """
+    rank = len(shape)
+    number, inside = np.zeros((1,) * 2 * rank, np.int64), np.ones((1,) * 2 * rank, np.bool_)
+    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        form = [1] * 2 * rank
+        form[axis], form[rank + axis] = place.shape
+        number = number * extent + place.reshape(form)
+        inside = inside & ((place >= 0) & (place < extent)).reshape(form)
+    return np.where(inside, number, -1).reshape(math.prod(len(place) for place in places), -1)
+
+
 def place(node: onnx.NodeProto) -> str:
     return f"{node.op_type} (at {node.name or next(filter(None, node.output), '')})"

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported, window_table
 
 
 def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -85,14 +85,7 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
         places.append(
             np.arange(block[axis])[:, None] * dilations[axis] + np.arange(count) * strides[axis] - pads[axis]
         )
-    target = np.zeros((1,) * 2 * rank, np.int64)
-    inside = np.ones((1,) * 2 * rank, np.bool_)
-    for axis, place in enumerate(places):
-        form = [1] * 2 * rank
-        form[axis], form[rank + axis] = place.shape
-        target = target * image[axis] + place.reshape(form)
-        inside = inside & ((place >= 0) & (place < image[axis])).reshape(form)
-    goes = np.where(inside, target, -1).reshape(-1)
+    goes = window_table(places, image).ravel()
     cells = math.prod(image)
     sources: list[list[int]] = [[] for _ in range(cells)]
     for source, cell in enumerate(goes):

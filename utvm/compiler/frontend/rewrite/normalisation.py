@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported, window_table
 
 
 def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -161,14 +161,7 @@ def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[
         np.arange(count)[:, None] * stride - begin + np.arange(size) * dilation
         for count, stride, begin, size, dilation in zip(extents, strides, begins, kernel, dilations, strict=True)
     ]
-    number: np.ndarray = np.zeros([1] * 2 * rank, np.int64)
-    inside: np.ndarray = np.ones([1] * 2 * rank, np.bool_)
-    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
-        form = [1] * 2 * rank
-        form[axis], form[rank + axis] = place.shape
-        number = number * extent + place.reshape(form)
-        inside = inside & ((place >= 0) & (place < extent)).reshape(form)
-    return np.where(inside, number, -1).reshape(math.prod(extents), -1), extents
+    return window_table(places, shape), extents
 
 
 RULES: dict[str, Rule] = {
