@@ -46,17 +46,7 @@ def build_library(
     storage: Storage | None = None,
     assistant: Assistant | None = None,
 ) -> Library:
-    """Compile a model.
-
-    Args:
-        name: C identifier that begins every global symbol of the library.
-        target: what kernels are chosen for; by default, any CPU.
-        memory: regions and pins; by default one region, as large as it must be.
-        executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
-            the graph and an executor that reads it.
-        storage: where the weights are to be stored; by default, anywhere.
-        assistant: an accelerator that takes a part of the model.
-    """
+    """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
     built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)
 

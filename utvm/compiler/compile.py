@@ -3,7 +3,6 @@
 
 import importlib.metadata
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -84,7 +83,11 @@ def compile_model(
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = library_name(name or model.name)
     memory = memory or Memory()
-    parts = (model.digest, symbol, repr(target), memory.text, executor, *_assistance(assistant), *_tools())
+    parts = [model.digest, symbol, repr(target), memory.text, executor]
+    if assistant:
+        wish = "all" if assistant.everything else repr(assistant.cpu_cycles)
+        parts += [assistant.identity, assistant.revision, wish]
+    parts += _tools()
     key = content_key(*parts)
     # Of two logs, the part that differs is why the one run compiled what the other had.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
@@ -97,36 +100,19 @@ def compile_model(
             with collected() as notes:
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
-        said: list[str] = []
-        text, notes = bounded(model.origin, "compile the model", build, said.append)
+        output: list[str] = []
+        text, notes = bounded(model.origin, "compile the model", build, output.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
-        _keep(directory, [*notes, *(f"TVM: {line}" for line in map(printable, said))])
+        lines = [*notes, *(f"TVM: {printable(line)}" for line in output)]
+        (directory / _NOTED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     entry = Cache("libraries").fetch(key, make)
     library = from_json((entry / _FILE).read_text(encoding="utf-8"))
-    _tell(entry)
+    for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
+        _NOTES.debug("%s", line)
     if storage:
         storage.check(library.weights_bytes)
     return library
-
-
-def _keep(directory: Path, notes: Sequence[str]) -> None:
-    (directory / _NOTED).write_text("".join(f"{line}\n" for line in notes), encoding="utf-8")
-
-
-def _tell(entry: Path) -> None:
-    for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
-        _NOTES.debug("%s", line)
-
-
-def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
-    if assistant is None:
-        return ()
-    return (
-        assistant.identity,
-        assistant.revision,
-        "all" if assistant.everything else repr(assistant.cpu_cycles),
-    )
 
 
 def _tools() -> list[str]:

@@ -25,6 +25,11 @@ def shape_of(kind: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in kind.shape)
 
 
+def operator_name(call: Any) -> str:
+    """The name of the Relax operator of a call; empty for other expressions."""
+    return str(getattr(getattr(call, "op", None), "name", ""))
+
+
 def tensor_of(kind: Any, name: str) -> Tensor:
     """The tensor that a Relax type describes."""
     if not isinstance(kind, relax.TensorType) or kind.shape is None:

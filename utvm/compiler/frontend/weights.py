@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 
 from utvm.compiler.kernels.use import IntegerLayer
-from utvm.compiler.tvm_types import dtype_of
+from utvm.compiler.tvm_types import dtype_of, operator_name
 
 # What multiplies a tensor by all of its weights; a result that is needed needs each of them.
 _WEIGHTED = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.nn.conv2d_transpose", "relax.matmul")
@@ -39,19 +39,15 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = M
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []
     for value in (bound[key] for key in _reachable(main.body.body, bound) if key in bound):
-        if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):
+        if operator_name(value) in _WEIGHTED and _varies(value.args[0], bound):
             stored += _constant(value.args[1], bound)
-        elif _operator(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
+        elif operator_name(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
             layer = layers.get(str(value.args[0].global_symbol))
             stored += [(layer.weights, 1)] if layer is not None and layer.weights is not None else []
     total = sum(array.size * size for array, size in stored)
     if total <= enough:
         return total
     return sum({_likeness(array): array.size * size for array, size in stored}.values())
-
-
-def _operator(value: Any) -> str:
-    return str(getattr(getattr(value, "op", None), "name", ""))
 
 
 def _variables(expression: Any) -> list[Any]:
@@ -69,7 +65,7 @@ def _reachable(expression: Any, bound: dict[int, Any]) -> Iterable[int]:
             continue
         seen.add(key)
         yield key
-        if key in bound and _operator(bound[key]) not in _SHAPE_ONLY:
+        if key in bound and operator_name(bound[key]) not in _SHAPE_ONLY:
             waiting.extend(_variables(bound[key]))
 
 
@@ -83,7 +79,7 @@ def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[
         value = bound.get(hash(expression), expression)
         if isinstance(value, tvm.ir.GenericConst):
             break
-        if _operator(value) not in _KEEPING:
+        if operator_name(value) not in _KEEPING:
             return []
         narrowest = min(narrowest, np.dtype(dtype_of(value.ty) or "int8").itemsize)
         expression = value.args[0]

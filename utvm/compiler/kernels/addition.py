@@ -13,10 +13,11 @@ from utvm.compiler.kernels import Kernel, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
 from utvm.compiler.kernels.quantities import Goal, Real, Value, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Operator, Rescale
 from utvm.compiler.kernels.use import Use
 from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import operator_name
 
 _SHIFTS = {"int8": 20, "int16": 15}  # Bits that TensorFlow Lite makes room for behind the operands.
 _EXACT_HALF = 2**30  # A multiplier that is a power of two loses nothing when the number has zeros behind it.

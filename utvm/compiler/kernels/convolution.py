@@ -14,11 +14,11 @@ from utvm.compiler.kernels.arithmetic import clamp_value, rescale_by, rescale_va
 from utvm.compiler.kernels.cores import choose
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual, distance
 from utvm.compiler.kernels.use import Use, padding_before, scale_of, zero_of
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
 from utvm.errors import CompileError
 
 _INT32 = np.iinfo(np.int32)

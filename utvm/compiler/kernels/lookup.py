@@ -17,11 +17,11 @@ from utvm.compiler.kernels.curves import curve
 from utvm.compiler.kernels.elementwise import absolute, relu, relu6
 from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
 from utvm.compiler.kernels.quantities import Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Int8, Operator
 from utvm.compiler.kernels.use import Use, known_quantity
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
 
 Floats = npt.NDArray[np.float32]
 

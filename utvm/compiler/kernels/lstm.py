@@ -12,20 +12,10 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel
+from utvm.compiler.kernels import Kernel, hybrid
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
 from utvm.compiler.kernels.curves import between, mirror, sigmoid_table
 from utvm.compiler.kernels.functions import add_loops
-from utvm.compiler.kernels.hybrid import (
-    asymmetric_step,
-    asymmetric_zero,
-    integer,
-    one_scale,
-    quantise_rows,
-    symmetric_inverse,
-    symmetric_scale,
-    symmetric_size,
-)
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -82,8 +72,8 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     given = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE]]
     cell: _FloatCell | _IntegerCell = _FloatCell(clip)
     if kinds == ("float32", "float32", "int8"):
-        cell = hybrid = _HybridCell(use, operands[0], sizes, clip)
-        given[0] = hybrid.numbers
+        cell = quantised = _HybridCell(use, operands[0], sizes, clip)
+        given[0] = quantised.numbers
     elif data.dtype != "float32":
         cell = _IntegerCell(use, clip)
     arrays = [
@@ -203,10 +193,10 @@ class _HybridCell(_FloatCell):
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
         super().__init__(clip)
         self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
-        self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
+        self._scales = [[hybrid.one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
         rows = sizes.batches * sizes.steps
         flat = use.builder.emit(relax.op.reshape(data, (rows, sizes.depth)))
-        rows_quantised = quantise_rows(use, flat, rows, sizes.depth, symmetric=self._symmetric)
+        rows_quantised = hybrid.quantise_rows(use, flat, rows, sizes.depth, symmetric=self._symmetric)
         self.numbers = rows_quantised.numbers
         self.tables = (rows_quantised.scales,)
         if rows_quantised.zeros is not None:
@@ -231,18 +221,18 @@ class _HybridCell(_FloatCell):
             ends[0] = tirx.min(ends[0], hidden[first + unit])
             ends[1] = tirx.max(ends[1], hidden[first + unit])
         if self._symmetric:
-            ends[1] = symmetric_size(ends[0], ends[1])
-            scale[0] = symmetric_scale(ends[1])
-            scale[1] = symmetric_inverse(ends[1])
+            ends[1] = hybrid.symmetric_size(ends[0], ends[1])
+            scale[0] = hybrid.symmetric_scale(ends[1])
+            scale[1] = hybrid.symmetric_inverse(ends[1])
             own["zero"][0] = number(0)
         else:
-            own["wide"][0] = asymmetric_step(ends[0], ends[1])
-            own["zero"][0] = asymmetric_zero(ends[0], ends[1], own["wide"][0])
+            own["wide"][0] = hybrid.asymmetric_step(ends[0], ends[1])
+            own["zero"][0] = hybrid.asymmetric_zero(ends[0], ends[1], own["wide"][0])
             scale[0] = own["wide"][0].astype("float32")
             scale[1] = tirx.FloatImm("float32", 1.0) / scale[0]
         with building.serial(0, units) as unit:
             real = own["zero"][0].astype("float32") + hidden[first + unit] * scale[1]
-            retained[unit] = integer(real, -127 if self._symmetric else -128)
+            retained[unit] = hybrid.integer(real, -127 if self._symmetric else -128)
         self._steps = [tables[0][place], scale[0]]
         if not self._symmetric:
             self.data_zero, self.hidden_zero = tables[1][place], own["zero"][0]

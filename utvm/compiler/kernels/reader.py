@@ -25,7 +25,7 @@ from utvm.compiler.kernels.quantities import (
 )
 from utvm.compiler.kernels.records import Computation
 from utvm.compiler.names import MADE_UP
-from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
 
@@ -131,7 +131,7 @@ class Reader:
                 array = view.base.constant.transpose(order)
                 self._arranged[key] = Value(view.base.name, tensor_type(shape, dtype_of(view.base.type)), array)
             else:
-                self._arranged[key] = self.native(
+                self._arranged[key] = self.add(
                     _transposition(view.base.shape, order), [view.base], view.base.name, shape
                 )
         return self._arranged[key]
@@ -153,22 +153,19 @@ class Reader:
     # New nodes.
 
     def add(
-        self, record: Computation, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
+        self,
+        work: Computation | Native,
+        inputs: Sequence[Value],
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "int8",
     ) -> Value:
-        """Add a node that computes a record."""
+        """Add a node with one result."""
         output = Value(name, tensor_type(shape, dtype))
-        self.nodes.append(Node(record, tuple(inputs), output))
+        self.append(work, inputs, output)
         return output
 
-    def native(
-        self, work: Native, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
-    ) -> Value:
-        """Add a node that Relax computes on integers."""
-        output = Value(name, tensor_type(shape, dtype))
-        self.nodes.append(Node(work, tuple(inputs), output))
-        return output
-
-    def append(self, work: Native, inputs: Sequence[Value], output: Value) -> None:
+    def append(self, work: Computation | Native, inputs: Sequence[Value], output: Value) -> None:
         """Add a node whose result is described already."""
         self.nodes.append(Node(work, tuple(inputs), output))
 
@@ -187,9 +184,8 @@ class Reader:
             replaced = {hash(item): value for item, value in zip(known, inputs, strict=True)}
             return _substitute(call, replaced)
 
-        operator = str(getattr(getattr(call, "op", None), "name", ""))
         inputs = tuple(self.value(item) for item in known)
-        self.nodes.append(Node(Native(build, operator, call), inputs, self._declare(variable)))
+        self.nodes.append(Node(Native(build, operator_name(call), call), inputs, self._declare(variable)))
 
     def explain(self, expression: Any, reason: str) -> None:
         """Note why a float tensor of dequantised ones is computed in float; the first reason counts."""
@@ -236,7 +232,7 @@ class Reader:
             array: npt.NDArray[Any] = expression.value.numpy()
             return array
         call = self.call(expression)
-        name = str(getattr(getattr(call, "op", None), "name", ""))
+        name = operator_name(call)
         if name not in (
             "relax.permute_dims",
             "relax.reshape",
@@ -255,11 +251,6 @@ class Reader:
             return None if second is None else first * second
         reshaped: npt.NDArray[Any] = first.reshape(shape_of(expression.ty))
         return reshaped
-
-
-def operator_name(call: Any) -> str:
-    """Relax's name of the operator of a call; empty for other expressions."""
-    return str(getattr(getattr(call, "op", None), "name", ""))
 
 
 def compose_orders(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -13,11 +13,11 @@ from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Operator, Rescale, overlap_of
 from utvm.compiler.kernels.use import Use, quantity
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _reduce(
     if view.shape == shape:
         return view
     flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-    return View(reader.native(flat, [reader.arrange(view)], name, shape, dtype))
+    return View(reader.add(flat, [reader.arrange(view)], name, shape, dtype))
 
 
 def _axes(use: Use) -> list[int]:

@@ -67,7 +67,7 @@ def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> 
     shape = list(parts[0].shape)
     shape[along] = sum(part.shape[along] for part in parts)
     work = Native(lambda inputs: relax.op.concat(list(inputs), axis=along), "relax.concat")
-    return View(reader.native(work, parts, name, shape), order)
+    return View(reader.add(work, parts, name, shape), order)
 
 
 def _join(use: Use, operands: list[Any]) -> Any:

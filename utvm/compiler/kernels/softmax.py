@@ -15,10 +15,11 @@ from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import call_function, describe
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Int32, Operator
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import operator_name
 from utvm.errors import CompileError
 
 _INTEGER_BITS = 5  # Of a scaled difference: exp(-32) is as good as nothing.

@@ -15,7 +15,7 @@ from tvm import relax
 
 from utvm.compiler.library import Tensor
 from utvm.compiler.schedule.legalize import CONCATENATION
-from utvm.compiler.tvm_types import tensor_of
+from utvm.compiler.tvm_types import operator_name, tensor_of
 from utvm.errors import CompileError
 
 
@@ -189,7 +189,7 @@ class _Reader:
     def _bind(self, binding: Any) -> Any:
         value = binding.value
         name = str(binding.var.name)
-        operator = str(getattr(getattr(value, "op", None), "name", ""))
+        operator = operator_name(value)
         if operator == "relax.call_tir":
             return self._call(value, name)
         if operator == "relax.reshape":

@@ -10,13 +10,13 @@ import tvm
 
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.kernels.quantities import Native, Node, Value, needed
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
 from utvm.compiler.quantised.recognise import Recogniser
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import dtype_of
+from utvm.compiler.tvm_types import dtype_of, operator_name
 
 _BORDERS = ("relax.quantize", "relax.dequantize")
 

@@ -11,10 +11,10 @@ from tvm import relax
 from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, Value, View, quantity_of
-from utvm.compiler.kernels.reader import Reader, compose_orders, operator_name
+from utvm.compiler.kernels.reader import Reader, compose_orders
 from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.kernels.use import IntegerLayer
-from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 # They move numbers and compute none.
 _MOVEMENTS = (
@@ -69,7 +69,7 @@ class Recogniser:
         if result.shape != shape:
             base = result if isinstance(result, Value) else self._reader.arrange(result)
             flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-            moved = self._reader.native(flat, [base], name, shape, dtype_of(base.type))
+            moved = self._reader.add(flat, [base], name, shape, dtype_of(base.type))
             result = moved if isinstance(result, Value) else View(moved)
         if isinstance(result, View) and dtype_of(variable.ty) in ("int8", "uint8"):
             self._reader.set_view(variable, replace(result, unsigned=dtype_of(variable.ty) == "uint8"))
@@ -120,33 +120,29 @@ class Recogniser:
         elif name == "relax.nn.pad":
             self._pad(variable, call, real)
         elif name == "relax.split" or (name in _MOVEMENTS and _only_moves(call, name)):
-            output = Value(label, _with_int8(variable.ty))
-            self._reader.append(
-                Native(lambda inputs: _same_call(call, inputs), name, call),
-                [self._reader.arrange(real.view)],
-                output,
-            )
-            self._reader.set_real(variable, Real(View(output), real.quantity))
+            work = Native(lambda inputs: _same_call(call, inputs), name, call)
+            self._set_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
+
+    def _set_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
+        output = Value(str(variable.name), _with_int8(variable.ty))
+        self._reader.append(work, values, output)
+        self._reader.set_real(variable, Real(View(output), quantity))
 
     def _compare(self, variable: Any, call: Any, first: Real) -> None:
         second = self._reader.real(call.args[1])
         if second is None or second.quantity != first.quantity:
             return
         build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
-        output = Value(str(variable.name), _with_int8(variable.ty))
         values = [self._reader.arrange(real.view) for real in (first, second)]
-        self._reader.append(Native(lambda inputs: build(*inputs), str(call.op.name)), values, output)
-        self._reader.set_real(variable, Real(View(output), first.quantity))
+        work = Native(lambda inputs: build(*inputs), str(call.op.name))
+        self._set_moved(variable, work, values, first.quantity)
 
     def _pick(self, variable: Any, call: Any) -> None:
         real = self._reader.real(call.tuple_value)
         if real is not None:
-            output = Value(str(variable.name), _with_int8(variable.ty))
             index = int(call.index)
-            self._reader.append(
-                Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple"), [real.view.base], output
-            )
-            self._reader.set_real(variable, Real(View(output), real.quantity))
+            work = Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple")
+            self._set_moved(variable, work, [real.view.base], real.quantity)
 
     def _pad(self, variable: Any, call: Any, real: Real) -> None:
         number = real.quantity.zero + float(call.attrs.pad_value) / real.quantity.scale
@@ -160,7 +156,7 @@ class Recogniser:
         base = real.view.base
         shape = [extent + sum(widths[2 * axis : 2 * axis + 2]) for axis, extent in enumerate(base.shape)]
         padded = relax.op.nn.pad(relax.Var("x", base.type), widths, "constant", float(number))
-        output = self._reader.native(
+        output = self._reader.add(
             Native(lambda inputs: _same_call(padded, inputs), "relax.nn.pad", padded),
             [base],
             str(variable.name),

@@ -169,7 +169,6 @@ IDENTIFIER = b"TFL3"
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
     """Take a TensorFlow Lite file."""
-    from utvm.compiler.read.tflite_graph import read
     from utvm.compiler.read.tflite_validate import check
 
     origin = origin or f"TFLite model {name}"

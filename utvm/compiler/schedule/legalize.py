@@ -12,6 +12,7 @@ from tvm.relax.expr import _update_type
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.notes import note
 from utvm.compiler.schedule.legalizations import LEGALIZATIONS
+from utvm.compiler.tvm_types import operator_name
 
 CONCATENATION = "utvm.concatenate"
 """Name of the packed function whose calls stand for concatenations that need no loop."""
@@ -32,7 +33,7 @@ def mark_concatenations(module: Any) -> Any:
 class _Marker(relax.PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if str(getattr(call.op, "name", "")) != "relax.concat" or not _joins_in_memory(call):
+        if operator_name(call) != "relax.concat" or not _joins_in_memory(call):
             return call
         return relax.op.call_dps_packed(CONCATENATION, call.args[0], call.ty)
 
@@ -109,7 +110,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
         bindings = []
         for binding in block.bindings:
             call = binding.value
-            if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+            if operator_name(call) != "relax.call_tir":
                 bindings.append(binding)
                 continue
             own = tvm.ir.GlobalVar(f"{call.args[0].name_hint}__{len(makes)}")
@@ -150,7 +151,7 @@ def _fold(module: Any) -> Any:
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
-        if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+        if operator_name(call) != "relax.call_tir":
             continue
         if all(isinstance(field, tvm.ir.GenericConst) or hash(field) in known for field in call.args[1].fields):
             known.add(hash(binding.var))

@@ -102,7 +102,7 @@ extern const uint32_t utvm_step_room;
 /** A step takes the time from now on; for utvm_step(). */
 void utvm_profile_step(uint32_t number);
 
-/** Store the cycles of each step of the next run in utvm_step_cycles; whoever begins clears utvm_profiling after it. */
+/** Store the cycles of each step of the next run in utvm_step_cycles, until utvm_profiling is cleared. */
 void utvm_profile_begin(void);
 
 /** The run has ended at a count of cycles; for utvm_run(). */

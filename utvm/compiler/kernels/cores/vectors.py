@@ -28,17 +28,8 @@ _LITTLE = 512  # Bytes of scratch that are not worth narrower parts.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
 
 
-def make_with_mve(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for its numbers."""
-    return _make(record, True)
-
-
-def make_with_neon(record: Convolution) -> Operator | None:
-    """As :func:`make_with_mve`; one pixel alone is computed twice."""
-    return _make(record, False)
-
-
-def _make(record: Convolution, alone: bool) -> Operator | None:
+def make_with_vectors(record: Convolution, alone: bool) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold; alone: a single pixel is computed once."""
     settled = _settle_vectors(record)
     if settled is None or len(record.bias) > _MOST_APART:
         return None

@@ -8,24 +8,9 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
+from utvm.compiler.targets.vta.operators import tiles
 from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
-from utvm.compiler.targets.vta.operators.tiles import (
-    Chosen,
-    Needs,
-    Tile,
-    Turns,
-    best_tile,
-    cached,
-    check_padding,
-    check_sizes,
-    check_tile,
-    count_windows,
-    named,
-    put_on_chip,
-    reduced,
-    tiled_output,
-    twice,
-)
+from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
 
@@ -52,16 +37,16 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
+        tiles.check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
                 f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
             )
-        check_padding(self.padding, self.kernel, 16)
+        tiles.check_padding(self.padding, self.kernel, 16)
 
     @property
     def out_size(self) -> tuple[int, int]:
-        return count_windows(self.shape, self.kernel, self.stride, self.padding)
+        return tiles.count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
         """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
@@ -88,20 +73,20 @@ class Conv2d:
             stages.append("biased")
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
-        schedule = named(te.create_prim_func(arguments), "conv2d")
-        tile = check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
-        loop = tiled_output(schedule, (1, *tile[:2]))
+        schedule = tiles.named(te.create_prim_func(arguments), "conv2d")
+        tile = tiles.check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
+        loop = tiles.tiled_output(schedule, (1, *tile[:2]))
         self.requantise.arrange(schedule, 3)
-        put_on_chip(schedule, [*stages, *more], loop)
+        tiles.put_on_chip(schedule, [*stages, *more], loop)
         if self.bias:
-            cached(schedule, "biased", 1, ACC, loop)
-        loads = reduced(schedule, 3, 3, tile[2], self.overlapped)
-        cached(schedule, "sum_update", 2, WGT, loads)
+            tiles.cached(schedule, "biased", 1, ACC, loop)
+        loads = tiles.reduced(schedule, 3, 3, tile[2], self.overlapped)
+        tiles.cached(schedule, "sum_update", 2, WGT, loads)
         if any(self.padding):
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
         else:
-            cached(schedule, "sum_update", 1, INP, loads)
+            tiles.cached(schedule, "sum_update", 1, INP, loads)
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:
@@ -136,7 +121,7 @@ class Conv2d:
             sums = self.requantise.accumulators * tile[0] * tile[1] * width
             accumulators = sums + (tile[0] if self.bias else 0)
             inputs, weights = tile[2] * rows(tile) * row, tile[0] * tile[2] * area
-            return twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
+            return tiles.twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
 
         def turns(tile: Tile) -> Turns:
             count = outer // tile[0] * (height // tile[1]) * (inner // tile[2])
@@ -148,4 +133,4 @@ class Conv2d:
             loops = sorted((tile[0], tile[1], tile[2], width, *self.kernel))
             return loops[0] * loops[1] * loops[2] * loops[3]
 
-        return best_tile(env, (outer, height, inner), needs, turns, self.overlapped, uops)
+        return tiles.best_tile(env, (outer, height, inner), needs, turns, self.overlapped, uops)

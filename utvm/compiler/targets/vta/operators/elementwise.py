@@ -7,15 +7,7 @@ from typing import Any, Literal
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
-from utvm.compiler.targets.vta.operators.tiles import (
-    Turns,
-    best_tile,
-    cached,
-    check_sizes,
-    named,
-    put_on_chip,
-    tiled_output,
-)
+from utvm.compiler.targets.vta.operators import tiles
 from utvm.errors import CompileError
 
 _LARGEST_HALF = 15  # The shift whose half is the largest of 16 bits.
@@ -136,7 +128,7 @@ class Elementwise:
     requantise: Requantise = field(default_factory=Requantise)
 
     def __post_init__(self) -> None:
-        check_sizes(self.numbers)
+        tiles.check_sizes(self.numbers)
         if self.operation not in _OPERATIONS or self.dtype not in _DTYPES:
             raise CompileError(
                 f"VTA: there is no {self.operation} of {self.dtype}",
@@ -152,20 +144,20 @@ class Elementwise:
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declared(total)
-        schedule = named(te.create_prim_func([*given, out]), "elementwise")
-        tile = best_tile(
+        schedule = tiles.named(te.create_prim_func([*given, out]), "elementwise")
+        tile = tiles.best_tile(
             env,
             (count,),
             lambda tile: {ACC: 2 * tile[0]},
-            lambda tile: Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
+            lambda tile: tiles.Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
             False,
             lambda _: 1,
         ).tile
-        loop = tiled_output(schedule, tile)
-        put_on_chip(schedule, [*stages, "sum", *more], loop)
+        loop = tiles.tiled_output(schedule, tile)
+        tiles.put_on_chip(schedule, [*stages, "sum", *more], loop)
         if not stages:
-            cached(schedule, "sum", 1, ACC, loop)
-            cached(schedule, "sum", 0, ACC, loop)
+            tiles.cached(schedule, "sum", 1, ACC, loop)
+            tiles.cached(schedule, "sum", 0, ACC, loop)
         return schedule
 
 

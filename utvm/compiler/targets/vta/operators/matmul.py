@@ -7,22 +7,9 @@ from typing import Any
 from tvm import te
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
+from utvm.compiler.targets.vta.operators import tiles
 from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
-from utvm.compiler.targets.vta.operators.tiles import (
-    Chosen,
-    Needs,
-    Tile,
-    Turns,
-    best_tile,
-    cached,
-    check_sizes,
-    check_tile,
-    named,
-    put_on_chip,
-    reduced,
-    tiled_output,
-    twice,
-)
+from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,7 @@ class Matmul:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(self.rows, self.inputs, self.outputs)
+        tiles.check_sizes(self.rows, self.inputs, self.outputs)
 
     def schedule(self, env: Env) -> Any:
         """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
@@ -66,27 +53,29 @@ class Matmul:
             stages.append("biased")
         out, more = self.requantise.declared(total)
         arguments = [x, w, bias, out] if self.bias else [x, w, out]
-        schedule = named(te.create_prim_func(arguments), "matmul")
-        tile = check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
-        loop = tiled_output(schedule, tile[:2])
+        schedule = tiles.named(te.create_prim_func(arguments), "matmul")
+        tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
+        loop = tiles.tiled_output(schedule, tile[:2])
         self.requantise.arrange(schedule, 2)
-        put_on_chip(schedule, [*stages, *more], loop)
+        tiles.put_on_chip(schedule, [*stages, *more], loop)
         if self.bias:
-            cached(schedule, "biased", 1, ACC, loop)
-        loads = reduced(schedule, 2, 1, tile[2], self.overlapped)
-        cached(schedule, "sum_update", 2, WGT, loads)
-        cached(schedule, "sum_update", 1, INP, loads)
+            tiles.cached(schedule, "biased", 1, ACC, loop)
+        loads = tiles.reduced(schedule, 2, 1, tile[2], self.overlapped)
+        tiles.cached(schedule, "sum_update", 2, WGT, loads)
+        tiles.cached(schedule, "sum_update", 1, INP, loads)
         return schedule
 
     def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
         def needs(tile: Tile) -> Needs:
             sums = self.requantise.accumulators * tile[0] * tile[1]
             accumulators = sums + (tile[1] if self.bias else 0)
-            return twice({INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped)
+            return tiles.twice(
+                {INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped
+            )
 
         def turns(tile: Tile) -> Turns:
             count = rows // tile[0] * (outer // tile[1]) * (inner // tile[2])
             loaded = tile[2] * (tile[0] * env.lanes(INP) + tile[1] * env.lanes(WGT))
             return Turns(count, loaded, tile[0] * tile[1] * tile[2])
 
-        return best_tile(env, (rows, outer, inner), needs, turns, self.overlapped, min)
+        return tiles.best_tile(env, (rows, outer, inner), needs, turns, self.overlapped, min)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tvm import s_tir
 
-from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, INP, MEMORY_OF, Env
+from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, MEMORY_OF, Env
 from utvm.errors import CompileError, DoesNotFitError
 
 Tile = tuple[int, ...]
@@ -157,21 +157,3 @@ def named(function: Any, name: str) -> Any:
 def twice(needs: Needs, overlapped: bool) -> Needs:
     """The needs where inputs and weights are there twice."""
     return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
-
-
-__all__ = [
-    "ACC",
-    "INP",
-    "best_tile",
-    "cached",
-    "check_padding",
-    "check_sizes",
-    "check_tile",
-    "count_windows",
-    "divisors",
-    "named",
-    "put_on_chip",
-    "reduced",
-    "tiled_output",
-    "twice",
-]
