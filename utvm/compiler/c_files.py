@@ -79,7 +79,6 @@ _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 
 def is_large(array: npt.NDArray[Any]) -> bool:
-    """Whether an array is left out of brief files."""
     return array.nbytes >= _LEAST_BYTES
 
 
@@ -120,7 +119,6 @@ class CFiles(Mapping[str, str]):
         )
 
     def packed(self) -> dict[str, Any]:
-        """The files as values of JSON."""
         arrays = {
             name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
             for name, array in self.arrays.items()
@@ -129,7 +127,6 @@ class CFiles(Mapping[str, str]):
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    """The files of :meth:`CFiles.packed`."""
     arrays = {
         name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
     }

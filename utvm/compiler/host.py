@@ -42,7 +42,6 @@ def host_target() -> Any:
 
 
 def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
-    """Build a model for this computer."""
     return _reference(import_model(model), model.origin)
 
 

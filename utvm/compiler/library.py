@@ -82,7 +82,6 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in memory."""
         return math.prod(self.shape) * item_bytes(self.dtype)
 
 
@@ -234,7 +233,6 @@ class Library:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that the library keeps between runs, beside the arena."""
         return sum(state.size_bytes for state in self.states)
 
     @property
@@ -244,7 +242,6 @@ class Library:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The C functions of operators that a run calls, in that order."""
         return tuple(call.function for call in self.calls)
 
     @property

@@ -82,5 +82,4 @@ class Scope:
         return name
 
     def release(self, name: str) -> None:
-        """Give a name back, so that it can be claimed again."""
         self._taken.discard(name)

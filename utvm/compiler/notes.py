@@ -20,7 +20,6 @@ def note(what: str, text: str) -> None:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[str]]:
-    """Collect what is noted meanwhile."""
     lines: list[str] = []
     _notes.append(lines)
     try:

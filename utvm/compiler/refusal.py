@@ -67,7 +67,6 @@ def _depends_on(step: Reading, value: Any, producer: Mapping[Any, Reading]) -> b
 
 
 def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
-    """Make checks, and return all that they refuse."""
     refused = []
     for check in checks:
         try:
@@ -78,7 +77,6 @@ def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
 
 
 def hints(refused: Iterable[CompileError]) -> str:
-    """Hints against refusals, each once."""
     return "; ".join(dict.fromkeys(error.hint for error in refused if error.hint))
 
 

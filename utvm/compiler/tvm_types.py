@@ -31,7 +31,6 @@ def operator_name(call: Any) -> str:
 
 
 def tensor_of(kind: Any, name: str) -> Tensor:
-    """The tensor that a Relax type describes."""
     if not isinstance(kind, relax.TensorType) or kind.shape is None:
         raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
     extents = list(kind.shape)

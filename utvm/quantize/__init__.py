@@ -78,7 +78,6 @@ def costs(model: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[
 
 
 def input_names(model: onnx.ModelProto) -> list[str]:
-    """Inputs of a model that are not constants."""
     constants = {constant.name for constant in model.graph.initializer}
     return [value.name for value in model.graph.input if value.name not in constants]
 

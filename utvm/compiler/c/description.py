@@ -43,7 +43,6 @@ class Description:
 
 
 def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument]]) -> Description:
-    """Describe a planned graph."""
     operators = {function: number for number, function in enumerate(arguments)}
     regions = {region: number for number, region in enumerate(plan.region_bytes)}
     names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]

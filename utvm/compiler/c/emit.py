@@ -50,7 +50,6 @@ def emit(
     executor: str,
     stepped: bool = True,
 ) -> Library:
-    """Write the C files of a library."""
     used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
     library = Library(
         name=name,

@@ -101,7 +101,6 @@ class ExpressionPrinter:
         return printed
 
     def index(self, node: Any) -> str:
-        """Print an expression that selects an element."""
         self._index_depth += 1
         try:
             return self.print(node).text

@@ -320,7 +320,6 @@ def _plain(record: Convolution) -> Operator:
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
-    """The int8 result of a sum of products and its bias."""
     value = rescale_by(total, multiplier, shift) + record.output_zero
     if record.residual is None:
         return clamp_value(value, record.low, record.high)
@@ -329,7 +328,6 @@ def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, oth
 
 
 def channels_of(record: Convolution) -> tuple[Int32, Int32]:
-    """The multiplier and the shift of each output channel."""
     outputs = len(record.bias)
     return (
         np.broadcast_to(record.rescale.multipliers, (outputs,)).astype(np.int32),

@@ -190,7 +190,6 @@ def add_loops(
 
 
 def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
-    """Add a function and call it: the result's variable, or that of a tuple of several."""
     # The module names it.
     function = function.without_attr("global_symbol")
     variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")

@@ -40,7 +40,6 @@ def is_hybrid(use: Use) -> bool:
 
 
 def quantise_rows(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> Quantised:
-    """Quantise a tensor while the model runs."""
     source = te.placeholder((rows, size), "float32", "data")
     along = [te.reduce_axis((0, size), name) for name in ("i", "j")]
     low = te.compute((rows,), lambda row: te.min(source[row, along[0]], axis=along[0]), "low")

@@ -101,7 +101,6 @@ def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -
 
 
 def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> View:
-    """The integers of a dequantised tensor with another scale and zero point."""
     if real.quantity == target:
         return real.view
     return look_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)

@@ -88,7 +88,6 @@ class Goal:
 
     @property
     def is_limited(self) -> bool:
-        """Whether an activation limits the numbers further than int8 does."""
         return (self.low, self.high) != (-128, 127)
 
 

@@ -66,11 +66,9 @@ class Reader:
         return self.calls.get(hash(expression)) if isinstance(expression, tvm.ir.Var) else None
 
     def real(self, expression: Any) -> Real | None:
-        """The integers behind a float tensor."""
         return self._reals.get(hash(expression))
 
     def constants(self, expression: Any) -> Constants | None:
-        """The integers behind a constant float tensor."""
         return self._constants.get(hash(expression))
 
     def set_real(self, variable: Any, real: Real) -> None:
@@ -93,7 +91,6 @@ class Reader:
         return self._names.get(id(value), value.name)
 
     def view(self, expression: Any) -> View:
-        """A tensor of integers as a view of the one that is computed."""
         key = hash(expression)
         if key not in self._views or isinstance(expression, tvm.ir.GenericConst):
             value = self.value(expression)
@@ -107,7 +104,6 @@ class Reader:
         return self._views[key]
 
     def value(self, expression: Any) -> Value:
-        """A tensor as the module has it."""
         if isinstance(expression, tvm.ir.GenericConst):
             return Value("a constant", expression.ty, expression.value.numpy())
         key = hash(expression)
@@ -137,7 +133,6 @@ class Reader:
         return self._arranged[key]
 
     def operands(self, call: Any) -> tuple[Real, Real] | None:
-        """The integers behind both operands of a call, if there are integers behind both."""
         first, second = (self.real(item) for item in call.args[:2])
         return None if first is None or second is None else (first, second)
 
@@ -160,17 +155,14 @@ class Reader:
         shape: Sequence[int],
         dtype: str = "int8",
     ) -> Value:
-        """Add a node with one result."""
         output = Value(name, tensor_type(shape, dtype))
         self.append(work, inputs, output)
         return output
 
     def append(self, work: Computation | Native, inputs: Sequence[Value], output: Value) -> None:
-        """Add a node whose result is described already."""
         self.nodes.append(Node(work, tuple(inputs), output))
 
     def keep(self, variable: Any, call: Any) -> None:
-        """Add a node for a call as the module has it."""
         variables: list[Any] = []
 
         def note(item: Any) -> None:
@@ -203,7 +195,6 @@ class Reader:
     # Constants.
 
     def dequantize(self, variable: Any, call: Any) -> None:
-        """Note the integers of a dequantised tensor."""
         numbers, scale, zero = call.args[:3]
         array, scales, zeros = (self.array(item) for item in (numbers, scale, zero))
         if scales is None or zeros is None:

@@ -83,7 +83,6 @@ class Convolution(Computation):
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
         height, width, _ = self.input_shape
         channels, rows, columns, _ = self.weights.shape
         top, left, bottom, right = self.padding
@@ -105,7 +104,6 @@ class Convolution(Computation):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, padding counted."""
         height, width, _ = self.output_shape
         return height * width * int(self.weights.size)
 

@@ -58,7 +58,6 @@ def _quantize(use: Use, operands: list[Any]) -> Any:
 
 
 def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> View:
-    """Add the node that joins tensors of one quantity."""
     orders = {view.order for view in views}
     order = orders.pop() if len(orders) == 1 else None
     parts = [view.base if order is not None else reader.arrange(view) for view in views]

@@ -44,7 +44,6 @@ class _Ending:
 
 
 def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
-    """Make the ending of a layer."""
     bounds, dtype, zero = limits(activation, use.result), use.result.dtype, zero_of(use.result)
     kind = "int64" if wide else "int32"
     if wide:
@@ -71,7 +70,6 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
 
 
 def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> _Ending:
-    """Make the ending of a layer of real numbers: sums of integers become such again."""
     scales, bias = hybrid_scales(use), use.constant(2) if use.has(2) else None
     per_channel = scales.size == channels and use.operator.name not in ("FULLY_CONNECTED", "BATCH_MATMUL")
     tables = [np.broadcast_to(scales, (channels,)).astype(np.float32), data.scales]
@@ -166,7 +164,6 @@ def window_sums(
     zero: Callable[[Any], Any],
     kind: str = "int32",
 ) -> Any:
-    """The sums of a convolution, NHWC."""
     row, column, inner = (
         te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True)
     )
@@ -224,7 +221,6 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
 
 
 def dense(use: Use, operands: list[Any]) -> Any:
-    """Add a FULLY_CONNECTED."""
     hybrid = is_hybrid(use)
     eight = use.dtype() == use.dtype(1) == use.result.dtype == "int8" and zero_of(use.input(1)) != 0
     if not (hybrid or eight or _is_ours(use) or _is_unsigned(use)):
@@ -331,8 +327,6 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
 
 
 def float_ending(bias: Array | None, activation: int) -> _Ending:
-    """Make the ending of a layer of floats."""
-
     def apply(total: Any, tables: Sequence[Any], channel: Any, _: Any) -> Any:
         return clamp_float(total if bias is None else total + tables[0][channel], activation)
 
@@ -340,7 +334,6 @@ def float_ending(bias: Array | None, activation: int) -> _Ending:
 
 
 def clamp_float(value: Any, activation: int) -> Any:
-    """A float expression limited as an activation says."""
     low, high = activation_bounds(activation)
     value = value if math.isinf(high) else tirx.min(value, tirx.FloatImm("float32", high))
     return value if math.isinf(low) else tirx.max(value, tirx.FloatImm("float32", low))

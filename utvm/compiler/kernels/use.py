@@ -56,7 +56,6 @@ class Use:
 
     @property
     def result(self) -> TfliteTensor:
-        """The first result."""
         return self.outputs[0]
 
     def input(self, number: int) -> TfliteTensor:

@@ -133,7 +133,6 @@ def extract(
     state_names: tuple[str, ...] = (),
     control: Collection[str] = (),
 ) -> Graph:
-    """Read the graph out of a legalized Relax module."""
     return _Reader(module, control).read(input_names, output_names, state_names)
 
 

@@ -28,7 +28,6 @@ class Span:
     alignment: int = 1
 
     def meets(self, other: "Span") -> bool:
-        """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -56,7 +55,6 @@ def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
 
 
 def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
-    """The bytes that a placing takes."""
     return max((offset + span.size for offset, span in zip(offsets, spans, strict=True)), default=0)
 
 

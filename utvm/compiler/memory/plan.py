@@ -32,7 +32,6 @@ class Plan:
     lower_bound_bytes: int
 
     def placement(self, kind: str, number: int) -> Placement:
-        """Where a tensor or a workspace is."""
         block = self.blocks[kind, number]
         return Placement(block.region, block.offset)
 
@@ -44,7 +43,7 @@ def plan_memory(
     memory: Memory | None = None,
     alignment: int = 1,
 ) -> Plan:
-    """Location inputs, outputs, buffers and workspaces by liveness."""
+    """Place inputs, outputs, buffers and workspaces by liveness."""
     memory = memory or Memory()
     spans = _lives(graph, workspace_bytes, max(alignment, _ALIGNMENT))
     names = _names(graph, spans)

@@ -57,6 +57,5 @@ class Memory:
 
     @property
     def text(self) -> str:
-        """Everything in one line, equal for equal memories."""
         regions = [f"{region.name}={region.size_bytes}" for region in self.regions]
         return f"{regions} {sorted(self.pins.items())}"

@@ -43,7 +43,6 @@ class Reasons(Record):
 
 
 def reasons(path: Path = REASONS) -> Reasons:
-    """Read the reasons."""
     return load_yaml(path, Reasons)
 
 
@@ -89,7 +88,6 @@ def misra_findings(
 
 
 def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, int]:
-    """How often each MISRA C:2012 rule is broken; see :func:`misra_findings`."""
     return {rule: len(places) for rule, places in misra_findings(paths, include).items()}
 
 
@@ -132,7 +130,6 @@ def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[
 
 
 def total(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts of several programs."""
     added: Counter[str] = Counter()
     for count in counts:
         added.update(count)

@@ -65,13 +65,11 @@ ARDUINO = PurePosixPath("src")
 
 
 def public_headers(library: Library) -> list[str]:
-    """The names of the headers that a user of the library includes."""
     named = (f"{library.name}.h", f"{library.name}_graph_executor.h")
     return [name for name in named if name in library.sources]
 
 
 def c_files(library: Library) -> list[str]:
-    """The names of the C files to compile."""
     return sorted(name for name in library.sources if name.endswith(".c"))
 
 

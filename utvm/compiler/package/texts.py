@@ -74,7 +74,6 @@ def texts(
 
 
 def cmake_target(name: str) -> str:
-    """CMake's target of a library."""
     return f"{name}_model" if name in _CMAKE_TAKEN else name
 
 

@@ -124,7 +124,6 @@ _CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and no
 def divide(
     nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
 ) -> tuple[list[Node], tuple[Decision, ...]]:
-    """Give an accelerator what it is to do."""
     divided: list[Node] = []
     decisions = []
     for node in nodes:
@@ -172,7 +171,6 @@ def to_module(
     functions: Mapping[Any, Any],
     name_of: Callable[[Value], str],
 ) -> Any:
-    """A Relax module that computes the nodes."""
     builder = relax.BlockBuilder()
     writer = _Writer(builder, target, name_of)
     for value, parameter in zip(values, parameters, strict=True):

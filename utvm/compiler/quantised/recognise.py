@@ -44,7 +44,6 @@ class Recogniser:
                     self._operators.setdefault(name, []).append(kernel.recognise)
 
     def bind(self, variable: Any, call: Any) -> None:
-        """Read one binding."""
         name = operator_name(call)
         layer = self._layers.get(str(call.args[0].global_symbol)) if name == "relax.call_dps_packed" else None
         if layer is not None:

@@ -33,7 +33,6 @@ def from_onnx(
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Model:
-    """Take a serialised ONNX ``ModelProto``."""
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -129,7 +128,6 @@ _MOST = 4  # Names before the others are counted.
 
 
 def check(proto: onnx.ModelProto, origin: str) -> None:
-    """Check a model."""
     graph = proto.graph
     if not graph.node or not graph.output:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")

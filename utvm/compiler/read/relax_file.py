@@ -32,14 +32,12 @@ def is_relax_json(content: bytes) -> bool:
 
 
 def from_module(module: Any, name: str) -> Model:
-    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors."""
     import tvm
 
     return Model(name, f"Relax module {name}", "relax", str(tvm.ir.save_json(module)).encode())
 
 
 def from_json(content: bytes, name: str, origin: str) -> Model:
-    """Take a Relax module as ``tvm.ir.save_json`` writes it."""
     _check_structure(content, origin)
     _probe(content, origin)
     return Model(name, origin, "relax", content)

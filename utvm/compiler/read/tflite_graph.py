@@ -38,7 +38,6 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
-    """Read a file."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
@@ -168,7 +167,6 @@ IDENTIFIER = b"TFL3"
 
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
-    """Take a TensorFlow Lite file."""
     from utvm.compiler.read.tflite_validate import check
 
     origin = origin or f"TFLite model {name}"

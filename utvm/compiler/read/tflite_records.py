@@ -29,7 +29,6 @@ class Buffer:
         self._budget = _READS_OF_ANY_FILE + _READS_PER_BYTE * len(content)
 
     def root(self) -> "Table":
-        """The table that the file begins with."""
         return Table(self, self.integer("<I", 0))
 
     def integer(self, kind: str, place: int) -> int:
@@ -63,7 +62,6 @@ class Table:
         buffer.claim(place, table_bytes)
 
     def has(self, number: int) -> bool:
-        """Whether a field is written, and does not have its default."""
         return self._field(number) is not None
 
     def integer(self, number: int, kind: str, default: int = 0) -> int:
@@ -72,12 +70,10 @@ class Table:
         return default if place is None else self._buffer.integer(kind, place)
 
     def table(self, number: int) -> "Table | None":
-        """The table that a field points to."""
         place = self._target(number)
         return None if place is None else Table(self._buffer, place)
 
     def tables(self, number: int) -> "list[Table]":
-        """The tables of a vector of tables."""
         start, count = self._vector(number, 4)
         places = range(start, start + 4 * count, 4)
         return [Table(self._buffer, place + self._buffer.integer("<I", place)) for place in places]
@@ -148,7 +144,6 @@ class TfliteTensor:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
         return math.prod(self.shape)
 
 

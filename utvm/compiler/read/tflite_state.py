@@ -34,7 +34,6 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
 
 
 def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
-    """The numbers of the graphs that begin variables."""
     return {_initialised_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
 
 
@@ -206,7 +205,6 @@ _IDENTITY = "RESHAPE"
 
 
 def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
-    """The numbers of the graphs that an operator calls."""
     options = operator.options
     return (options.integer(0, "<i"), options.integer(1, "<i")) if options else (0, 0)
 

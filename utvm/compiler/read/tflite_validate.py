@@ -57,7 +57,6 @@ _MAX_OPTION = 1 << 16
 
 
 def check(graph: TfliteGraph, origin: str) -> None:
-    """Check a model, with the graphs that it calls."""
     numbers = called((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)
     for number in numbers:

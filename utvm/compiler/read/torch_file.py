@@ -25,7 +25,6 @@ _MARKS = ("serialized_exported_program.json", "archive_format")
 
 
 def from_torch(program: Any, name: str) -> Model:
-    """Take a ``torch.export.ExportedProgram``."""
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
         from utvm.compiler.read.torch_program import import_program

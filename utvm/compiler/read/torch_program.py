@@ -104,7 +104,6 @@ _OWN = {
 
 
 def import_program(program: Any) -> Any:
-    """Turn a ``torch.export.ExportedProgram`` into a Relax module."""
     program = program.run_decompositions()
     importer = _Importer()
     try:

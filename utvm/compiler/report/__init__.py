@@ -33,7 +33,6 @@ class Rectangle:
 
 
 def plots(library: Library) -> list[dict[str, object]]:
-    """Lay out the plan of each region that is used."""
     used = [arena for arena in library.arenas if arena.size_bytes]
     bound = library.lower_bound_bytes if len(used) == 1 else None
     return [_plot(library, arena.region, arena.size_bytes, bound) for arena in used]
@@ -130,7 +129,6 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 
 
 def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
-    """The content of ``compile.json``: plain values, everything that the page shows."""
     content = asdict(library)
     counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
     fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
@@ -151,7 +149,6 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
 
 
 def total_macs(library: Library) -> int:
-    """The multiply-accumulates of one run, where they are known."""
     return sum(call.macs for call in library.calls)
 
 

@@ -104,7 +104,6 @@ _ROUNDINGS = ("round", "roundf", "rint", "rintf", "nearbyint", "nearbyintf", "tr
 
 
 def with_defined_casts(function: Any) -> Any:
-    """A function whose casts from floats to integers are calls of helpers in C."""
     return function.with_body(tvm_ffi.structural_map(function.body, [(tirx.Cast, _define)], order="post"))
 
 

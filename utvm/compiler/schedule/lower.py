@@ -136,7 +136,6 @@ def _guard(function: Any, target: Target) -> Any:
 
 
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
-    """Schedule and lower TIRx functions."""
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
     scheduled = {
         name: _guard(_arrange(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})

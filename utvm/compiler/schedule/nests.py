@@ -60,7 +60,6 @@ class Group:
 
 
 def loads_of(node: Any) -> list[Any]:
-    """Every load of a buffer's element in an expression or a statement."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(node, (ir.TensorLoad, loads.append), order="pre")
     return loads

@@ -71,7 +71,6 @@ class Tile:
 
 
 def registers_of(target: Target, name: str = "") -> TileRegisters:
-    """The registers of a core for sums, or the row of a name."""
     rows = [item for item in ROWS if item.extensions <= set(target.extensions)]
     return next((row for row in rows if row.name == name), rows[0])
 

@@ -24,7 +24,6 @@ _Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles ther
 
 
 def with_tiles(function: Any, registers: TileRegisters) -> Any:
-    """A TIRx function whose reductions are computed in tiles, if it has any that can be."""
     root = function.body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     nests = [read_nest(statement) for statement in statements]

@@ -35,7 +35,6 @@ class Rewritten:
 
 
 def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
-    """Rewrite a model that has been checked."""
     opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
     graph = RuleGraph(opset, _RULES, _FOREIGN, frozenset(known))
     for value in proto.graph.input:

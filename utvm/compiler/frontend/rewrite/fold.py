@@ -186,7 +186,6 @@ def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
 
 
 def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A node in which values are called otherwise, also where its subgraphs read them."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names.get(name, name) for name in node.input]

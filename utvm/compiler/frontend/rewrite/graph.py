@@ -55,11 +55,9 @@ class RuleNode:
     opset: int
 
     def input(self, number: int) -> str:
-        """The name of an input, empty for one left out."""
         return self.inputs[number] if number < len(self.inputs) else ""
 
     def wants(self, number: int) -> bool:
-        """Whether somebody may read an output."""
         return number < len(self.outputs) and bool(self.outputs[number])
 
 
@@ -98,7 +96,6 @@ class RuleGraph:
     # What rules ask.
 
     def name(self, value: str) -> str:
-        """The present name of a value."""
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
@@ -123,7 +120,6 @@ class RuleGraph:
         return None if tensor is None else numpy_helper.to_array(tensor)
 
     def needed(self, value: str, what: str) -> Array:
-        """A value that must be the same in each run."""
         array = self.value(value)
         if array is None:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
@@ -132,7 +128,6 @@ class RuleGraph:
     # What rules do.
 
     def constant(self, content: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        """Add a constant; return its name."""
         # numpy makes a row of a scalar that is to be contiguous.
         array = np.asarray(content, dtype, order="C")
         return self._keep(numpy_helper.from_array(array))
@@ -142,7 +137,6 @@ class RuleGraph:
         return self.ops(operator, 1, *inputs, opset=opset, **attributes)[0]
 
     def ops(self, operator: str, count: int, *inputs: str, opset: int = _OPSET, **attributes: Any) -> list[str]:
-        """Add a node of several outputs; return their names."""
         names = [self._fresh(operator) for _ in range(count)]
         self.add(helper.make_node(operator, list(inputs), names, **attributes), opset)
         return [self.name(name) for name in names]
@@ -156,12 +150,10 @@ class RuleGraph:
         return name
 
     def body_of(self, node: RuleNode) -> list[str]:
-        """Take a node apart as ONNX defines its operator."""
         proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
         return self._expand(proto, node.opset)
 
     def cast(self, value: str, dtype: npt.DTypeLike) -> str:
-        """Add a conversion to another element type, unless it has it."""
         if self.dtype(value) == np.dtype(dtype):
             return self.name(value)
         return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -391,7 +383,6 @@ class RuleGraph:
                 self.types.setdefault(name, kind)
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value, None where it is not known."""
         try:
             return self.shape(value)
         except Unsupported:

@@ -33,7 +33,6 @@ def make_with_dsp(record: Convolution) -> Operator | None:
 
 
 def variant(record: Convolution) -> str:
-    """The end of a kernel's name: how sums are rounded and limited."""
     return f"{int(record.low < record.output_zero)}_{7 if (record.low, record.high) == (0, 127) else 8}"
 
 

@@ -79,5 +79,4 @@ def _whole(buffer: Any) -> Any:
 
 
 def call_helper(helper: str, *arguments: Any) -> None:
-    """Write a call of a helper into the function that is being built."""
     script.evaluate(script.call_extern("int32", helper, *arguments))

@@ -45,7 +45,6 @@ class _Copy:
 
 
 def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
-    """Lower a copy."""
     found = _read(nest)
     scope = found.chip.scope()
     lanes = env.lanes(scope)

@@ -49,7 +49,6 @@ class Env:
         return self.configuration.bitstream
 
     def depth(self, scope: str) -> int:
-        """How many elements a memory on the chip has."""
         return self.configuration.memories[MEMORY_OF[scope]].depth
 
     def lanes(self, scope: str) -> int:

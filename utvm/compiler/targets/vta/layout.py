@@ -40,7 +40,6 @@ def bias(env: Env, array: Array) -> Array:
 
 
 def flat(env: Env, array: Array) -> Array:
-    """Pack any array for an element-wise operator."""
     return _blocks(array.reshape(-1), (env.BATCH * env.BLOCK_OUT,)).reshape(-1, env.BATCH, env.BLOCK_OUT)
 
 

@@ -19,7 +19,6 @@ BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:
-    """Lower all functions of a module."""
     for transform in (
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),

@@ -122,7 +122,6 @@ def element(base: Any, lanes: int) -> Any:
 
 
 def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
-    """Put loops around a statement."""
     if not dims:
         return make([ANALYZER.simplify(offset) for offset in offsets])
     counter = tirx.Var("i", "int32")

@@ -49,7 +49,6 @@ class Conv2d:
         return tiles.count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         images, inner, outer = -(-self.shape[0] // batch), -(-self.shape[1] // block), -(-self.outputs // block)
         x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")

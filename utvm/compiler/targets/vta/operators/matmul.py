@@ -35,7 +35,6 @@ class Matmul:
         tiles.check_sizes(self.rows, self.inputs, self.outputs)
 
     def schedule(self, env: Env) -> Any:
-        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         rows, inner, outer = -(-self.rows // batch), -(-self.inputs // block), -(-self.outputs // block)
         x = te.placeholder((rows, inner, batch, block), "int8", "x")

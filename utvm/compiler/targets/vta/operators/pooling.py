@@ -40,7 +40,6 @@ class MaxPool:
         return tiles.count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         lanes = (env.BATCH, env.BLOCK_IN)
         images, channels = -(-self.shape[0] // env.BATCH), -(-self.shape[1] // env.BLOCK_IN)
         x = te.placeholder((images, channels, *self.shape[2:], *lanes), "int8", "x")

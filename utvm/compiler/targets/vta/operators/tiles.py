@@ -37,7 +37,6 @@ class Turns:
     computed: int
 
     def estimate(self, overlapped: bool) -> int:
-        """About how many cycles all turns take, with what is waited for."""
         load, compute = _LATENCY + self.loaded // _BYTES_A_CYCLE, _START + self.computed
         if overlapped:
             return self.count * max(load, compute) + min(load, compute)
@@ -69,7 +68,6 @@ def check_tile(tile: Tile, extents: Tile) -> Tile:
 def count_windows(
     shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """How many windows there are in an image, one below the other and one beside the other."""
     height = shape[-2] + padding[0] + padding[1] - window[0]
     width = shape[-1] + padding[2] + padding[3] - window[1]
     return height // stride + 1, width // stride + 1
@@ -131,7 +129,6 @@ def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
 
 
 def cached(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
-    """Load what a block reads, where a loop says."""
     schedule.compute_at(
         schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True
     )
@@ -155,5 +152,4 @@ def named(function: Any, name: str) -> Any:
 
 
 def twice(needs: Needs, overlapped: bool) -> Needs:
-    """The needs where inputs and weights are there twice."""
     return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
