@@ -157,7 +157,8 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_CPU, CPU_SECONDS)
-        _limit(resource.RLIMIT_AS, _addresses() + MORE_BYTES)
+        addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _limit(resource.RLIMIT_AS, addresses + MORE_BYTES)
         answer = _result_of(work)
         pipe.write(pickle.dumps(answer))
         pipe.close()
@@ -185,7 +186,3 @@ def _limit(which: int, value: int) -> None:
     soft, hard = resource.getrlimit(which)
     lowest = min((item for item in (soft, hard, value) if item != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
-
-
-def _addresses() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

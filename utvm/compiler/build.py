@@ -187,7 +187,12 @@ def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, 
     except UtvmError:
         raise
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
-        refused = [name for name, function in functions.items() if not _can_be_lowered(name, function, target)]
+        refused = []
+        for name, function in functions.items():
+            try:
+                lower({name: function}, target)
+            except Exception:
+                refused.append(name)
         if not refused:
             raise
         _LOG.debug("no C can be made of %s: %r", refused, error)
@@ -204,14 +209,6 @@ def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str,
         attributes = {name: body.attrs or {} for name, body in functions.items()}
         functions = {name: known[THRIFTY] for name, known in attributes.items() if THRIFTY in known}
     return forms
-
-
-def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
-    try:
-        lower({name: function}, target)
-    except Exception:
-        return False
-    return True
 
 
 def _with_scalings(graph: Graph, imported: Imported) -> Graph:

@@ -50,7 +50,10 @@ def emit(
     executor: str,
     stepped: bool = True,
 ) -> Library:
-    used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
+    used = {function: list(arguments[function]) for function in operators}
+    for function, operator in operators.items():
+        if operator.workspace_bytes:
+            used[function].append(Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True))
     library = Library(
         name=name,
         sources={},
@@ -138,7 +141,7 @@ def _render(library: Library, values: Mapping[str, object]) -> dict[str, str]:
     }
     environment = _environment()
     return {
-        file: environment.get_template(template).render(guard=_guard(file), **values)
+        file: environment.get_template(template).render(guard=file.upper().replace(".", "_"), **values)
         for file, template in files.items()
     }
 
@@ -153,10 +156,6 @@ def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: M
         return Call("memcpy", "copy", 0, reads, writes)
     kind = kinds[step.function]
     return Call(operators[step.function].name, kind.name, kind.macs, reads, writes, kind.kernel)
-
-
-def _workspace(operator: CFunction) -> list[Argument]:
-    return [Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True)] if operator.workspace_bytes else []
 
 
 def _wrapper(operator: CFunction, table: Sequence[Argument]) -> dict[str, object]:
@@ -251,10 +250,6 @@ def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, obje
     own = _constant_name(name, number)
     text = stand_in(own, number) if is_large(array) else rows_of(array)
     return _array(own, str(array.dtype), array.size, text)
-
-
-def _guard(file: str) -> str:
-    return file.upper().replace(".", "_")
 
 
 def _describe(tensor: Tensor) -> str:

@@ -86,7 +86,7 @@ class ExpressionPrinter:
     def print(self, node: Any) -> Text:
         kind = type(node).__name__
         if kind in _HELPERS:
-            return self._helper(_HELPERS[kind], node.a, node.b)
+            return self._call_helper(_HELPERS[kind], element_type(node.a), self.print(node.a), self.print(node.b))
         if kind in _ARITHMETIC or kind in _SHIFTS_AND_BITS:
             return self._arithmetic(kind, node.a, node.b)
         if kind in _COMPARISONS or kind in _LOGIC:
@@ -108,12 +108,10 @@ class ExpressionPrinter:
             self._index_depth -= 1
 
     def _print_IntImm(self, node: Any) -> Text:
-        text = literal(int(node.value), element_type(node))
+        text = literal(node.value, element_type(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
-    def _print_FloatImm(self, node: Any) -> Text:
-        text = literal(float(node.value), element_type(node))
-        return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
+    _print_FloatImm = _print_IntImm  # noqa: N815
 
     def _print_Var(self, node: Any) -> Text:
         if hash(node) in self._replaced:
@@ -250,9 +248,6 @@ class ExpressionPrinter:
         value = self.print(a)
         text = f"~{value.at_least(_UNARY)}"
         return Text(f"({C_TYPES[dtype]})({text})" if dtype in _NARROW else text, _UNARY, value.is_data)
-
-    def _helper(self, operation: str, a: Any, b: Any) -> Text:
-        return self._call_helper(operation, element_type(a), self.print(a), self.print(b))
 
     def _call_helper(self, operation: str, dtype: str, left: Text, right: Text) -> Text:
         name = f"{operation}_{dtype}"

@@ -267,12 +267,17 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             return None
         tensors = self.subgraph.record.tensors
         known = tuple(None if number < 0 else tensors[number] for number in operator.inputs)
+
+        def value(count: int) -> npt.NDArray[Any] | None:
+            tensor = known[count]
+            return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
+
         use = Use(
             operator,
             known,
             tuple(tensors[number] for number in operator.outputs),
             self.subgraph.content,
-            lambda count: _constant(known[count]),
+            value,
             self.bb,
             self._layers,
         )
@@ -365,10 +370,6 @@ def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
     difference = array.astype(np.int64) - int(known.zero_points[0])
     real_numbers: npt.NDArray[Any] = difference.astype(np.float32) * known.scales.reshape(along)
     return real_numbers
-
-
-def _constant(tensor: TfliteTensor | None) -> npt.NDArray[Any] | None:
-    return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
 
 
 def _round(value: np.float32) -> int:

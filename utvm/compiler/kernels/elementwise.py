@@ -134,10 +134,6 @@ def _compare(use: Use, operands: list[Any]) -> Any:
     return add_elementwise(use.builder, name, operands, use.result.shape, element, in_place=False)
 
 
-def _zeros(use: Use, operands: list[Any]) -> Any:
-    return relax.const(np.zeros(use.result.shape, use.result.dtype), use.result.dtype)
-
-
 def _divide(use: Use, operands: list[Any]) -> Any:
     if use.result.dtype != "int8" or use.result.quantisation is None:
         return None
@@ -212,7 +208,7 @@ KERNEL = Kernel(
         "DIV": _divide,
         "PRELU": _prelu,
         "SQUARED_DIFFERENCE": _squared_difference,
-        "ZEROS_LIKE": _zeros,
+        "ZEROS_LIKE": lambda use, _: relax.const(np.zeros(use.result.shape, use.result.dtype), use.result.dtype),
         **dict.fromkeys(_COMPARED, _compare),
         **dict.fromkeys(_CHOSEN, _of_integers),
     }

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as building
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import add_loops
-from utvm.compiler.kernels.hybrid import Quantised, one_scale, quantise_rows
+from utvm.compiler.kernels.hybrid import one_scale, quantise_rows
 from utvm.compiler.kernels.sums import clamp_float
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.errors import CompileError
@@ -97,7 +97,9 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
         raise CompileError(f"its bias has the shape {bias.shape}, for {units} units")
     given = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
     if hybrid:
-        entered = _quantise_input(use, operands[0], svdf.batches, svdf.depth)
+        flat = use.builder.emit(relax.op.reshape(operands[0], (svdf.batches, svdf.depth)))
+        symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
+        entered = quantise_rows(use, flat, svdf.batches, svdf.depth, symmetric=symmetric)
         given[0], given[2] = entered.numbers, use.constant(2).astype(np.float32) * np.float32(one_scale(use, 2))
         given += [entered.scales] if entered.zeros is None else [entered.scales, entered.zeros]
     macs = svdf.batches * svdf.filters * (svdf.depth + svdf.memory)
@@ -124,18 +126,15 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
             return total if factor is None else total.astype("float32") * (steps[0][batch] * factor)
     else:
         sums = kind = "int32"
-        ending = _integer_ending(use)
+        real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
+
+        def ending(total: Any) -> Any:  # The kernels know no activation here.
+            return clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
             return _newest(use, total)
 
     return _Svdf(batches, depth, filters, memory, rank, kind, sums, newest, ending)
-
-
-def _quantise_input(use: Use, data: Any, rows: int, depth: int) -> Quantised:
-    flat = use.builder.emit(relax.op.reshape(data, (rows, depth)))
-    symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
-    return quantise_rows(use, flat, rows, depth, symmetric=symmetric)
 
 
 def _newest(use: Use, total: Any) -> Any:
@@ -148,12 +147,6 @@ def _newest(use: Use, total: Any) -> Any:
         # The kernel adds it to what it has clamped, and keeps the lowest bits of the sum.
         value = ((value + number(zero - int(info.min))) & number(int(info.max) - int(info.min))) + number(info.min)
     return value.astype(state.dtype)
-
-
-def _integer_ending(use: Use) -> Any:
-    real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
-    # The kernels know no activation here.
-    return lambda total: clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
 
 
 KERNEL = Kernel(tflite={"SVDF": _svdf})

@@ -106,7 +106,9 @@ class Use:
 
     def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
         """Quantity and limits of the result."""
-        return goal(self.result, activation)
+        moved = 128 if self.result.dtype == "uint8" else 0
+        low, high = (limit - moved for limit in limits(activation, self.result))
+        return Goal(known_quantity(self.result), low, high)
 
     def layer(
         self,
@@ -146,13 +148,6 @@ def known_quantity(tensor: TfliteTensor) -> Quantity:
     return known
 
 
-def goal(tensor: TfliteTensor, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-    """Quantity and limits of a result."""
-    moved = 128 if tensor.dtype == "uint8" else 0
-    low, high = (limit - moved for limit in limits(activation, tensor))
-    return Goal(known_quantity(tensor), low, high)
-
-
 def scale_of(tensor: TfliteTensor) -> np.float32:
     """The one scale of a tensor."""
     known = tensor.quantisation
@@ -177,16 +172,16 @@ def activation_bounds(activation: int) -> tuple[float, float]:
 def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
     """The integers that an activation lets through, rounded as TensorFlow Lite does."""
     info = np.iinfo(tensor.dtype)
+
+    def steps(bound: float) -> int:
+        count = float(np.float32(bound) / scale_of(tensor))
+        return zero_of(tensor) + int(math.copysign(math.floor(abs(count) + 0.5), count))
+
     low, high = (
-        limit if math.isinf(bound) else int(np.clip(_steps(bound, tensor), info.min, info.max))
+        limit if math.isinf(bound) else int(np.clip(steps(bound), info.min, info.max))
         for bound, limit in zip(activation_bounds(activation), (info.min, info.max), strict=True)
     )
     return low, high
-
-
-def _steps(real: float, tensor: TfliteTensor) -> int:
-    steps = float(np.float32(real) / scale_of(tensor))
-    return zero_of(tensor) + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
 
 
 def padding_before(

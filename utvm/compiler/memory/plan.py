@@ -118,7 +118,8 @@ def _share(
         if step.function not in overlaps or len(step.writes) != 1:
             continue
         target = _key(step.writes[0])
-        if spans[target].first != index or _parts(graph, target) > 1:
+        parts = sum(_key(place) == target for item in graph.steps for place in item.writes)
+        if spans[target].first != index or parts > 1:
             continue
         allowed: dict[Key, list[int | None]] = {}
         # Constants follow the tensors, where they have no entry.
@@ -132,10 +133,6 @@ def _share(
             if source in spans and len(known) == len(uses) and spans[source].last == index:
                 shared[source, target] = max(known)
     return shared
-
-
-def _parts(graph: Graph, key: Key) -> int:
-    return sum(_key(place) == key for step in graph.steps for place in step.writes)
 
 
 def _pin(memory: Memory, names: Mapping[Key, str]) -> dict[Key, str]:

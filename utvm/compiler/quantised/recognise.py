@@ -28,6 +28,7 @@ _MOVEMENTS = (
     "relax.repeat",
     "relax.flip",
     "relax.image.resize2d",
+    "relax.split",
 )
 
 
@@ -118,7 +119,9 @@ class Recogniser:
             self._reader.set_real(variable, replace(real, view=view))
         elif name == "relax.nn.pad":
             self._pad(variable, call, real)
-        elif name == "relax.split" or (name in _MOVEMENTS and _only_moves(call, name)):
+        elif name in _MOVEMENTS and (
+            name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
+        ):
             work = Native(lambda inputs: _same_call(call, inputs), name, call)
             self._set_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
 
@@ -252,10 +255,6 @@ def _transpose(view: View, variable: Any, call: Any) -> View:
     rank = len(variable.ty.shape)
     axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
     return replace(view, order=compose_orders(view.order, axes))
-
-
-def _only_moves(call: Any, name: str) -> bool:
-    return name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
 
 
 def _same_call(call: Any, inputs: Sequence[Any]) -> Any:

@@ -57,12 +57,8 @@ def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any
     return relax.call_tir(builder.add_func(function.with_body(body), result), [source], call.ty)
 
 
-def _larger(one: Any, other: Any) -> Any:
-    return tirx.Select(tirx.isnan(one), one, tirx.max(other, one))
-
-
-def _smaller(one: Any, other: Any) -> Any:
-    return tirx.Select(tirx.isnan(one), one, tirx.min(other, one))
+def _extreme(of_numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda one, other: tirx.Select(tirx.isnan(one), one, of_numbers(other, one))
 
 
 def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any], builder: Any, call: Any) -> Any:
@@ -338,8 +334,8 @@ def _choose(number: Any, extents: Sequence[int]) -> Any:
 LEGALIZATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "relax.argmax": functools.partial(_legalize_index, "argmax", lambda one, other: one > other),
     "relax.argmin": functools.partial(_legalize_index, "argmin", lambda one, other: one < other),
-    "relax.max": functools.partial(_legalize, topi.max, _larger, float("-inf")),
-    "relax.min": functools.partial(_legalize, topi.min, _smaller, float("inf")),
+    "relax.max": functools.partial(_legalize, topi.max, _extreme(tirx.max), float("-inf")),
+    "relax.min": functools.partial(_legalize, topi.min, _extreme(tirx.min), float("inf")),
     "relax.maximum": functools.partial(_legalize_pair, topi.maximum, tirx.max),
     "relax.minimum": functools.partial(_legalize_pair, topi.minimum, tirx.min),
     **{

@@ -73,7 +73,8 @@ def _names(module: Any) -> list[str]:
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
         found.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
-            note("fused", f"{' + '.join(_name_of(function.body, does))}, into {found[-1] or binding.var.name}")
+            parts = [does[name] for name in _called(function.body) if name in does]
+            note("fused", f"{' + '.join(parts)}, into {found[-1] or binding.var.name}")
     return found
 
 
@@ -81,20 +82,14 @@ def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
-    called = (
-        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "")
-        for binding in bindings[::-1]
-    )
-    names = (makes.get(str(name), "") for name in called)
+    names = (makes.get(name, "") for name in _called(body)[::-1])
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
 
 
-def _name_of(body: Any, does: Mapping[str, str]) -> list[str]:
+def _called(body: Any) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
-    called = (
-        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "") for binding in bindings
-    )
-    return [does[str(name)] for name in called if str(name) in does]
+    functions = (next(iter(getattr(binding.value, "args", ())), None) for binding in bindings)
+    return [str(getattr(function, "name_hint", "")) for function in functions]
 
 
 def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:

@@ -131,14 +131,11 @@ def _arrange(function: Any, target: Target) -> Any:
     return function if is_scheduled else schedule(function, registers_of(target, tuned))
 
 
-def _guard(function: Any, target: Target) -> Any:
-    return function if target.unchecked else with_checked_indices(function)
-
-
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
+    guard = (lambda function: function) if target.unchecked else with_checked_indices
     scheduled = {
-        name: _guard(_arrange(function, target), target).with_attr({"global_symbol": name, "target": C_TARGET})
+        name: guard(_arrange(function, target)).with_attr({"global_symbol": name, "target": C_TARGET})
         for name, function in functions.items()
         if name not in done
     }

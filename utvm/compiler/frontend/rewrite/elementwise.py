@@ -186,10 +186,6 @@ def _selu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     return [graph.op("Mul", gamma, graph.op("Elu", value, alpha=node.attributes.get("alpha", 1.6732632423543772)))]
 
 
-def _nothing_below(graph: RuleGraph, value: str, alpha: float) -> str:
-    return graph.like(0, value)
-
-
 def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if graph.dtype(node.inputs[0]) != np.bool_:
         return None
@@ -248,5 +244,5 @@ RULES: dict[str, Rule] = {
     "Selu": _selu,
     "Shrink": _in_float64,
     "Sign": _sign,
-    "ThresholdedRelu": _of_float64(_nothing_below, 1.0, threshold=True),
+    "ThresholdedRelu": _of_float64(lambda graph, value, _: graph.like(0, value), 1.0, threshold=True),
 }

@@ -223,10 +223,6 @@ def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
     return graph.op("Add", product, graph.constant(intercepts)) if intercepts.size else product
 
 
-def _linear_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return [_transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
-
-
 def _linear_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
     labels = _labels(node, "classlabels_ints")
     scores = _product(graph, node, len(labels))
@@ -252,7 +248,9 @@ def _normalizer(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 LEARNED: dict[str, Rule] = {
     "LinearClassifier": _linear_classifier,
-    "LinearRegressor": _linear_regressor,
+    "LinearRegressor": lambda graph, node: [
+        _transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))
+    ],
     "Normalizer": _normalizer,
     "Scaler": _scaler,
     "TreeEnsembleClassifier": _tree_classifier,

@@ -254,17 +254,16 @@ class RuleGraph:
             self._append(node, opset)
         elif not self._fold(node, opset):
             # ONNX's definitions make rows of one element of scalars.
-            results = zip(node.output, self._expand(node, opset), strict=False)
-            self._replace(
-                node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in results]
-            )
-
-    def _scalar_if(self, wanted: bool, value: str) -> str:
-        return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
+            results = self._expand(node, opset)
+            for number, (name, result) in enumerate(zip(node.output, results, strict=False)):
+                if self.shape_or_none(name) == () and self.shape_or_none(result) == (1,):
+                    results[number] = self.reshaped(result, ())
+            self._replace(node, results)
 
     def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
-        results = rule(self, _seen(node, opset)) if rule else None
+        seen = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+        results = rule(self, seen) if rule else None
         if results is None:
             return False
         self._replace(node, results)
@@ -340,16 +339,14 @@ class RuleGraph:
         node = None if name in self._varying else self._made.get(name)
         results = None
         if node is not None and node.domain in STANDARD:
-            results = computed(node, self._opset_of(node), self._constant, self.types)
+            opset = next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
+            results = computed(node, opset, self._constant, self.types)
         if node is None or results is None:
             self._varying.add(name)
             return None
         for output, tensor in zip(node.output, results, strict=True):
             self.constants[output] = tensor
         return self.constants[name]
-
-    def _opset_of(self, node: onnx.NodeProto) -> int:
-        return next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
 
     def _keep(self, tensor: onnx.TensorProto) -> str:
         name = tensor.name = self._fresh("constant")
@@ -391,10 +388,6 @@ class RuleGraph:
     def _fresh(self, stem: str) -> str:
         self._count += 1
         return f"utvm_{self._count}_{stem}"
-
-
-def _seen(node: onnx.NodeProto, opset: int) -> RuleNode:
-    return RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

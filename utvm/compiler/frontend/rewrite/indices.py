@@ -184,13 +184,9 @@ def _dynamic(what: str) -> Rule:
     return refuse
 
 
-def _body(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return graph.body_of(node)
-
-
 RULES: dict[str, Rule] = {
     # TVM's converter of this name is com.microsoft's operator.
-    "Attention": _body,
+    "Attention": RuleGraph.body_of,
     "Col2Im": _column_to_image,
     "Compress": _compress,
     "ConvTranspose": _transposed_convolution,

@@ -91,7 +91,7 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     if not node.wants(1):
-        return _pad(graph, node, shape[2:])
+        return _pad(graph, node)
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
     flat = graph.reshaped(value, (*shape[:2], cells))
@@ -107,7 +107,8 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     which = graph.op("ArgMax", seen, axis=3, keepdims=1)
     numbers = table
     if node.attributes.get("storage_order", 0):
-        numbers = np.where(table < 0, -1, _column_major(table, shape[2:]))
+        places = np.unravel_index(np.maximum(table, 0), shape[2:])
+        numbers = np.where(table < 0, -1, np.ravel_multi_index(places, shape[2:], order="F").astype(np.int64))
     every = graph.constant(np.broadcast_to(numbers, (*shape[:2], *numbers.shape)).copy())
     places = graph.op("GatherElements", every, which, axis=3)
     first = np.arange(math.prod(shape[:2])).reshape(*shape[:2], 1) * cells
@@ -116,21 +117,12 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     return [graph.reshaped(best, result), graph.reshaped(places, result)]
 
 
-def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    places = np.unravel_index(np.maximum(table, 0), shape)
-    return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
-
-
-def _pad(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
+def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
     settings = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
-    pads = _pads(graph, node, shape)
+    pads = _pads(graph, node, graph.shape(node.inputs[0])[2:])
     return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**settings, "pads": pads})]
-
-
-def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    return _pad(graph, node, graph.shape(node.inputs[0])[2:])
 
 
 def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:
@@ -165,12 +157,12 @@ def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[
 
 
 RULES: dict[str, Rule] = {
-    "AveragePool": _average_pool,
+    "AveragePool": _pad,
     "BatchNormalization": _batch_norm,
     "LRN": _response_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
-    "LpPool": _average_pool,
+    "LpPool": _pad,
     "MaxPool": _pool,
     "RMSNormalization": _rms_norm,
 }

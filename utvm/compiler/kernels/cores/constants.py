@@ -113,31 +113,17 @@ def _fold(table: Int32) -> npt.NDArray[np.int64] | None:
 
 def residual_tables(residual: Residual) -> Int32 | None:
     """The tables of the helper ``add_tables``, or None where it does not hold for them."""
-    plain = _residual_table(residual)
-    if plain is None:
-        return None
     operands = ((residual.result_zero, residual.result), (residual.other_zero, residual.other))
+    output = residual.output
+    multipliers, shifts = output.multipliers.astype(np.int64), -output.shifts.astype(np.int64)
+    last = _table(multipliers, shifts, residual.output_zero, 2**29)
+    if last is None or any(not 0 <= -int(rescale.shifts[0]) <= 30 for _, rescale in operands):
+        return None
     tables = [_scale_values(zero, rescale) for zero, rescale in operands]
-    folded = _fold(plain[None, 8:11])
+    folded = _fold(last)
     if folded is None or sum(max(map(abs, table)) for table in tables) >= _FOLDED_LIMIT:
         return None
     return np.array([*tables[0], *tables[1], *folded[0], residual.low, residual.high], np.int32)
-
-
-def _residual_table(residual: Residual) -> Int32 | None:
-    rows: list[int] = []
-    for zero, rescale in ((residual.result_zero, residual.result), (residual.other_zero, residual.other)):
-        shift = -int(rescale.shifts[0])
-        if not 0 <= shift <= 30:
-            return None
-        rows += [zero, int(rescale.multipliers[0]), (1 << shift) >> 1, shift]
-    output = residual.output
-    last = _table(
-        output.multipliers.astype(np.int64), -output.shifts.astype(np.int64), residual.output_zero, 2**29
-    )
-    if last is None:
-        return None
-    return np.array([*rows, *last[0].tolist(), residual.low, residual.high], np.int32)
 
 
 def _scale_values(zero: int, rescale: Rescale) -> list[int]:

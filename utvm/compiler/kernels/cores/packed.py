@@ -30,11 +30,9 @@ def make_packed(record: Convolution) -> Operator | None:
         return None
     if record.depthwise:
         return _depthwise(*settled)
-    return _dense(*settled) if _is_dense(record) else _convolution(*settled)
-
-
-def _is_dense(record: Convolution) -> bool:
-    return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
+    if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
+        return _dense(*settled)
+    return _convolution(*settled)
 
 
 def _dense(record: Convolution, table: Int32) -> Operator:

@@ -48,7 +48,8 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     run = unrolled * _VECTOR
     seen = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
     line = max(-(-seen // _VECTOR) * _VECTOR, run)
-    more = [channels, record.output_zero, record.low, record.high, _mask(channels, pixels), len(stream)]
+    mask = (1 << 2 * pixels * ((channels - 1) % (8 // pixels) + 1)) - 1
+    more = [channels, record.output_zero, record.low, record.high, mask, len(stream)]
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
     constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
     # A pixel is copied only where what is read of it is more than it has.
@@ -190,11 +191,6 @@ def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
         parts += [table[chosen, 0], np.ascontiguousarray(chunks).view(np.int32).ravel()]
         parts += [table[item, column] for item in chosen.reshape(-1, 4) for column in (1, 2)]
     return np.concatenate(parts)
-
-
-def _mask(channels: int, pixels: int) -> int:
-    held = 8 // pixels
-    return (1 << 2 * pixels * ((channels - 1) % held + 1)) - 1
 
 
 def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:

@@ -31,20 +31,18 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
         tirx.transform.StmtSimplify(),
     ):
         module = transform(module)
-    lowered = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
-    framed = {
-        name: _waiting(function) if linked else _by_name(function, env) for name, function in lowered.items()
-    }
-    return tvm.IRModule(framed)
-
-
-def _waiting(function: Any) -> Any:
-    return function.with_body(tirx.stmt_seq(function.body, call("VTASynchronize")))
-
-
-def _by_name(function: Any, env: Env) -> Any:
-    before, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
-    return function.with_body(tirx.stmt_seq(before, function.body, after))
+    if linked:
+        before, after = [], call("VTASynchronize")
+    else:
+        begin, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
+        before = [begin]
+    functions = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
+    return tvm.IRModule(
+        {
+            name: function.with_body(tirx.stmt_seq(*before, function.body, after))
+            for name, function in functions.items()
+        }
+    )
 
 
 class _Function:
@@ -57,8 +55,9 @@ class _Function:
         self._loaded: set[Any] = set()
         self._stored: set[Any] = set()
         # Parameters are seen flat, under another name.
-        self._views: dict[Any, Any] = {}
-        tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, self._note_view), order="pre")
+        declared: list[Any] = []
+        tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, declared.append), order="pre")
+        self._views = {node.buffer: node.data for node in declared}
 
     def lowered(self) -> Any:
         body = self._statement(self._function.body)
@@ -67,9 +66,6 @@ class _Function:
         return self._function.with_body(
             tirx.stmt_seq(*(self._map(parameter) for parameter in self._function.params), body)
         )
-
-    def _note_view(self, declared: Any) -> None:
-        self._views[declared.buffer] = declared.data
 
     def _map(self, parameter: Any) -> Any:
         size = int(tvm.DataType(str(parameter.dtype)).bits) // 8

@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums, schedule_product
 from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
@@ -63,24 +63,9 @@ class Conv2d:
             data = padded[n, ko, i * step + dy, j * step + dx, b, ki].astype("int32")
             return te.sum(data * w[o, ko, dy, dx, c, ki].astype("int32"), axis=[ko, dy, dx, ki])
 
-        total, stages = te.compute((images, outer, *self.out_size, batch, block), product, name="sum"), ["sum"]
-        if self.bias:
-            sums = total
-            total = te.compute(
-                sums.shape, lambda n, o, i, j, b, c: sums[n, o, i, j, b, c] + bias[o, b, c], name="biased"
-            )
-            stages.append("biased")
-        out, more = self.requantise.declared(total)
-        arguments = [x, w, bias, out] if self.bias else [x, w, out]
-        schedule = tiles.named(te.create_prim_func(arguments), "conv2d")
+        sums = te.compute((images, outer, *self.out_size, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
-        loop = tiles.tiled_output(schedule, (1, *tile[:2]))
-        self.requantise.arrange(schedule, 3)
-        tiles.put_on_chip(schedule, [*stages, *more], loop)
-        if self.bias:
-            tiles.cached(schedule, "biased", 1, ACC, loop)
-        loads = tiles.reduced(schedule, 3, 3, tile[2], self.overlapped)
-        tiles.cached(schedule, "sum_update", 2, WGT, loads)
+        schedule, loads = schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
         if any(self.padding):
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)

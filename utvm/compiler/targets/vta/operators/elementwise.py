@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ALU of VTA: two tensors element by element, and from sums to int8."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tvm import te, tirx
 
-from utvm.compiler.targets.vta.env import ACC, Env
+from utvm.compiler.targets.vta.env import ACC, WGT, Env
 from utvm.compiler.targets.vta.operators import tiles
 from utvm.errors import CompileError
 
@@ -111,6 +112,33 @@ def _number(value: int) -> Any:
     return tirx.const(value, "int32")
 
 
+def schedule_product(layer: Any, name: str, operands: Sequence[Any], sums: Any, tile: tuple[int, ...]) -> Any:
+    """Schedule a sum of products with its bias and requantisation.
+
+    Args:
+        layer: a Conv2d or Matmul.
+        operands: inputs, weights, bias.
+        tile: of the output's outer dimensions, and last of the inputs.
+
+    Returns:
+        The schedule, and the loop into which inputs are loaded.
+    """
+    total, stages, outer = sums, ["sum"], len(tile) - 1
+    if layer.bias:
+        total = te.compute(sums.shape, lambda *at: sums(*at) + operands[2](at[1], *at[-2:]), name="biased")
+        stages.append("biased")
+    out, more = layer.requantise.declared(total)
+    schedule = tiles.named(te.create_prim_func([*operands[: 3 if layer.bias else 2], out]), name)
+    loop = tiles.tiled_output(schedule, tile[:-1])
+    layer.requantise.arrange(schedule, outer)
+    tiles.put_on_chip(schedule, [*stages, *more], loop)
+    if layer.bias:
+        tiles.cached(schedule, "biased", 1, ACC, loop)
+    loads = tiles.reduced(schedule, outer, 3 if outer == 3 else 1, tile[-1], layer.overlapped)
+    tiles.cached(schedule, "sum_update", 2, WGT, loads)
+    return schedule, loads
+
+
 _OPERATIONS = {"add": lambda a, b: a + b, "max": tirx.max, "min": tirx.min}
 _DTYPES = ("int8", "int32")
 
@@ -140,7 +168,12 @@ class Elementwise:
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]
         stages = ["wide_a", "wide_b"] if self.dtype == "int8" else []
-        a, b = (_widen(item, name) for item, name in zip(given, stages, strict=True)) if stages else given
+        a, b = given
+        if stages:
+            a, b = (
+                _stage(of, lambda value: value.astype("int32"), name)
+                for of, name in zip(given, stages, strict=True)
+            )
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declared(total)
@@ -159,7 +192,3 @@ class Elementwise:
             tiles.cached(schedule, "sum", 1, ACC, loop)
             tiles.cached(schedule, "sum", 0, ACC, loop)
         return schedule
-
-
-def _widen(of: Any, name: str) -> Any:
-    return te.compute(of.shape, lambda *i: of(*i).astype("int32"), name=name)

@@ -8,7 +8,7 @@ from tvm import te
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums, schedule_product
 from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 
 
@@ -45,22 +45,9 @@ class Matmul:
         def product(r: Any, o: Any, b: Any, c: Any) -> Any:
             return te.sum(x[r, ko, b, ki].astype("int32") * w[o, ko, c, ki].astype("int32"), axis=[ko, ki])
 
-        total, stages = te.compute((rows, outer, batch, block), product, name="sum"), ["sum"]
-        if self.bias:
-            sums = total
-            total = te.compute(sums.shape, lambda r, o, b, c: sums[r, o, b, c] + bias[o, b, c], name="biased")
-            stages.append("biased")
-        out, more = self.requantise.declared(total)
-        arguments = [x, w, bias, out] if self.bias else [x, w, out]
-        schedule = tiles.named(te.create_prim_func(arguments), "matmul")
+        sums = te.compute((rows, outer, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
-        loop = tiles.tiled_output(schedule, tile[:2])
-        self.requantise.arrange(schedule, 2)
-        tiles.put_on_chip(schedule, [*stages, *more], loop)
-        if self.bias:
-            tiles.cached(schedule, "biased", 1, ACC, loop)
-        loads = tiles.reduced(schedule, 2, 1, tile[2], self.overlapped)
-        tiles.cached(schedule, "sum_update", 2, WGT, loads)
+        schedule, loads = schedule_product(self, "matmul", [x, w, bias], sums, tile)
         tiles.cached(schedule, "sum_update", 1, INP, loads)
         return schedule
 
