@@ -18,7 +18,7 @@ from utvm.compiler.kernels.convolution import make
 from utvm.compiler.kernels.functions import THRIFTY
 from utvm.compiler.kernels.records import Convolution, Operator, Rescale, Residual
 from utvm.compiler.library import HERE
-from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
+from utvm.compiler.memory.graph import overlaps_of, with_overlaps
 from utvm.compiler.schedule.lower import lower
 
 Int8 = npt.NDArray[np.int8]

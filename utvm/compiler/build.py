@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.c.control import CalledGraph, print_control
-from utvm.compiler.c.description import Argument
-from utvm.compiler.c.emit import Kind, emit
+from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, print_function
 from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
@@ -18,8 +16,7 @@ from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
-from utvm.compiler.memory.graph import Graph, Location, extract
-from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
+from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model

@@ -22,8 +22,8 @@ from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
-from utvm.compiler.schedule.bounds import with_defined_casts
 from utvm.compiler.schedule.legalizations import LEGALIZATIONS
+from utvm.compiler.schedule.lower import with_defined_casts
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]

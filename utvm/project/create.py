@@ -22,7 +22,7 @@ from utvm.base.text.quoting import c_string
 from utvm.boards import Board
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.compiler.package import package_files
-from utvm.compiler.package.texts import cmake_target
+from utvm.compiler.package.write import cmake_target
 from utvm.errors import ConfigError
 from utvm.firmware import ImageSources, compile_for, image_sources
 from utvm.firmware.sources import generate

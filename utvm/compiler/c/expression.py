@@ -9,7 +9,7 @@ import numpy as np
 
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES, literal
-from utvm.compiler.schedule.bounds import WITHIN
+from utvm.compiler.schedule.lower import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 

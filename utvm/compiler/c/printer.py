@@ -17,7 +17,7 @@ from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
 from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
-from utvm.compiler.schedule.bounds import CHECKED
+from utvm.compiler.schedule.lower import CHECKED
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 

@@ -16,8 +16,17 @@ from tvm import ir, s_tir, tirx
 
 from utvm.compiler.kernels.functions import KERNEL, OVERLAP
 from utvm.compiler.library import item_bytes
-from utvm.compiler.schedule.nests import Axis, Group, groups, loads_of, read_nest
-from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, address, choose
+from utvm.compiler.schedule.tile_choice import (
+    Axis,
+    Group,
+    Tile,
+    TileRegisters,
+    address,
+    choose,
+    groups,
+    loads_of,
+    read_nest,
+)
 from utvm.compiler.tvm_types import element_type
 
 _Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles there are, how long one is.

@@ -13,8 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import geometry, residual_tables, settle_folded
-from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
+from utvm.compiler.kernels.cores.constants import (
+    Pointers,
+    call_helper,
+    geometry,
+    operator_of_steps,
+    residual_tables,
+    settle_folded,
+    with_forms,
+)
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
 
 _PIXELS = 4

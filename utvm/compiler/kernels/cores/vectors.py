@@ -14,8 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import folded_bias, geometry, residual_tables, settle
-from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
+from utvm.compiler.kernels.cores.constants import (
+    Pointers,
+    call_helper,
+    folded_bias,
+    geometry,
+    operator_of_steps,
+    residual_tables,
+    settle,
+    with_forms,
+)
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual, distance
 
 _VECTOR = 16  # Bytes.

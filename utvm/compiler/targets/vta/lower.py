@@ -7,11 +7,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from utvm.compiler.targets.vta.chip import OnChip
-from utvm.compiler.targets.vta.dma import copy
 from utvm.compiler.targets.vta.env import ACC, MEMORY_OF, Env
-from utvm.compiler.targets.vta.nest import Nest, TensorLoad, call, read_nest
-from utvm.compiler.targets.vta.uops import alu, gemm, is_gemm
+from utvm.compiler.targets.vta.nest import Nest, OnChip, TensorLoad, call, read_nest
+from utvm.compiler.targets.vta.statements import alu, copy, gemm, is_gemm
 from utvm.errors import CompileError
 
 BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"

@@ -4,9 +4,8 @@
 Tensors are made of blocks: ``layout`` packs numpy's arrays, with zeros where a dimension ends within a block.
 """
 
-from utvm.compiler.targets.vta.operators.convolution import Conv2d
 from utvm.compiler.targets.vta.operators.elementwise import Elementwise, Requantise, Sums
-from utvm.compiler.targets.vta.operators.matmul import Matmul
 from utvm.compiler.targets.vta.operators.pooling import MaxPool
+from utvm.compiler.targets.vta.operators.products import Conv2d, Matmul
 
 __all__ = ["Conv2d", "Elementwise", "Matmul", "MaxPool", "Requantise", "Sums"]
