@@ -25,7 +25,6 @@ class Part:
     """One function of several that do an operator together, on the CPU or on the accelerator.
 
     Attributes:
-        operator: an :class:`utvm.compiler.kernels.records.Operator`, of one output.
         reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
             the results of earlier parts.
     """
@@ -39,7 +38,6 @@ class Offer:
     """An offer to compute an operator.
 
     Attributes:
-        moved_bytes: that cross its bus.
         arranged_bytes: that the CPU writes or reads once more, to have them as the accelerator wants them.
         parts: makes the functions, in their order; the last one's output is the operator's.
     """
@@ -58,7 +56,6 @@ class Assistant:
         identity: its kind and configuration: a library that uses it runs nowhere else.
         revision: changes with whatever its code is made by.
         cpu_cycles: how many cycles the CPU has in one of the accelerator's.
-        everything: whether it is given all that it can do, not only what is estimated to be faster there.
     """
 
     identity: str

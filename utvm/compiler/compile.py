@@ -36,9 +36,6 @@ class CompileOptions:
     Attributes:
         target: the CPU, with tuning and unchecked indices; None for the board's own.
         memory: regions of RAM, and tensors pinned to them.
-        executor: ``aot`` or ``graph``; see :func:`compile_model`.
-        accelerator: which operators run on the board's accelerator.
-        in_ram: link the image into RAM alone.
     """
 
     target: Target | None = None

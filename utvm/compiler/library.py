@@ -106,7 +106,6 @@ class Call:
     """One step of a run.
 
     Attributes:
-        function: the C function that is called; ``memcpy`` for a copy.
         kernel: which one was chosen for the core, of several that compute the same; empty where there is one.
     """
 
@@ -124,7 +123,6 @@ class EntryPoint:
 
     Attributes:
         parameters: C types of its parameters, all pointers: what it reads, what it writes, its workspace.
-        sizes: bytes that each points to.
     """
 
     function: str
@@ -165,9 +163,7 @@ class Decision:
     """Where a convolution or a dense layer is computed, on a board with an accelerator. Cycles are estimates.
 
     Attributes:
-        where: ``CPU``, or the accelerator's identity.
         accelerator_cycles: what it takes with the accelerator, in cycles of the CPU; 0 where that cannot do it.
-        moved_bytes: that would cross the accelerator's bus.
     """
 
     tensor: str
@@ -203,11 +199,7 @@ class Library:
         sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
         arenas: working memory that one run needs, room for inputs and outputs counted.
         input_places, output_places: where in it inputs and outputs may lie.
-        calls: what ``NAME_run`` does, in that order.
         lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
-        leftovers: operators of a quantised model that are computed in float, and why.
-        entry_points: its operators, each once.
-        model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
         accelerator: the identity of the one that it needs; empty where it needs none.
     """
 

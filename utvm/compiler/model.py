@@ -19,7 +19,6 @@ class Model:
         origin: what messages call it: the path of its file.
         format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, a TensorFlow Lite
             file, or a Relax module as TVM's JSON.
-        content: the model.
     """
 
     name: str

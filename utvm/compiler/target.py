@@ -13,7 +13,6 @@ class Target:
     Whatever it is, the library runs anywhere, and gives the same results: it is only fastest here.
 
     Attributes:
-        core: as its maker calls it, ``cortex-m7``.
         extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); kept sorted.
         row: the toolchain's file and its row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
         tuned: what was measured to be best there: pairs of a layer's key and what computes it, the name of a

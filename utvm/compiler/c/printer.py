@@ -34,12 +34,10 @@ class CFunction:
     """One operator in C.
 
     Attributes:
-        prototype: return type, name and parameters, without a semicolon.
         workspace_bytes: bytes of scratch memory its last parameter must point to; 0 means there is no such
             parameter.
         checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
             returns nothing.
-        include: the header file of the driver that it calls; empty where it calls none.
     """
 
     name: str

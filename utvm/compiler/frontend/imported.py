@@ -25,8 +25,6 @@ class Imported:
         kept: what it keeps between runs: the last parameters find it, the last results are kept.
         input_scalings, output_scalings: what the integers of each stand for; empty where the model's format does
             not say so.
-        control: operators that run graphs beside ``main``, by name.
-        layers: operators of integers, by the names of the packed functions that stand for them.
     """
 
     module: Any

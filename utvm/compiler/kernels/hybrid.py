@@ -25,7 +25,6 @@ class Quantised:
     """A tensor of real numbers as integers of 8 bits, batch by batch; Relax expressions.
 
     Attributes:
-        scales: float32, one for each batch.
         zeros: int32, one for each batch; None where all are 0.
     """
 

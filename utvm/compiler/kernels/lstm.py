@@ -140,12 +140,7 @@ def _run(
 
 
 class _Cell:
-    """The arithmetic of an LSTM.
-
-    Attributes:
-        data_zero, hidden_zero: zero points of what is multiplied: numbers, or expressions of a step.
-        tables: what it reads beside weights and biases: arrays, or Relax expressions.
-    """
+    """The arithmetic of an LSTM."""
 
     name = sum_type = bias_type = gate_type = "float32"
     data_zero: Any = 0

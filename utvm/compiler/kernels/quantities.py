@@ -30,7 +30,6 @@ class Native:
     """A computation by Relax's own operators.
 
     Attributes:
-        build: makes the expression of the inputs' expressions.
         call: the module's call, where there is one; its arguments are not those of the node.
     """
 
@@ -96,7 +95,6 @@ class View:
     """A tensor of integers as the model has it, by the tensor that is really computed: int8 in place of uint8.
 
     Attributes:
-        base: the tensor.
         order: the dimensions of base in the order in which the model has them, as for a transposition; None if it
             is the same.
         unsigned: the model has uint8, base holds 128 less.
@@ -129,7 +127,6 @@ class Constants:
 
     Attributes:
         numbers: the integers, zero points taken away.
-        scales: of each number, same shape.
     """
 
     numbers: npt.NDArray[np.int32]

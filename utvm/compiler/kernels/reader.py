@@ -35,7 +35,6 @@ class Reader:
 
     Attributes:
         nodes: in order; not all of them are needed.
-        calls: the value that each variable is bound to.
         reasons: why operators stay in float, by the identity of the tensor that they make.
     """
 

@@ -36,7 +36,6 @@ class Softmax(Computation):
     Attributes:
         exponentials: 31 fractional bits; entry n is that of a number n below the largest one, and the last one,
             which is 0, is that of all numbers further below.
-        target: element type of the output, int8 or int16; its lowest number is 0, and one more than its highest 1.
     """
 
     shape: tuple[int, ...]

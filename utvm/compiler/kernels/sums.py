@@ -32,7 +32,6 @@ class _Ending:
     """The end of a sum: bias, rescaling, zero point, activation.
 
     Attributes:
-        tables: its operands: arrays of one number per output channel, or expressions of one per batch.
         apply: given a sum, the tables' placeholders, the channel and the batch, returns the result's number.
         data_zero: given these placeholders and the batch, returns the zero point of the input.
     """

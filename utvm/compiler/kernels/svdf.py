@@ -33,10 +33,8 @@ class _Svdf:
     """How large an SVDF is, and how it computes.
 
     Attributes:
-        memory: how many results a filter remembers.
         kind, sums: element types of the first filters' sums, and of the second ones'.
         newest: given the first filter's sum, the batch and the operands behind the bias, what is remembered of it.
-        ending: given the second filters' sum, the result.
     """
 
     batches: int

@@ -39,12 +39,7 @@ class IntegerLayer:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of an operator in a model.
-
-    Attributes:
-        value: the operand's elements, where it is a constant; None where it is not.
-        layers: of the whole module, by the names of packed functions.
-    """
+    """One use of an operator in a model."""
 
     operator: TfliteOperator
     inputs: tuple[TfliteTensor | None, ...]

@@ -104,8 +104,6 @@ class Location:
     """Where a tensor's elements are.
 
     Attributes:
-        kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
-            own memory.
         offset: bytes from its beginning.
     """
 
@@ -134,9 +132,7 @@ class Graph:
 
     Attributes:
         buffers: what operators write and no caller sees, in the order of writing.
-        constants: the weights, C-contiguous; equal ones are one.
         functions: TIRx function of each operator, not lowered yet.
-        initial: the bytes of each in the first run.
     """
 
     inputs: tuple[Tensor, ...]

@@ -24,7 +24,6 @@ class Plan:
 
     Attributes:
         blocks: what lies where, in the order of inputs, outputs, buffers, workspaces.
-        lower_bound_bytes: what no plan can do without, all regions together.
     """
 
     blocks: Mapping[Key, Block]

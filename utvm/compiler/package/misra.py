@@ -27,12 +27,7 @@ _TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppch
 
 
 class Reasons(Record):
-    """Content of ``docs/misra.yaml``.
-
-    Attributes:
-        mandatory: rules that MISRA allows no deviation from.
-        left: rule to the reason why findings of it stay.
-    """
+    """Content of ``docs/misra.yaml``."""
 
     mandatory: tuple[str, ...]
     left: dict[str, str]

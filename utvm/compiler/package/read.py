@@ -27,8 +27,6 @@ class Terms:
     """Who answers for a package, and under which terms it may be used.
 
     Attributes:
-        version: of the package, three numbers with dots.
-        author: name, possibly with an e-mail address in angle brackets.
         code_license: SPDX expression for the generated C, and for what this project has put beside it: its own.
         weights_license: SPDX expression for the weights, which have the terms of the model they come from.
     """

@@ -113,7 +113,6 @@ class Quantisation:
     """How integers stand for real numbers: real = scale * (value - zero point).
 
     Attributes:
-        scales: one, or one for each index along :attr:`axis`.
         axis: a dimension of the tensor; 0 where there is one scale.
     """
 
@@ -129,8 +128,6 @@ class TfliteTensor:
     Attributes:
         signature: the shape as its author declared it, -1 for a dimension that varies.
         dtype: numpy's name of the element type, or the schema's where numpy has none.
-        variable: it keeps its value from one run to the next.
-        sparse: only some of its elements are stored.
     """
 
     name: str
@@ -152,10 +149,8 @@ class TfliteOperator:
     """An operator of a file.
 
     Attributes:
-        name: as ``BuiltinOperator`` calls it, or a custom operator's own name.
         inputs, outputs: numbers of tensors; -1 for an optional input that is left out.
         options_type: which table of the schema :attr:`options` is: a number of ``BuiltinOptions``.
-        options: None if there are none.
     """
 
     name: str
@@ -167,12 +162,7 @@ class TfliteOperator:
 
 @dataclass(frozen=True)
 class KeptTensor:
-    """A tensor that a model keeps from one run to the next.
-
-    Attributes:
-        read: number of the tensor in which a run finds it.
-        written: number of the tensor whose value is kept.
-    """
+    """A tensor that a model keeps from one run to the next."""
 
     name: str
     read: int

@@ -57,7 +57,6 @@ class _Variable:
     Attributes:
         found: the tensor in which a run finds it; -1 as long as nobody has read it.
         now: the tensor that has its value where the reader is; -1 as long as that is what is found.
-        initial: None where nothing is said, which means zero.
     """
 
     found: int = -1

@@ -36,7 +36,6 @@ class LoopNest:
 
     Attributes:
         axes: outermost loop first; those of a reduction are behind all others.
-        value: what is assigned; a reduction reads the buffer in it.
         first: a reduction's value before its first step.
     """
 
@@ -195,8 +194,6 @@ class TileRegisters:
     """Registers of a core for sums.
 
     Attributes:
-        extensions: what the core must have, as toolchain files name it.
-        values: registers for sums and what is added to them.
         reach: bytes behind an address that an instruction reads without computing another.
         products: how many steps of sums are written out, at most: what a tile may cost in code.
     """
@@ -230,7 +227,6 @@ class Tile:
     Attributes:
         sizes: for each axis of the result, in the order of the loops, how many results lie behind each other.
         steps: for each axis that is added up, how many steps.
-        text: what reports call it; empty where it is no tile.
     """
 
     sizes: tuple[int, ...]

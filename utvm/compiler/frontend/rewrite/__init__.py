@@ -21,13 +21,7 @@ _FOREIGN = {MICROSOFT: foreign.MICROSOFT_RULES, "ai.onnx.ml": foreign.LEARNED}
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A model in fewer operators.
-
-    Attributes:
-        model: the very same as it was, if nothing in it had to change.
-        reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why. The model then takes
-            what they would make.
-    """
+    """A model in fewer operators."""
 
     model: onnx.ModelProto
     types: Mapping[str, onnx.TypeProto]

@@ -33,9 +33,7 @@ class _Forest:
 
     Attributes:
         numbers: of the file's (tree, node), the node's number here.
-        roots: of the trees, in the file's order.
         depth: of the deepest tree: how often a branch is taken at most.
-        comparison: the operator of all branches.
     """
 
     numbers: dict[tuple[int, int], int]

@@ -41,12 +41,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class RuleNode:
-    """A node as a rule sees it.
-
-    Attributes:
-        inputs: names, as many as the operator can have; empty for those left out.
-        outputs: names; empty for those that nobody wants.
-    """
+    """A node as a rule sees it."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -67,14 +62,7 @@ Rule = Callable[["RuleGraph", RuleNode], "Sequence[str] | None"]
 
 @dataclass
 class RuleGraph:
-    """A graph in the making.
-
-    Attributes:
-        foreign_rules: domain to those for operators that are not ONNX's own.
-        known: operators that the importer reads.
-        reasons: why some nodes cannot be computed, each with the place.
-        refused: what these nodes would make.
-    """
+    """A graph in the making."""
 
     opset: int
     rules: Mapping[str, Rule]

@@ -22,7 +22,6 @@ class _Direction:
 
     Attributes:
         steps: what the inputs and the biases give to all gates, a tensor for each step.
-        recurrent: the transposed recurrent weights of all gates.
     """
 
     graph: RuleGraph

@@ -22,8 +22,6 @@ class CoreKernel:
     """A way to compute convolutions.
 
     Attributes:
-        extensions: what the core must have, as toolchain files name it.
-        make: makes the operator; None where the kernel does not hold for a record's shape or numbers.
         cycles_a_mac: to decide by, and not to report as measured: instructions of the networks of
             ``benchmarks/cores.py``, those without depthwise layers for what is not depthwise.
     """

@@ -144,7 +144,6 @@ class _Buffer:
     """A buffer on the chip.
 
     Attributes:
-        elements: how many of its memory it takes, once.
         turning: of which turn there are two of it, over all loops around; None where there is one.
     """
 

@@ -21,7 +21,6 @@ class Matmul:
     Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
 
     Attributes:
-        overlapped: whether blocks are loaded while others are multiplied.
         tile: blocks of rows, outputs and inputs at a time; by default the best that fits.
     """
 
@@ -77,7 +76,6 @@ class Conv2d:
 
     Attributes:
         padding: rows above and below, columns left and right, of zeros.
-        overlapped: whether blocks are loaded while others are multiplied.
         tile: blocks of outputs, rows of the output and blocks of inputs at a time; by default the best that fits.
     """
 

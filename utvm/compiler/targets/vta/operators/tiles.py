@@ -25,12 +25,7 @@ _BYTES_A_CYCLE = 8
 
 @dataclass(frozen=True)
 class Turns:
-    """Loads and computations of a tile.
-
-    Attributes:
-        loaded: bytes each time.
-        computed: blocks that are multiplied each time, or rows that the ALU works on.
-    """
+    """Loads and computations of a tile."""
 
     count: int
     loaded: int
