@@ -23,15 +23,9 @@ from utvm.base.process.service import STOPPED_LOOKS, is_stopped
 from utvm.base.process.signals import die_with_parent
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
-CPU_SECONDS = 1800
-"""Of computing; the largest models for a microcontroller take a minute."""
-
-WALL_SECONDS = 3600
-"""Of waiting, on however busy a machine."""
-
-MORE_BYTES = 8 << 30
-"""Of addresses beside what this process has already; LLVM reserves some without using them."""
-
+CPU_SECONDS = 1800  # Of computing; the largest models for a microcontroller take a minute.
+WALL_SECONDS = 3600  # Of waiting, on however busy a machine.
+MORE_BYTES = 8 << 30  # Of addresses beside what this process has already; LLVM reserves some without using them.
 _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]

@@ -72,9 +72,7 @@ def _float_literal(value: float, dtype: str) -> str:
     return digits + ("f" if dtype == "float32" else "")
 
 
-_LEAST_BYTES = 4096
-"""Of a large array. No compiler copies one of that size by what is in it."""
-
+_LEAST_BYTES = 4096  # Of a large array. No compiler copies one of that size by what is in it.
 _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 

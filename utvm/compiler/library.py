@@ -14,12 +14,8 @@ from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
 
-ELEMENT_TYPES = tuple(C_TYPES)
-"""The element types a library can hold, as numpy names."""
-
-INDEX_OUT_OF_RANGE = -16
-"""Status of a run whose inputs select an element that a tensor does not have."""
-
+ELEMENT_TYPES = tuple(C_TYPES)  # The element types a library can hold, as numpy names.
+INDEX_OUT_OF_RANGE = -16  # Status of a run whose inputs select an element that a tensor does not have.
 MAX_TENSOR_BYTES = 1 << 26
 """No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
 

@@ -32,8 +32,7 @@ class Model:
         return content_key(self.format, self.content)
 
 
-Sample = list[npt.NDArray[Any]]
-"""Inputs of one run: an array for each, in the model's order."""
+Sample = list[npt.NDArray[Any]]  # Inputs of one run: an array for each, in the model's order.
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import unicodedata
 from collections.abc import Iterable
 
 _WORD = re.compile(r"\w+")
-
 _KEYWORDS = _WORD.findall("""
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -59,8 +58,7 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
-MADE_UP = re.compile(r"(?:lv|gv)\d*")
-"""TVM's name of a tensor without one."""
+MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's name of a tensor without one.
 
 
 class Scope:

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from utvm.errors import CompileError, UtvmError
 
-HINT = "docs/operators.md says what is supported; or export the model again"
-"""Where nothing better is known."""
-
+HINT = "docs/operators.md says what is supported; or export the model again"  # Where nothing better is known.
 _MOST = 20
 _LONGEST = 300  # Letters of a reason.
 

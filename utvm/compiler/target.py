@@ -46,8 +46,7 @@ class Target:
         return f"{extended}, indices unchecked" if self.unchecked else extended
 
 
-ANY = Target()
-"""Any CPU with a C99 compiler."""
+ANY = Target()  # Any CPU with a C99 compiler.
 
 
 @dataclass(frozen=True)

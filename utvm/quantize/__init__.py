@@ -20,8 +20,7 @@ from onnx import helper, numpy_helper
 
 from utvm.errors import ConfigError
 
-Sample = Sequence[npt.NDArray[Any]]
-"""An array for each input, in the model's order."""
+Sample = Sequence[npt.NDArray[Any]]  # An array for each input, in the model's order.
 
 
 @dataclass(frozen=True)

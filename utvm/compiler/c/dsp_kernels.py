@@ -23,7 +23,6 @@ from collections.abc import Callable
 _UNROLLED = 8  # Pairs in a round of a tile's loop.
 _DENSE_UNROLLED = 4  # Fours of values in a round of a dense layer's loop.
 _NUMBERS = {"tile": 3, "dense": 2, "plane": 7, "depthwise": 9, "lift": 1}
-
 _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)_columns((?:_\d+){2})")
 
 

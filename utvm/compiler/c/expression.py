@@ -13,9 +13,7 @@ from utvm.compiler.schedule.lower import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-OUTSIDE = "outside"
-"""The variable in which a helper notes that an index was out of range."""
-
+OUTSIDE = "outside"  # The variable in which a helper notes that an index was out of range.
 _POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
 _ARITHMETIC = {"Mul": ("*", 13), "Div": ("/", 13), "Mod": ("%", 13), "Add": ("+", 12), "Sub": ("-", 12)}
 _SHIFTS_AND_BITS = {

@@ -21,9 +21,7 @@ from utvm.compiler.schedule.lower import CHECKED
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-ALIGNMENT = 16
-"""Bytes; every buffer in the arena begins at a multiple of it."""
-
+ALIGNMENT = 16  # Bytes; every buffer in the arena begins at a multiple of it.
 _LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
 _WORKSPACE = "workspace"
 _LINE = 110  # Characters, longer prototypes are broken.

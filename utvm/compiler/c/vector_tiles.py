@@ -13,7 +13,6 @@ helper that their name begins with.
 import re
 
 _MOST_UNROLLED = 18  # Vectors of all runs whose products are written out, and not looped over.
-
 _NAME = re.compile(r"vector_(tiles|row|pixels|windows)_(\d+)_(\d+)_([12])_([01])")
 _SUMS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 

@@ -34,7 +34,6 @@ from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
-
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 # Quantised operators that TVM's importer refuses, or computes on the integers though they compute with them.
@@ -53,8 +52,7 @@ _AS_FLOAT = (
     "ZEROS_LIKE",
 )
 
-_COUNTS = {"int32", "int64"}
-"""Element types of which one may stand for the other: of places, and of sizes."""
+_COUNTS = {"int32", "int64"}  # Element types of which one may stand for the other: of places, and of sizes.
 
 
 def import_tflite(model: Model) -> Imported:

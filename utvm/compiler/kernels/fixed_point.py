@@ -15,9 +15,7 @@ import numpy.typing as npt
 
 from utvm.compiler.kernels.records import Rescale
 
-ONE = 2**31 - 1
-"""The fixed-point number nearest to 1 with 31 fractional bits."""
-
+ONE = 2**31 - 1  # The fixed-point number nearest to 1 with 31 fractional bits.
 _LOWEST = -(2**31)
 _LARGEST_SHIFT = 30
 NEWTON = (1515870810, -1010580540)

@@ -18,10 +18,7 @@ Shape = tuple[int, ...]
 
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 _ACCUMULATOR = "accumulator"
-
-OPERATOR = "utvm.operator"
-"""Attribute of a function: what reports call what it computes."""
-
+OPERATOR = "utvm.operator"  # Attribute of a function: what reports call what it computes.
 OVERLAP = "utvm.overlap"
 """Attribute of a function: for each tensor that it reads, how many bytes its output must begin before it for the
 two to share memory; -1 if they must not, as inputs without an entry; :data:`utvm.compiler.library.HERE`."""
@@ -32,8 +29,7 @@ KERNEL = "utvm.kernel"
 THRIFTY = "utvm.thrifty"
 """Attribute of a function: one of the same parameters that needs less memory, where there is one."""
 
-LAYER = "utvm.layer"
-"""Attribute of a function that has a choice of kernels: what tuning calls its layer."""
+LAYER = "utvm.layer"  # Attribute of a function that has a choice of kernels: what tuning calls its layer.
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:

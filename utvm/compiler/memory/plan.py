@@ -14,8 +14,7 @@ _ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best
 _TRIAL = 2000  # Effort of finding out whether a region can take one block more.
 WORKSPACE_ALIGNMENT = 8  # Of the widest element type.
 
-Key = tuple[str, int]
-"""``input``, ``output`` or ``buffer`` and its number, or ``workspace`` and the step's."""
+Key = tuple[str, int]  # input, output or buffer and its number, or workspace and the step's.
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
 from utvm.compiler.package.read import ALIGNMENT, Terms
 
-VERSION = 7
-"""Of Model Library Format."""
+VERSION = 7  # Of Model Library Format.
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from utvm.errors import ToolchainError
 from utvm.paths import DATA
 
 REASONS = DATA / "docs" / "misra.yaml"
-
 _TIMEOUT_S = 1800.0
 _FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)
 _RULE = "misra-c2012-"

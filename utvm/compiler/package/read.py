@@ -46,15 +46,9 @@ class Terms:
             raise ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
 
 
-ALIGNMENT = 16
-"""Alignment of each region of working memory, in bytes, as in ``NAME.h``."""
-
-SOURCES = PurePosixPath("codegen/host/src")
-"""C files and private headers; the folder is Model Library Format's."""
-
-HEADERS = PurePosixPath("codegen/host/include")
-"""Public headers; the folder is Model Library Format's."""
-
+ALIGNMENT = 16  # Alignment of each region of working memory, in bytes, as in NAME.h.
+SOURCES = PurePosixPath("codegen/host/src")  # C files and private headers; the folder is Model Library Format's.
+HEADERS = PurePosixPath("codegen/host/include")  # Public headers; the folder is Model Library Format's.
 GRAPHS = PurePosixPath("executor-config/graph")
 """Descriptions that a graph executor was made from; the folder is Model Library Format's."""
 

@@ -19,18 +19,9 @@ from utvm.compiler.bounded import bounded
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
+from utvm.compiler.package import read
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.read import (
-    ALIGNMENT,
-    ARDUINO,
-    HEADERS,
-    SOURCES,
-    Terms,
-    c_files,
-    placed_sources,
-    public_headers,
-    write_archive,
-)
+from utvm.compiler.package.read import ALIGNMENT, HEADERS, SOURCES, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
@@ -75,20 +66,20 @@ def texts(
         "alignment": ALIGNMENT,
         "sources": SOURCES,
         "headers": HEADERS,
-        "c_files": c_files(library),
-        "public_headers": public_headers(library),
+        "c_files": read.c_files(library),
+        "public_headers": read.public_headers(library),
         "inputs": _ports(library, "input", example),
         "outputs": _ports(library, "output", None),
     }
     made = {path: environment.get_template(template).render(values) for path, template in files.items()}
     # Arduino looks for sources only in src/: there, a line for each file that is elsewhere.
     for kind, folder, names in (
-        ("header", HEADERS, public_headers(library)),
-        ("source", SOURCES, c_files(library)),
+        ("header", HEADERS, read.public_headers(library)),
+        ("source", SOURCES, read.c_files(library)),
     ):
         template = environment.get_template(f"arduino_{kind}")
         for file in names:
-            made[str(ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+            made[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
     return made
 
 
@@ -149,7 +140,7 @@ def write_package(library: Library, path: Path, **contents: Any) -> Path:
 
     The only date in it is the epoch, or the environment's ``SOURCE_DATE_EPOCH``.
     """
-    write_archive(path, package_files(library, **contents), _time())
+    read.write_archive(path, package_files(library, **contents), _time())
     return path
 
 
@@ -176,7 +167,7 @@ def package_files(
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
-    files = dict(placed_sources(library)) | texts(library, terms, example, stack)
+    files = dict(read.placed_sources(library)) | texts(library, terms, example, stack)
     files["metadata.json"] = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     if relax is not None:
         files[f"src/{library.name}.relax"] = relax

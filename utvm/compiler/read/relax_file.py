@@ -20,9 +20,7 @@ MAX_NODES = 1 << 20
 """A module of more nodes is refused: the largest network for a microcontroller has some ten thousand."""
 
 PROBE_SECONDS = 300
-PROBE_BYTES = 8 << 30
-"""Of addresses; LLVM reserves several gigabytes without using them."""
-
+PROBE_BYTES = 8 << 30  # Of addresses; LLVM reserves several gigabytes without using them.
 _PROBE = Path(__file__).with_name("relax_probe.py")
 
 

@@ -25,8 +25,7 @@ from utvm.compiler.read.tflite_records import (
 from utvm.compiler.read.tflite_state import called, graphs_that_begin, with_constant_conditions, with_states
 from utvm.errors import CompileError
 
-MAX_RANK = 8
-"""TensorFlow Lite itself has no operator for tensors of more dimensions."""
+MAX_RANK = 8  # TensorFlow Lite itself has no operator for tensors of more dimensions.
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -162,8 +161,7 @@ def _integers(table: Table, field: int) -> tuple[int, ...]:
     return tuple(int(value) for value in table.array(field, np.int32).tolist())
 
 
-IDENTIFIER = b"TFL3"
-"""Bytes 4 to 7 of every file."""
+IDENTIFIER = b"TFL3"  # Bytes 4 to 7 of every file.
 
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:

@@ -20,8 +20,7 @@ _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
 
 _VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
-_Name = tuple[str, str]
-"""A variable's container and its name there."""
+_Name = tuple[str, str]  # A variable's container and its name there.
 
 
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:

@@ -12,12 +12,8 @@ from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
 _LOG = logging.getLogger("utvm.compiler")
-
 _MARK = b"quantized_decomposed"  # In the archive of a PT2E-quantised program.
-
-ARCHIVE = b"PK\x03\x04"
-"""First bytes of a ZIP archive, as ``torch.export.save`` writes it."""
-
+ARCHIVE = b"PK\x03\x04"  # First bytes of a ZIP archive, as torch.export.save writes it.
 MAX_UNPACKED_BYTES = 1 << 28
 
 # One of them is in every archive, of PyTorch before 2.8 and since.

@@ -23,11 +23,8 @@ from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-SCHEDULED = "utvm.scheduled"
-"""Attribute of a function whose loops are arranged already."""
-
-MACS = "utvm.macs"
-"""Attribute of a function: its multiply-accumulates."""
+SCHEDULED = "utvm.scheduled"  # Attribute of a function whose loops are arranged already.
+MACS = "utvm.macs"  # Attribute of a function: its multiply-accumulates.
 
 
 def schedule(function: Any, registers: TileRegisters) -> Any:
@@ -133,8 +130,7 @@ def _set_first_values_outside(plan: Any) -> None:
             continue  # A reduction that TVM cannot take apart keeps the test inside its loops.
 
 
-TRACED = "loops as they were tuned"
-"""Name in reports of the kernel of such a function."""
+TRACED = "loops as they were tuned"  # Name in reports of the kernel of such a function.
 
 
 def layer_of(function: Any) -> str:

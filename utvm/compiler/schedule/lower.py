@@ -22,11 +22,8 @@ from utvm.compiler.schedule.tile_choice import registers_of
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 
-WITHIN = "within"
-"""The C function, with the type of the index behind it: of an index and an extent."""
-
-CHECKED = "utvm.checked"
-"""The attribute of a function that calls it."""
+WITHIN = "within"  # The C function, with the type of the index behind it: of an index and an extent.
+CHECKED = "utvm.checked"  # The attribute of a function that calls it.
 
 
 def with_checked_indices(function: Any) -> Any:

@@ -24,7 +24,6 @@ from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
-
 OPSET_ATTRIBUTE = "utvm_opset"
 """The attribute of a node that is to be read as one of another operator set than the model's."""
 

@@ -16,10 +16,8 @@ from utvm.compiler.kernels.fixed_point import requantize
 from utvm.compiler.kernels.functions import THRIFTY, describe
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Rescale, Residual
 
-_SUM_LIMIT = 2**30
-"""Sums below it can be doubled in 32 bits."""
-_FOLDED_LIMIT = 2**28
-"""Sums below it can be multiplied by four in 31 bits."""
+_SUM_LIMIT = 2**30  # Sums below it can be doubled in 32 bits.
+_FOLDED_LIMIT = 2**28  # Sums below it can be multiplied by four in 31 bits.
 
 
 def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:

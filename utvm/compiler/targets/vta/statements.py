@@ -29,8 +29,7 @@ from utvm.compiler.targets.vta.nest import (
 from utvm.errors import CompileError
 from utvm.runtime.vta.instructions import OPERATIONS
 
-_MOST = (1 << 16) - 1
-"""Of elements in a row of a transfer, of its rows, and of elements from one to the next."""
+_MOST = (1 << 16) - 1  # Of elements in a row of a transfer, of its rows, and of elements from one to the next.
 
 
 @dataclass(frozen=True)
