@@ -25,7 +25,7 @@ from utvm.compiler.notes import note
 from utvm.compiler.quantised import Integerized, integerize
 from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
-from utvm.compiler.schedule.loops import MACS, arranged, macs_of
+from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.compiler.tvm_types import element_type
@@ -118,7 +118,7 @@ def _emit_graph(
     assisted = any(operator.include for operator in operators.values())
     # An accelerator reaches memory by whole words of its bus.
 
-    def planned(saving: Saving) -> Plan:
+    def plan_with(saving: Saving) -> Plan:
         made = operators | {item: printed[form][item] for item, form in saving.items()}
         bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
@@ -129,7 +129,7 @@ def _emit_graph(
             ALIGNMENT if assisted else 1,
         )
 
-    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, planned)
+    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
     operators |= {item: printed[form][item] for item, form in saving.items()}
     note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
@@ -147,7 +147,7 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     own, *others = [file for file in files if isinstance(file, CFiles)]
     return replace(
         library,
-        sources=own.joined(others),
+        sources=own.join(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
         leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
     )
@@ -174,7 +174,7 @@ def _tensor_name(graph: Graph, place: Location) -> str:
 def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
-    graph = replace(graph, functions=arranged(graph.functions, target))
+    graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
     return _with_scalings(graph, imported)
 
 
@@ -209,15 +209,15 @@ def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str,
 
 
 def _with_scalings(graph: Graph, imported: Imported) -> Graph:
-    def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
+    def add_scalings(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors
         return tuple(replace(tensor, scaling=scaling) for tensor, scaling in zip(tensors, scalings, strict=True))
 
     return replace(
         graph,
-        inputs=scaled(graph.inputs, imported.input_scalings),
-        outputs=scaled(graph.outputs, imported.output_scalings),
+        inputs=add_scalings(graph.inputs, imported.input_scalings),
+        outputs=add_scalings(graph.outputs, imported.output_scalings),
         initial=tuple(item.initial for item in imported.kept),
     )
 

@@ -109,14 +109,14 @@ class CFiles(Mapping[str, str]):
         """The bytes of the large arrays of a file, by their C names."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
-    def joined(self, others: "Iterable[CFiles]") -> "CFiles":
+    def join(self, others: "Iterable[CFiles]") -> "CFiles":
         files = [self, *others]
         return CFiles(
             {name: text for file in files for name, text in file.brief.items()},
             {name: array for file in files for name, array in file.arrays.items()},
         )
 
-    def packed(self) -> dict[str, Any]:
+    def to_values(self) -> dict[str, Any]:
         arrays = {
             name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
             for name, array in self.arrays.items()

@@ -16,7 +16,7 @@ from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.notes import collected
+from utvm.compiler.notes import collect_notes
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import ConfigError
 
@@ -94,7 +94,7 @@ def compile_model(
         from utvm.compiler.build import build_library
 
         def build() -> tuple[str, list[str]]:
-            with collected() as notes:
+            with collect_notes() as notes:
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
         output: list[str] = []

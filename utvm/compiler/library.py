@@ -242,7 +242,7 @@ class Library:
 def to_json(library: Library) -> str:
     """Write a library as one line of JSON, the same bytes for the same library."""
     sources = library.sources
-    written = sources.packed() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
+    written = sources.to_values() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
     content = asdict(replace(library, sources={})) | {"sources": written}
     return json.dumps(content, sort_keys=True)
 

@@ -35,12 +35,12 @@ class Target:
         return dict(self.tuned).get(layer, "")
 
     @property
-    def told(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """Fields for packages and reports; tuning and indices only where they differ from the default."""
         return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
-    def spoken(self) -> str:
+    def label(self) -> str:
         name = self.core or "any CPU"
         extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
         return f"{extended}, indices unchecked" if self.unchecked else extended

@@ -74,7 +74,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
         placement = plan.placement(kind, number)
         return _Held("region", regions[placement.region], placement.offset + offset, size)
 
-    def held(place: Location, size: int) -> _Held:
+    def locate(place: Location, size: int) -> _Held:
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
         if place.kind == "state":
@@ -86,10 +86,10 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     for index, step in enumerate(graph.steps):
         places = (*step.reads, *step.writes)
         if not step.function:
-            steps.append((_COPY, [number_of(held(place, step.copied_bytes)) for place in places]))
+            steps.append((_COPY, [number_of(locate(place, step.copied_bytes)) for place in places]))
             continue
         sizes = [argument.bytes for argument in arguments[step.function]]
-        used = [number_of(held(place, size)) for place, size in zip(places, sizes, strict=False)]
+        used = [number_of(locate(place, size)) for place, size in zip(places, sizes, strict=False)]
         if len(sizes) > len(places):
             used.append(number_of(in_region("workspace", index, 0, sizes[-1])))
         steps.append((operators[step.function], used))

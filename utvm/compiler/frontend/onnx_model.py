@@ -14,7 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
-from utvm.compiler.frontend.rewrite import Rewritten, rewritten
+from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
@@ -29,7 +29,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 def import_onnx(model: Model) -> Imported:
     proto = onnx.load_from_string(model.content)
-    read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
+    read = rewrite_model(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
     importer = _Importer(read)
     try:

@@ -250,10 +250,10 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _convert_reduce(self, relax_op: Callable[..., Any], op: OperatorView) -> Any:
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
-        def reduced(data: Any, axes: Sequence[int], kept: bool) -> Any:
+        def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
             return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be there twice.
 
-        return super()._convert_reduce(reduced, op)
+        return super()._convert_reduce(reduce, op)
 
     def convert_square(self, op: OperatorView) -> Any:
         data = self.get_expr(op.record.inputs[0])
@@ -287,7 +287,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         if not quantised or op.record.name not in self._as_float:
             return convert
 
-        def converted(op: OperatorView) -> Any:
+        def convert_real(op: OperatorView) -> Any:
             self._real = True
             try:
                 result = self.bb.normalize(convert(op=op))
@@ -295,7 +295,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 self._real = False
             return self.quantize(result, self._wrap(op.record.outputs[0]))
 
-        return converted
+        return convert_real
 
     def _in_float(self, make: Callable[..., Any], op: OperatorView) -> Any:
         return make(*(self.get_expr(number) for number in op.record.inputs))

@@ -47,7 +47,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
     batch, height, width, channels = data.shape
     if batch != 1:
         raise Unfit("batches of more than one image are not supported in integers")
-    kernel = weights.transposed([kernel_layout.index(letter) for letter in "OHWI"])
+    kernel = weights.transpose([kernel_layout.index(letter) for letter in "OHWI"])
     groups = int(attributes.groups)
     if groups not in (1, channels):
         raise Unfit("convolutions in groups are supported in integers only as depthwise ones")
@@ -78,7 +78,7 @@ def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -
     data = reader.arrange(real.view)
     inputs, outputs = weights.numbers.shape
     rows = int(np.prod(data.shape[:-1], dtype=np.int64))
-    kernel = weights.transposed((1, 0)).reshaped((outputs, 1, 1, inputs))
+    kernel = weights.transpose((1, 0)).reshape((outputs, 1, 1, inputs))
     scales = _scales(kernel)
     if (scales == scales[0]).all():
         # TensorFlow Lite multiplies these two scales in single precision.

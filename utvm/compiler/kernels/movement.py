@@ -154,12 +154,12 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
 
         sums = te.compute(use.result.shape, total, "total")
 
-        def rounded(*at: Any) -> Any:
+        def round_sum(*at: Any) -> Any:
             half = number(1 << 19, "int64")
             value = tirx.Select(sums[at] > number(0, "int64"), sums[at] + half, sums[at] - half)
             return tirx.truncdiv(value, number(1 << 20, "int64")).astype(dtype)
 
-        return te.compute(use.result.shape, rounded, "output")
+        return te.compute(use.result.shape, round_sum, "output")
 
     return add_function(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 

@@ -51,7 +51,7 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
     return relax.TensorType(tuple(shape), dtype)
 
 
-def needed(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
+def live_nodes(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     """The nodes that results depend on, in their order."""
     wanted = {id(value) for value in results}
     chosen: list[Node] = []
@@ -132,10 +132,10 @@ class Constants:
     numbers: npt.NDArray[np.int32]
     scales: npt.NDArray[np.float32]
 
-    def reshaped(self, shape: Sequence[int]) -> "Constants":
+    def reshape(self, shape: Sequence[int]) -> "Constants":
         return Constants(self.numbers.reshape(shape), self.scales.reshape(shape))
 
-    def transposed(self, order: Sequence[int]) -> "Constants":
+    def transpose(self, order: Sequence[int]) -> "Constants":
         return Constants(self.numbers.transpose(order), self.scales.transpose(order))
 
     def scale_of_first(self) -> npt.NDArray[np.float32] | None:

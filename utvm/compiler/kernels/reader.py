@@ -211,9 +211,9 @@ class Reader:
         if constants is None:
             return False
         if call.op.name == "relax.permute_dims":
-            self._constants[hash(variable)] = constants.transposed(_axes_of(call))
+            self._constants[hash(variable)] = constants.transpose(_axes_of(call))
         else:
-            self._constants[hash(variable)] = constants.reshaped(shape_of(variable.ty))
+            self._constants[hash(variable)] = constants.reshape(shape_of(variable.ty))
         return True
 
     def array(self, expression: Any) -> npt.NDArray[Any] | None:

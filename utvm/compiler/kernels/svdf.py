@@ -117,7 +117,7 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
         raise CompileError(f"its operands' shapes are not those of {filters} filters")
     if data.dtype == "float32":
         factor = tirx.FloatImm("float32", one_scale(use, 1)) if hybrid else None
-        ending = functools.partial(clamp_float, activation=options.FusedActivationFunction())
+        ending: Callable[[Any], Any] = functools.partial(clamp_float, activation=options.FusedActivationFunction())
         sums, kind = "float32", "int32" if hybrid else "float32"
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
@@ -126,8 +126,10 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
         sums = kind = "int32"
         real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
 
-        def ending(total: Any) -> Any:  # The kernels know no activation here.
+        def end_in_integers(total: Any) -> Any:  # The kernels know no activation here.
             return clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
+
+        ending = end_in_integers
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
             return _newest(use, total)

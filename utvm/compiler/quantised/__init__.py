@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.kernels.quantities import Native, Node, Value, needed
+from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
@@ -52,7 +52,7 @@ def integerize(
     for binding in bindings:
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
-    nodes = needed(reader.nodes, _flat(result))
+    nodes = live_nodes(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())

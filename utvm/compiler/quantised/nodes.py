@@ -14,7 +14,7 @@ from utvm.compiler.kernels import kernels
 from utvm.compiler.kernels.addition import Addition
 from utvm.compiler.kernels.cores import estimated_cycles
 from utvm.compiler.kernels.functions import OPERATOR
-from utvm.compiler.kernels.quantities import Native, Node, Value, needed, tensor_type
+from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes, tensor_type
 from utvm.compiler.kernels.records import Computation, Convolution, Operator, Ready, Residual
 from utvm.compiler.library import Decision
 from utvm.compiler.notes import note
@@ -28,7 +28,7 @@ def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     - Zeros that are padded before a convolution become its padding.
     - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
     """
-    return _fuse_additions(needed(_fuse_paddings(nodes), results), results)
+    return _fuse_additions(live_nodes(_fuse_paddings(nodes), results), results)
 
 
 def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:

@@ -22,7 +22,7 @@ from utvm.compiler.read.tflite_records import (
     TfliteOperator,
     TfliteTensor,
 )
-from utvm.compiler.read.tflite_state import called, graphs_that_begin, with_constant_conditions, with_states
+from utvm.compiler.read.tflite_state import called_graphs, graphs_that_begin, with_constant_conditions, with_states
 from utvm.errors import CompileError
 
 MAX_RANK = 8  # TensorFlow Lite itself has no operator for tensors of more dimensions.
@@ -49,7 +49,7 @@ def read(content: bytes, origin: str) -> TfliteGraph:
         )
         for graph in root.tables(2)
     ]
-    if not graphs or {0, *graphs_that_begin(graphs), *called(graphs, origin)} != set(range(len(graphs))):
+    if not graphs or {0, *graphs_that_begin(graphs), *called_graphs(graphs, origin)} != set(range(len(graphs))):
         raise CompileError(
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",

@@ -207,7 +207,7 @@ def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
     return (options.integer(0, "<i"), options.integer(1, "<i")) if options else (0, 0)
 
 
-def called(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
+def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
     """The numbers of the graphs that the first one calls, however indirectly, in order."""
     found: set[int] = set()
 
@@ -233,7 +233,7 @@ def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list
     """The graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
     done = list(graphs)
     # What is called comes first: a graph is taken over as it is then.
-    for number in _inner_first(graphs, called(graphs, origin)):
+    for number in _inner_first(graphs, called_graphs(graphs, origin)):
         while (place := _constant_if(done[number])) is not None:
             done[number] = _inline(done[number], place, done, origin)
     return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(done)]

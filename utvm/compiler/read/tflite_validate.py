@@ -10,7 +10,7 @@ import numpy as np
 from utvm.compiler.kernels import kernels
 from utvm.compiler.library import check_tensor
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.read.tflite_state import CONTROL, called, check_call
+from utvm.compiler.read.tflite_state import CONTROL, called_graphs, check_call
 from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError
 
@@ -57,7 +57,7 @@ _MAX_OPTION = 1 << 16
 
 
 def check(graph: TfliteGraph, origin: str) -> None:
-    numbers = called((graph, *graph.graphs[1:]), origin)
+    numbers = called_graphs((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)
     for number in numbers:
         _check_graph(graph.graphs[number], graph.graphs, f"{origin}: graph {number}")

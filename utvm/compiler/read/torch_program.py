@@ -68,12 +68,12 @@ _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
-    def converted(node: Any, importer: Any) -> Any:
+    def convert_node(node: Any, importer: Any) -> Any:
         value, *given = node.args
         axes = list(given[0]) if given else []
         return importer.block_builder.emit(operator(importer.env[value], axes or None, given[1:] == [True]))
 
-    return converted
+    return convert_node
 
 
 def _select(node: Any, importer: Any) -> Any:
@@ -126,7 +126,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             self.convert_map[name] = self._noting(self.convert_map.get(name))
 
     def _noting(self, convert: Callable[..., Any] | None) -> Callable[..., Any]:
-        def converted(node: Any, *others: Any) -> Any:
+        def convert_node(node: Any, *others: Any) -> Any:
             where = f"{node.target.__name__} (at {node.name})"
             try:
                 if convert is not None:
@@ -143,7 +143,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             parts = [self._stand_in(item) for item in (made if isinstance(made, tuple | list) else [made])]
             return tuple(parts) if isinstance(made, tuple | list) else parts[0]
 
-        return converted
+        return convert_node
 
     def _hold(self, where: str, node: Any, result: Any) -> None:
         stated = node.meta.get("val")

@@ -135,7 +135,7 @@ def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[
     return {
         "model": library.name,
         "executor": library.executor,
-        "target": library.target.told,
+        "target": library.target.fields,
         "macs": total_macs(library),
         "weights_bytes": library.weights_bytes,
         "arena_bytes": library.arena_bytes,

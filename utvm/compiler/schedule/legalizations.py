@@ -31,7 +31,7 @@ def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any
         return call
     dtype, result = dtype_of(source.ty), f"max_pool{rank}d"
 
-    def pooled(tensor: Any) -> Any:
+    def pool(tensor: Any) -> Any:
         return usual(
             tensor,
             kernel=attributes.pool_size,
@@ -44,10 +44,10 @@ def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any
         )
 
     if not dtype.startswith("float"):
-        return builder.call_te(pooled, source, primfunc_name_hint=result)
+        return builder.call_te(pool, source, primfunc_name_hint=result)
     # Relax counts in 64 bits, and fuses only what does so, too.
     tensor = te.placeholder([tirx.IntImm("int64", extent) for extent in shape_of(source.ty)], dtype, "x")
-    function = te.create_prim_func([tensor, pooled(tensor)]).without_attr("global_symbol")
+    function = te.create_prim_func([tensor, pool(tensor)]).without_attr("global_symbol")
     lowest = float(np.finfo(dtype).min)
 
     def infinite(node: Any) -> Any:

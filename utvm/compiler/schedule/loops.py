@@ -23,7 +23,7 @@ from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-SCHEDULED = "utvm.scheduled"  # Attribute of a function whose loops are arranged already.
+SCHEDULED = "utvm.scheduled"  # Attribute of a function whose loops are with_tuned_loops already.
 MACS = "utvm.macs"  # Attribute of a function: its multiply-accumulates.
 
 
@@ -154,8 +154,8 @@ def subject(function: Any) -> Any:
     return tirx.transform.ForceNarrowIndexToInt32()(module)["main"]
 
 
-def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Functions, those that were tuned for a target with their loops arranged so."""
+def with_tuned_loops(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Functions, those that were tuned for a target with their loops with_tuned_loops so."""
     if not target.tuned:
         return dict(functions)
     return {name: _apply_trace(function, target) for name, function in functions.items()}
@@ -164,17 +164,17 @@ def arranged(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
 def _apply_trace(function: Any, target: Target) -> Any:
     attributes = function.attrs or {}
     trace = "" if LAYER in attributes else target.choice(layer_of(function))
-    return replayed(function, trace) if trace and trace not in {item.name for item in ROWS} else function
+    return replay(function, trace) if trace and trace not in {item.name for item in ROWS} else function
 
 
-def replayed(function: Any, trace: str) -> Any:
-    """A function with its loops arranged as a trace has it; raises as :func:`arranged`."""
+def replay(function: Any, trace: str) -> Any:
+    """A function with its loops with_tuned_loops as a trace has it; raises as :func:`with_tuned_loops`."""
     made = plan_of(function, trace).mod["main"]
     return made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
 
 
 def plan_of(function: Any, trace: str) -> Any:
-    """The schedule of a function to which a trace has been done; raises as :func:`arranged`."""
+    """The schedule of a function to which a trace has been done; raises as :func:`with_tuned_loops`."""
     plan = s_tir.Schedule(tvm.IRModule({"main": subject(function)}))
     try:
         s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)

@@ -36,7 +36,7 @@ def with_checked_indices(function: Any) -> Any:
     doubtful = _doubtful_variables(function)
     changed: list[Any] = []
 
-    def checked(buffer: Any, indices: Any) -> list[Any] | None:
+    def check(buffer: Any, indices: Any) -> list[Any] | None:
         pairs = list(zip(indices, buffer.shape, strict=True))
         wrong = [_is_doubtful(index, doubtful) and not _fits(index, extent) for index, extent in pairs]
         if not any(wrong):
@@ -45,11 +45,11 @@ def with_checked_indices(function: Any) -> Any:
         return [_within(*pair) if bad else pair[0] for pair, bad in zip(pairs, wrong, strict=True)]
 
     def load(node: Any) -> Any:
-        indices = checked(node.source, node.indices)
+        indices = check(node.source, node.indices)
         return node if indices is None else tirx.BufferLoad(node.source, indices)
 
     def store(node: Any) -> Any:
-        indices = checked(node.buffer, node.indices)
+        indices = check(node.buffer, node.indices)
         return node if indices is None else tirx.BufferStore(node.buffer, node.value, indices)
 
     changes = [(ir.TensorLoad, load), (tirx.BufferStore, store)]
@@ -254,11 +254,12 @@ def _arrange(function: Any, target: Target) -> Any:
 
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
     done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
-    guard = (lambda function: function) if target.unchecked else with_checked_indices
+    scheduled = {name: _arrange(function, target) for name, function in functions.items() if name not in done}
+    if not target.unchecked:
+        scheduled = {name: with_checked_indices(function) for name, function in scheduled.items()}
     scheduled = {
-        name: guard(_arrange(function, target)).with_attr({"global_symbol": name, "target": C_TARGET})
-        for name, function in functions.items()
-        if name not in done
+        name: function.with_attr({"global_symbol": name, "target": C_TARGET})
+        for name, function in scheduled.items()
     }
     module = _passes()(tvm.IRModule(scheduled))
     module = tvm.IRModule(

@@ -28,7 +28,7 @@ class Rewritten:
     reasons: tuple[str, ...]
 
 
-def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
+def rewrite_model(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
     graph = RuleGraph(opset, _RULES, _FOREIGN, frozenset(known))
     for value in proto.graph.input:

@@ -49,7 +49,7 @@ def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         low if kind.kind == "u" else graph.op("And", low, graph.op("GreaterOrEqual", count, graph.like(0, count)))
     )
     safe = graph.op("Where", inside, count, graph.like(0, count))
-    shifted = graph.kept("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
+    shifted = graph.raw_op("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
     nothing = graph.like(0, value)
     if kind.kind == "i" and node.attributes["direction"] == "RIGHT":
         # A negative number that is shifted out leaves its sign.
@@ -95,7 +95,7 @@ def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value, slope = node.inputs
     shape, slopes = graph.shape(value), graph.shape(slope)
     slope = (
-        graph.reshaped(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
+        graph.reshape(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
     )
     kind = graph.dtype(value).kind
     if kind == "u":
@@ -113,12 +113,12 @@ def _sign(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if graph.dtype(value).kind == "i":
         return None
     # What is no number has no sign; the importer's would be 0.
-    return [graph.op("Where", graph.op("IsNaN", value), value, graph.kept("Sign", value))]
+    return [graph.op("Where", graph.op("IsNaN", value), value, graph.raw_op("Sign", value))]
 
 
 def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
-    axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
+    axes = graph.require(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
         choices = {
             "ReduceL1": lambda: graph.op("Abs", value),
@@ -205,8 +205,8 @@ def _bit_cast(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _dropout(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    ratio = 0.5 if not node.input(1) else float(graph.needed(node.input(1), "its ratio").reshape(-1)[0])
-    training = bool(node.input(2)) and bool(graph.needed(node.input(2), "its mode").reshape(-1)[0])
+    ratio = 0.5 if not node.input(1) else float(graph.require(node.input(1), "its ratio").reshape(-1)[0])
+    training = bool(node.input(2)) and bool(graph.require(node.input(2), "its mode").reshape(-1)[0])
     if training and ratio > 0:
         raise Unsupported("training mode, which is random, is not supported")
     shape = graph.shape(node.inputs[0])

@@ -54,7 +54,7 @@ def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
     )
 
 
-def computed(
+def compute_node(
     node: onnx.NodeProto,
     opset: int,
     constant: Callable[[str], onnx.TensorProto | None],

@@ -200,7 +200,7 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
         pair = graph.op("Sigmoid", pair) if transform == "LOGISTIC" else pair
     chosen = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
     label = graph.op("Where", chosen, *(graph.constant([label], np.int64) for label in labels[::-1]))
-    return [graph.reshaped(label, (graph.shape(score)[0],)), pair]
+    return [graph.reshape(label, (graph.shape(score)[0],)), pair]
 
 
 def _best(graph: RuleGraph, scores: str, labels: Array) -> str:

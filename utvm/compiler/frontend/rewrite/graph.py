@@ -19,7 +19,7 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from utvm.compiler.frontend.rewrite.fold import computed, function_body, rename, worth_folding
+from utvm.compiler.frontend.rewrite.fold import compute_node, function_body, rename, worth_folding
 from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]
@@ -106,7 +106,7 @@ class RuleGraph:
         tensor = self._constant(self.name(value))
         return None if tensor is None else numpy_helper.to_array(tensor)
 
-    def needed(self, value: str, what: str) -> Array:
+    def require(self, value: str, what: str) -> Array:
         array = self.value(value)
         if array is None:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
@@ -128,7 +128,7 @@ class RuleGraph:
         self.add(helper.make_node(operator, list(inputs), names, **attributes), opset)
         return [self.name(name) for name in names]
 
-    def kept(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
+    def raw_op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
         """Add a node as it stands, past the rules: its own rule wants it so."""
         name = self._fresh(operator)
         node = helper.make_node(operator, [self.name(value) for value in inputs], [name], **attributes)
@@ -149,14 +149,14 @@ class RuleGraph:
         """Add a constant of the element type that another value has."""
         return self.constant(np.asarray(content, self.dtype(value)))
 
-    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
         return self.op("Reshape", value, self.constant(shape, np.int64))
 
-    def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
+    def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         bounds = (self.constant([item], np.int64) for item in (start, end, axis, step))
         return self.op("Slice", value, *bounds)
 
-    def multiplied(self, value: str, axis: int, weights: Array) -> str:
+    def multiply(self, value: str, axis: int, weights: Array) -> str:
         """Add a product along an axis with a constant matrix, a row of which makes one element."""
         rank = len(self.shape(value))
         order = [place for place in range(rank) if place != axis] + [axis]
@@ -244,7 +244,7 @@ class RuleGraph:
             results = self._expand(node, opset)
             for number, (name, result) in enumerate(zip(node.output, results, strict=False)):
                 if self.shape_or_none(name) == () and self.shape_or_none(result) == (1,):
-                    results[number] = self.reshaped(result, ())
+                    results[number] = self.reshape(result, ())
             self._replace(node, results)
 
     def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
@@ -280,7 +280,7 @@ class RuleGraph:
         begin = 0
         for output in node.output:
             end = begin + self.shape(output)[axis]
-            self._aliases[output] = self.sliced(node.input[0], axis, begin, end)
+            self._aliases[output] = self.slice(node.input[0], axis, begin, end)
             begin = end
 
     def _expand(self, node: onnx.NodeProto, opset: int) -> list[str]:
@@ -311,7 +311,7 @@ class RuleGraph:
         self.nodes.append(node)
 
     def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
-        results = computed(node, opset, self._constant, self.types)
+        results = compute_node(node, opset, self._constant, self.types)
         if results is None:
             return False
         self.changed = True
@@ -327,7 +327,7 @@ class RuleGraph:
         results = None
         if node is not None and node.domain in STANDARD:
             opset = next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
-            results = computed(node, opset, self._constant, self.types)
+            results = compute_node(node, opset, self._constant, self.types)
         if node is None or results is None:
             self._varying.add(name)
             return None

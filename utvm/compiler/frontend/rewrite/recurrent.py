@@ -34,7 +34,7 @@ class _Direction:
     functions: list[_Function]
 
     def part(self, value: str, gate: int) -> str:
-        return self.graph.sliced(value, 1, gate * self.size, (gate + 1) * self.size)
+        return self.graph.slice(value, 1, gate * self.size, (gate + 1) * self.size)
 
     def product(self, state: str, gate: int) -> str:
         return self.graph.op("MatMul", state, self.part(self.recurrent, gate))
@@ -111,7 +111,7 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
         raise Unsupported(f"more than {_MAX_STEPS} steps are not supported")
     lengths = np.full(batch, length)
     if node.input(4):
-        lengths = graph.needed(node.input(4), "its sequence lengths")
+        lengths = graph.require(node.input(4), "its sequence lengths")
     names = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     directions = names[node.attributes.get("direction", "forward")]
     rows, states, memories = [], [], []
@@ -141,7 +141,7 @@ def _direction(
     size = graph.shape(node.inputs[2])[2]
 
     def own(value: str) -> str:
-        piece = graph.sliced(value, 0, number, number + 1)
+        piece = graph.slice(value, 0, number, number + 1)
         return graph.op("Squeeze", piece, graph.constant([0], np.int64))
 
     def state(value: str) -> str:
@@ -150,19 +150,19 @@ def _direction(
         return own(graph.op("Transpose", value, perm=[1, 0, 2]) if batch_first else value)
 
     weights = graph.op("Transpose", own(node.inputs[1]), perm=[1, 0])
-    sums = graph.op("MatMul", graph.reshaped(given, (length * batch, width)), weights)
+    sums = graph.op("MatMul", graph.reshape(given, (length * batch, width)), weights)
     recurrent_bias = ""
     if node.input(3):
-        biases = graph.sliced(node.input(3), 0, number, number + 1)
+        biases = graph.slice(node.input(3), 0, number, number + 1)
         half = kind.gates * size
-        early, recurrent_bias = graph.sliced(biases, 1, 0, half), graph.sliced(biases, 1, half, 2 * half)
+        early, recurrent_bias = graph.slice(biases, 1, 0, half), graph.slice(biases, 1, half, 2 * half)
         at_once = np.arange(half) < kind.joined * size
         early = graph.op("Add", early, graph.op("Mul", recurrent_bias, graph.like(at_once[None], given)))
         sums = graph.op("Add", sums, early)
-    steps = [graph.sliced(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
+    steps = [graph.slice(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
     cell = _Direction(
         graph, node, steps, graph.op("Transpose", own(node.inputs[2]), perm=[1, 0]), recurrent_bias,
-        graph.sliced(node.input(7), 0, number, number + 1) if node.input(7) else "",
+        graph.slice(node.input(7), 0, number, number + 1) if node.input(7) else "",
         size, _functions(graph, node, kind, number),
     )  # fmt: skip
     memory = state(node.input(6)) if node.operator == "LSTM" else ""
@@ -234,19 +234,19 @@ _MAX_ROUNDS = 1024
 
 
 def _if(graph: RuleGraph, node: RuleNode) -> list[str]:
-    condition = graph.needed(node.inputs[0], "its condition")
+    condition = graph.require(node.inputs[0], "its condition")
     branch = node.attributes["then_branch" if condition.reshape(-1)[0] else "else_branch"]
     return graph.inline(branch.node, {}, [value.name for value in branch.output], branch.initializer)
 
 
 def _loop(graph: RuleGraph, node: RuleNode) -> list[str]:
     body = node.attributes["body"]
-    most = None if not node.inputs[0] else int(graph.needed(node.inputs[0], "its trip count").reshape(-1)[0])
+    most = None if not node.inputs[0] else int(graph.require(node.inputs[0], "its trip count").reshape(-1)[0])
     condition = node.input(1) or graph.constant(True, np.bool_)
     carried = [graph.name(name) for name in node.inputs[2:]]
     rows: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     number = 0
-    while (most is None or number < most) and graph.needed(condition, "its condition").reshape(-1)[0]:
+    while (most is None or number < most) and graph.require(condition, "its condition").reshape(-1)[0]:
         if number == _MAX_ROUNDS:
             raise Unsupported(f"more than {_MAX_ROUNDS} rounds of a loop are not supported")
         given = [graph.constant(number, np.int64), condition, *carried]
@@ -278,7 +278,7 @@ def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
         given = list(carried)
         for value, axis, back in zip(scanned, axes, backwards, strict=True):
             place = rounds - 1 - number if back else number
-            piece = graph.sliced(value, axis, place, place + 1)
+            piece = graph.slice(value, axis, place, place + 1)
             given.append(graph.op("Squeeze", piece, graph.constant([axis], np.int64)))
         results = _round(graph, body, given)
         carried = results[: len(carried)]

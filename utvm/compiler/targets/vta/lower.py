@@ -34,7 +34,7 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
     else:
         begin, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
         before = [begin]
-    functions = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
+    functions = {name: _Function(function, env).lower() for name, function in module.functions.items()}
     return tvm.IRModule(
         {
             name: function.with_body(tirx.stmt_seq(*before, function.body, after))
@@ -57,7 +57,7 @@ class _Function:
         tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, declared.append), order="pre")
         self._views = {node.buffer: node.data for node in declared}
 
-    def lowered(self) -> Any:
+    def lower(self) -> Any:
         body = self._statement(self._function.body)
         if self._loaded & self._stored:
             raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")

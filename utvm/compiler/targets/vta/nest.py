@@ -103,7 +103,7 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
     return [replace(dim, strides=tuple(stride // lanes for stride in dim.strides)) for dim in left]
 
 
-def merged(dims: Sequence[Dim]) -> list[Dim]:
+def merge(dims: Sequence[Dim]) -> list[Dim]:
     """Make one loop of two where the outer one goes on where the inner one ends."""
     merged_dims: list[Dim] = []
     for dim in reversed(dims):
@@ -124,12 +124,12 @@ def element(base: Any, lanes: int) -> Any:
     return ANALYZER.simplify(tirx.floordiv(base, lanes))
 
 
-def repeated(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
+def repeat(dims: Sequence[Dim], offsets: Sequence[Any], make: Any) -> Any:
     if not dims:
         return make([ANALYZER.simplify(offset) for offset in offsets])
     counter = tirx.Var("i", "int32")
     stepped = [offset + counter * stride for offset, stride in zip(offsets, dims[0].strides, strict=True)]
-    body = repeated(dims[1:], stepped, make)
+    body = repeat(dims[1:], stepped, make)
     return tirx.For(
         counter, tirx.const(0, "int32"), tirx.const(dims[0].extent, "int32"), tirx.ForKind.SERIAL, body
     )

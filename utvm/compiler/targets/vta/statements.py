@@ -23,8 +23,8 @@ from utvm.compiler.targets.vta.nest import (
     dims_of,
     element,
     in_elements,
-    merged,
-    repeated,
+    merge,
+    repeat,
 )
 from utvm.errors import CompileError
 from utvm.runtime.vta.instructions import OPERATIONS
@@ -57,7 +57,7 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
     dims = dims_of(nest, dram, on_chip)
     if found.condition is not None:
         dims = _with_padding(dims, found.condition, nest)
-    dims = merged(in_elements(dims, lanes))
+    dims = merge(in_elements(dims, lanes))
     x, y, others, row = _rectangle(dims)
     if any(dim.padded for dim in others):
         raise CompileError("VTA: padding is on the two innermost dimensions, in whole elements")
@@ -75,7 +75,7 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
         padding = [ANALYZER.simplify(number(0, "int32") + pad) for pad in (x.before, y.before, x.after, y.after)]
         return call("VTALoadBuffer2D", pointer, offsets[0], *sizes, row, *padding, offsets[1], memory.number)
 
-    return repeated(others, [first, element(chip_base, lanes) + chip.base(found.chip)], transfer)
+    return repeat(others, [first, element(chip_base, lanes) + chip.base(found.chip)], transfer)
 
 
 def _narrow(buffer: Any) -> bool:
@@ -143,7 +143,7 @@ _BITS_16 = range(-(1 << 15), 1 << 15)
 
 
 def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
-    dims = sorted(merged(dims), key=lambda dim: -dim.extent)
+    dims = sorted(merge(dims), key=lambda dim: -dim.extent)
     hardware, software = dims[:2], dims[2:]
     if any(dim.extent > _MOST_TURNS for dim in hardware):
         raise CompileError(f"VTA: a loop of {dims[0].extent} turns, and an operation's have {_MOST_TURNS} at most")
@@ -153,7 +153,7 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
 
     return tirx.stmt_seq(
         *(call("VTAUopLoopBegin", dim.extent, *dim.strides) for dim in hardware),
-        repeated(software, bases, push),
+        repeat(software, bases, push),
         *(call("VTAUopLoopEnd") for _ in hardware),
         call("VTAPushALUOp" if mode == _ALU else "VTAPushGEMMOp"),
     )

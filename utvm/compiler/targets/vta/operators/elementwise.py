@@ -41,7 +41,7 @@ class Requantise:
         """About how many cycles a row of sums takes beside its products: a reset, and two an operation."""
         return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
-    def declared(self, total: Any) -> tuple[Any, list[str]]:
+    def declare(self, total: Any) -> tuple[Any, list[str]]:
         """Declare what is done with a tensor of int32."""
         steps: list[tuple[str, Any]] = []
         # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
@@ -77,8 +77,8 @@ class Sums:
     cycles = 16
     """About how many a row of sums takes beside its products: resets of all four, three copies, three shifts."""
 
-    def declared(self, total: Any) -> tuple[Any, list[str]]:
-        """Declare the output; returns as :meth:`Requantise.declared`."""
+    def declare(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare the output; returns as :meth:`Requantise.declare`."""
         names = ["byte_1", "byte_2", "byte_3"]
         shifts = (_shift(8 * number) for number in (1, 2, 3))
         planes = [total, *(_stage(total, shift, name) for shift, name in zip(shifts, names, strict=True))]
@@ -127,15 +127,15 @@ def schedule_product(layer: Any, name: str, operands: Sequence[Any], sums: Any, 
     if layer.bias:
         total = te.compute(sums.shape, lambda *at: sums(*at) + operands[2](at[1], *at[-2:]), name="biased")
         stages.append("biased")
-    out, more = layer.requantise.declared(total)
-    schedule = tiles.named(te.create_prim_func([*operands[: 3 if layer.bias else 2], out]), name)
+    out, more = layer.requantise.declare(total)
+    schedule = tiles.schedule_of(te.create_prim_func([*operands[: 3 if layer.bias else 2], out]), name)
     loop = tiles.tiled_output(schedule, tile[:-1])
     layer.requantise.arrange(schedule, outer)
     tiles.put_on_chip(schedule, [*stages, *more], loop)
     if layer.bias:
-        tiles.cached(schedule, "biased", 1, ACC, loop)
-    loads = tiles.reduced(schedule, outer, 3 if outer == 3 else 1, tile[-1], layer.overlapped)
-    tiles.cached(schedule, "sum_update", 2, WGT, loads)
+        tiles.cache(schedule, "biased", 1, ACC, loop)
+    loads = tiles.split_sum(schedule, outer, 3 if outer == 3 else 1, tile[-1], layer.overlapped)
+    tiles.cache(schedule, "sum_update", 2, WGT, loads)
     return schedule, loads
 
 
@@ -176,8 +176,8 @@ class Elementwise:
             )
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
-        out, more = self.requantise.declared(total)
-        schedule = tiles.named(te.create_prim_func([*given, out]), "elementwise")
+        out, more = self.requantise.declare(total)
+        schedule = tiles.schedule_of(te.create_prim_func([*given, out]), "elementwise")
         tile = tiles.best_tile(
             env,
             (count,),
@@ -189,6 +189,6 @@ class Elementwise:
         loop = tiles.tiled_output(schedule, tile)
         tiles.put_on_chip(schedule, [*stages, "sum", *more], loop)
         if not stages:
-            tiles.cached(schedule, "sum", 1, ACC, loop)
-            tiles.cached(schedule, "sum", 0, ACC, loop)
+            tiles.cache(schedule, "sum", 1, ACC, loop)
+            tiles.cache(schedule, "sum", 0, ACC, loop)
         return schedule

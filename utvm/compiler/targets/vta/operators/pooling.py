@@ -63,7 +63,7 @@ class MaxPool:
 
         body = _nest((images, channels // blocks), of_blocks)
         root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[wide, largest])
-        return tiles.named(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
+        return tiles.schedule_of(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
 
     def _rows(self, height: int) -> int:
         return (height - 1) * self.stride + self.window[0]

@@ -49,7 +49,7 @@ class Matmul:
         sums = te.compute((rows, outer, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
         schedule, loads = schedule_product(self, "matmul", [x, w, bias], sums, tile)
-        tiles.cached(schedule, "sum_update", 1, INP, loads)
+        tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
     def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
@@ -123,7 +123,7 @@ class Conv2d:
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
         else:
-            tiles.cached(schedule, "sum_update", 1, INP, loads)
+            tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:

@@ -123,13 +123,13 @@ def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
         schedule.compute_at(block, loop, preserve_unit_loops=True)
 
 
-def cached(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
+def cache(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
     schedule.compute_at(
         schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True
     )
 
 
-def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
+def split_sum(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
     """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are."""
     block = schedule.get_sblock("sum")
     loops = schedule.get_loops(block)[outer_tiles:]
@@ -142,7 +142,7 @@ def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlap
     return outer
 
 
-def named(function: Any, name: str) -> Any:
+def schedule_of(function: Any, name: str) -> Any:
     return s_tir.Schedule(function.with_attr("global_symbol", name))
 
 
