@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost.
-
-Which accelerators there are, and which board has one, is known above (``utvm.boards.accelerators``).
-"""
+"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

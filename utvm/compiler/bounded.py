@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on a stranger's model, in a process of its own: bounded in time and memory, and ended with its children.
+"""Work on a stranger's model, in a forked process: bounded in time and memory, and ended with its children.
 
-TVM and ONNX are C++ that believes much of what it is given: what crashes them must not take the command with it.
-The process is a fork of this one, so that they are imported once and not for each model.
+TVM and ONNX are C++ that trusts its input: a crash must not end the command.
 """
 
 import contextlib
@@ -47,13 +46,7 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
 def bounded(
     origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
 ) -> _ResultT:
-    """Do some work in a process of its own, and return its result, which must be one that pickle can write.
-
-    Args:
-        origin: what messages call the model.
-        doing: what is being done, as in "what had to {doing} crashed".
-        heard: receives each line that the process has said; the log has them, too.
-    """
+    """Do some work in a process of its own, and return its result, which pickle must be able to write."""
     # What is buffered here would be written twice.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a library whose large arrays become text only when somebody reads them.
+"""The files of a library, whose large arrays become text only when it is read.
 
-To print megabytes of numbers as text takes as long as to compile the model, and gcc takes longer to read them.
-So a firmware is built of brief files, which have other numbers in large arrays, and the object file is given the
-bytes themselves (:mod:`utvm.toolchain.object_file`): it is the same, to the byte, as that of the whole text.
+Firmware is built of brief files with other numbers in large arrays, and the object file gets the bytes themselves
+(:mod:`utvm.toolchain.object_file`), which is the same to the byte and takes less time.
 """
 
 import base64
@@ -40,11 +39,7 @@ def rows(array: npt.NDArray[Any]) -> str:
 
 
 def literal(value: float | int, dtype: str) -> str:
-    """A C99 expression for a number of the given element type.
-
-    Floats have the fewest digits that C rounds back to the same bits (at most 9 for ``float``, 17 for
-    ``double``). What has no literal is spelled with a macro of ``<stdint.h>`` or ``<math.h>``.
-    """
+    """A C99 expression for a number; floats have the fewest digits that C rounds back to the same bits."""
     if dtype == "bool":
         return "true" if value else "false"
     if dtype in ("float32", "float64"):

@@ -32,8 +32,7 @@ Arrays = list[npt.NDArray[Any]]
 def host_target() -> Any:
     """The TVM target of this computer.
 
-    Products and sums are rounded one by one, as in a library compiled with ``-ffp-contract=off``: on x86-64 the
-    baseline CPU is chosen, which has no instruction that does both at once.
+    On x86-64 it is the baseline CPU, which cannot fuse a product and a sum: as with ``-ffp-contract=off``.
     """
     target = {"kind": "llvm"}
     if platform.machine() == "x86_64":

@@ -176,26 +176,20 @@ class Library:
 
     ``NAME.h`` declares the whole interface::
 
-        #define NAME_ARENA_BYTES n
-        #define NAME_INPUT_0_OFFSET o
-        #define NAME_OUTPUT_0_OFFSET p
         int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
         void NAME_reset(void);
 
-    ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls.
-    Inputs and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i
-    may lie in the arena at its offset, and is overwritten there during the run; output j at its offset, or
-    anywhere else. ``NAME_reset`` is there where the model keeps something between runs, in memory of the library's
-    own: it makes the next run the first one.
-
-    A library for several memory regions has a parameter and a size for each, named after it.
+    ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls. Inputs
+    and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i may
+    lie in the arena at ``NAME_INPUT_i_OFFSET``, and is overwritten there; output j at its offset, or anywhere
+    else. A model with states has ``NAME_reset``: the next run is a first one. Several memory regions are
+    parameters, named after them.
 
     Attributes:
         name: a C identifier that all global symbols of the library start with.
         sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
         arenas: working memory that one run needs, room for inputs and outputs counted.
-        input_places, output_places: where in it inputs and outputs may lie.
-        lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
+        lower_bound_bytes: the largest sum of the bytes that one step needs.
         accelerator: the identity of the one that it needs; empty where it needs none.
     """
 

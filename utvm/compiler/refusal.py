@@ -99,10 +99,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 @contextlib.contextmanager
 def tvm_errors(origin: str, doing: str) -> Iterator[None]:
-    """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
-
-    Errors of this project pass through; their message begins with the model, too.
-    """
+    """Report errors inside TVM as CompileError, and discard its prints and warnings."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:

@@ -8,16 +8,13 @@ from utvm.errors import DoesNotFitError
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU, as kernels and schedules see it; without anything named, any CPU with a C99 compiler.
-
-    Whatever it is, the library runs anywhere, and gives the same results: it is only fastest here.
+    """A CPU, as kernels and schedules see it; by default any with a C99 compiler. Results are the same anywhere.
 
     Attributes:
-        extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); kept sorted.
+        extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); sorted.
         row: the toolchain's file and its row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
-        tuned: what was measured to be best there: pairs of a layer's key and what computes it, the name of a
-            kernel or the trace of a schedule. A layer that is not named is computed as ever.
-        unchecked: indices that come from inputs are not looked at: one out of range reads or writes what is there.
+        tuned: pairs of a layer's key and the best name of a kernel or trace of a schedule.
+        unchecked: indices that come from inputs are not checked: one out of range reads or writes elsewhere.
     """
 
     core: str = ""

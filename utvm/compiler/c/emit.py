@@ -167,10 +167,9 @@ class CalledGraph:
 def print_control(
     name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
 ) -> tuple[CFunction, list[Argument]]:
-    """Print an operator that runs graphs; return it, and what it reads and writes, its workspace left out.
+    """Print an operator that runs graphs, ``if`` or ``while``; return it with its arguments.
 
-    The graphs share the workspace, which is their arena. What a loop carries from round to round is in the
-    operator's results; the next round's lies where the body's arena has room for it.
+    The graphs share the workspace, which is their arena. A loop's state is in the operator's results.
     """
     first, second = (part.library for part in parts)
     results = second.outputs

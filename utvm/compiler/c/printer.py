@@ -51,9 +51,8 @@ class CFunction:
 def print_function(name: str, function: Any) -> CFunction:
     """Print a lowered ``tirx.PrimFunc``.
 
-    Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
-    write it. Where its attribute ``utvm.overlap`` says that the output may lie over an input, the two are not
-    ``restrict``. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
+    Parameters are ``restrict`` pointers, unless the output may lie over an input. Large buffers are in a
+    workspace.
     """
     return _FunctionPrinter(function).print(name)
 

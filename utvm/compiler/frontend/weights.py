@@ -29,11 +29,10 @@ _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.ze
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
-    """A lower bound of what any library of a model stores; the exact one is known late.
+    """A lower bound of what any library of a model stores: the exact one is known late.
 
-    Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
-    is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
-    stored once, count once, whatever order, shape or zero point they have.
+    Counted are the weights of convolutions and matrix products that an output depends on, in their narrowest type.
+    Weights that might become equal count once, where the total is more than enough.
     """
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of operators with kernels of our own, a file each: in int8, in int16, or in float.
 
-Every module of this folder that has a ``KERNEL`` is a row. The others are the table's vocabulary: what is known of
-tensors (``quantities``, ``nodes``, ``reader``), arithmetic, and how a function is finished. ``cores`` has the
-convolutions of particular cores.
+A module of this folder with a ``KERNEL`` is a row. The others are shared by rows; ``cores`` has convolutions.
 """
 
 import importlib

@@ -275,11 +275,7 @@ def _tflite_bias(use: Use, outputs: int) -> Int32:
 
 
 def make(record: Convolution, target: Target | None) -> Operator:
-    """Make the operator of a convolution.
-
-    Its function takes the input, then, with a residual, the other operand in the output's shape, then the
-    constants, then the output. All tensors are NHWC; the function may see them flat.
-    """
+    """Make the operator of a convolution for a target. All tensors are NHWC; the function may see them flat."""
     return (target and choose(record, target)) or _plain(record)
 
 

@@ -19,10 +19,7 @@ _MOST_FACTOR = 1 << 16  # Times a number of 16 bits.
 
 
 def sigmoid_table() -> npt.NDArray[np.int32]:
-    """The logistic function from 0 to 10.6, with 16 fractional bits.
-
-    Of the error of a line between two entries, each entry takes half. The last one is where the curve ends.
-    """
+    """The logistic function from 0 to 10.6 with 16 fractional bits; errors between entries are halved."""
 
     def real(place: float) -> float:
         return 65536 / (1 + math.exp(-place / _STEPS))

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixed-point arithmetic of TensorFlow Lite's int8 kernels, computed while compiling.
 
-What an operator computes on the board is in C; what is known before, multipliers and tables, is computed here with
-Python's integers. The functions are those of gemmlowp's ``fixedpoint.h`` and of TensorFlow Lite's
-``quantization_util`` as TensorFlow Lite Micro's reference kernels use them: products are rounded twice, to 32 bits
-and after the shift.
+The functions are those of gemmlowp's ``fixedpoint.h`` and of TensorFlow Lite's ``quantization_util``: products are
+rounded twice, to 32 bits and after the shift.
 """
 
 import math
@@ -88,14 +86,7 @@ def quantized_limit(real: float, scale: float, zero: int) -> int:
 
 
 def exp_of_negative(value: int, integer_bits: int) -> int:
-    """E to a fixed-point number in (-32, 0].
-
-    Args:
-        value: has ``31 - integer_bits`` fractional bits.
-
-    Returns:
-        A number with 31 fractional bits.
-    """
+    """E to a number in (-32, 0] with ``31 - integer_bits`` fractional bits; the result has 31."""
     if value == 0:
         return ONE
     fraction = 31 - integer_bits

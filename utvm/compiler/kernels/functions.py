@@ -61,12 +61,7 @@ def with_one_loop(function: Any) -> Any:
 
 
 def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
-    """Schedule a function of a reduction and what is made of its result: both in the output's innermost loop.
-
-    Args:
-        function: has the blocks ``accumulator``, which reduces, and ``output``.
-        unrolled: how many steps of the reduction may be unrolled.
-    """
+    """Schedule the blocks ``accumulator``, which reduces, and ``output`` in one innermost loop."""
     plan = s_tir.Schedule(function)
     accumulator, output = plan.get_sblock("accumulator"), plan.get_sblock("output")
     plan.compute_at(accumulator, plan.get_loops(output)[-1])

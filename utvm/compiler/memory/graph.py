@@ -153,11 +153,9 @@ def settle(
     joined: Mapping[int, Location],
     states: Sequence[Tensor] = (),
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
-    """Let operators write where their results are wanted.
+    """Let operators write where their results are wanted; return the steps, and the buffers that are left.
 
-    A buffer that is an output is written there at once. An output that is an input, a constant, a part of another
-    buffer or an output already is copied at the end. So is what is kept for the next run: until then, that has
-    what this run reads; one state that becomes another goes through a buffer.
+    A buffer that is an output is written there at once; other outputs and states are copied at the end.
     """
     results = [_root(place, joined) for place in results]
     results, kept_results = results[: len(outputs)], results[len(outputs) :]

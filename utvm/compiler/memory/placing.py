@@ -32,11 +32,7 @@ class Span:
 
 
 def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
-    """The largest sum of bytes that a step needs; no placing takes less.
-
-    Where a step's output may share memory with inputs, their union counts: the output and what of the inputs
-    cannot lie in it.
-    """
+    """The largest sum of bytes that a step needs, where an output that shares memory counts once."""
     sharing: dict[int, dict[int, int]] = {}
     for (source, target), distance in overlaps.items():
         sharing.setdefault(target, {})[source] = distance
@@ -63,9 +59,8 @@ def arrange(
 ) -> list[int]:
     """An offset for each block, so that the whole is as low as a bounded search finds.
 
-    Blocks are put down one by one, each at the lowest offset that is free. The best placing there is comes from
-    some order: that of its own offsets. For few blocks, all orders are tried; for many, several, the best of which
-    is then changed at random (by a fixed seed) until the lower bound is reached or the work is done.
+    Blocks are put down in some order, each at the lowest free offset. All orders of few blocks are tried, or
+    several of many, the best of which is changed at random, by a fixed seed.
     """
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)

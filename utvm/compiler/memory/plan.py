@@ -173,11 +173,7 @@ class _Filler:
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
     def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
-        """Region and offset of each block.
-
-        Each region in turn takes what is pinned to it, then everything that is left if that fits, otherwise what
-        gains most. What the last region cannot take is an error.
-        """
+        """Region and offset of each block: a region takes what is pinned to it, then what gains most."""
         regions: dict[Key, str] = dict(pinned)
         offsets: dict[Key, int] = {}
         for region in self._memory.regions:

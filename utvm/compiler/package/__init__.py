@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packaging: a library becomes one archive that other people's build systems take as it is.
+"""Packaging: a library as one archive in TVM's Model Library Format, version 7.
 
-The archive is in TVM's Model Library Format, version 7, and at the same time a CMake project, a Zephyr module and
-an Arduino library. Every file is in it once: ``docs/package.md`` shows the layout, ``docs/package.schema.json`` is
-the schema of its ``metadata.json``.
+It is a CMake project, a Zephyr module and an Arduino library at the same time: ``docs/package.md``.
 """
 
 from utvm.compiler.package.metadata import RunStack

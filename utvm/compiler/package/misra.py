@@ -99,13 +99,7 @@ def runtime_counts() -> dict[str, int]:
 
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
-    """Where each rule is broken in the C that runs on boards: each image's files are checked together.
-
-    Args:
-        ports: boards' ports by their architecture; an image has one. Without any, one architecture's images. Each
-            image and each port is checked, not each image with each port: a port shares no name with an image that
-            it does not share with all of them.
-    """
+    """Where each rule is broken in the C of each image and port; without ports, in one architecture."""
     found: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
     for architecture, own in (ports or {"cortex_m": ()}).items():

@@ -76,10 +76,9 @@ def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
-    """Write files into an uncompressed tar archive.
+    """Write files into an uncompressed tar archive; equal files give equal bytes.
 
-    Names are sorted and begin with ``./``, as in the archives of TVM, whose readers open ``./metadata.json``.
-    Owner, group and mode are the same for all, so equal files give equal bytes.
+    Names begin with ``./``, as in archives of TVM, whose readers open ``./metadata.json``.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:

@@ -190,15 +190,7 @@ def package_model(
     example: Sequence[npt.NDArray[Any]] | None = None,
     stack: RunStack | None = None,
 ) -> Path:
-    """Compile a model file and write the library as one archive.
-
-    Args:
-        run_python, shapes: as :func:`utvm.compiler.load`.
-        name: of the library; by default the model's.
-        target: the CPU that kernels are chosen for; by default, any.
-        executor: ahead of time, or driven by a graph description.
-        memory: regions and pins; one region as large as it must be if there are none.
-    """
+    """Compile a model file and write the library as one archive; arguments as ``load`` and ``compile_model``."""
     model = load(model_path, run_python=run_python, shapes=shapes)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library came out of the cache.

@@ -36,11 +36,7 @@ def integerize(
     assistant: Assistant | None = None,
     layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
-    """Turn quantised operators into integer ones.
-
-    An operator between dequantised tensors and a quantisation becomes one in integers, bit for bit that of
-    TensorFlow Lite Micro's reference kernels. A module without int8 tensors is returned as it is.
-    """
+    """Turn quantised operators into integer ones, with the bits of TensorFlow Lite Micro."""
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     if not layers and not any(

@@ -23,11 +23,7 @@ from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
 
 
 def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """Let convolutions do what is done before and after them.
-
-    - Zeros that are padded before a convolution become its padding.
-    - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
-    """
+    """Fuse zeros that are padded before a convolution, and an addition of its result that nobody else reads."""
     return _fuse_additions(live_nodes(_fuse_paddings(nodes), results), results)
 
 

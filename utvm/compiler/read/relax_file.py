@@ -42,15 +42,9 @@ def from_json(content: bytes, name: str, origin: str) -> Model:
 
 
 def from_python(path: Path, name: str, origin: str) -> Model:
-    """Run a Python file, and take the Relax module that it defines.
+    """Run a Python file with its user's rights, and take the one ``tvm.IRModule`` among its global names.
 
-    The file runs in this process with all its user's rights, as ``python FILE`` does, but with ``__name__`` set to
-    ``"utvm_model"``. It must leave one ``tvm.IRModule`` among its global names: a class under ``@I.ir_module``, or
-    the value of an assignment.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
+    ``__name__`` is ``"utvm_model"``.
     """
     import tvm
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a TensorFlow Lite file, and a reader of FlatBuffers of unknown origin: every read is inside the file.
+"""Records of a TensorFlow Lite file, and a reader of FlatBuffers that checks that every read is inside the file.
 
-The Python package ``flatbuffers`` has no verifier: a damaged length makes its readers loop 2**31 times, and a
-damaged offset reads elsewhere or raises ``struct.error``. This reads the same format
-(https://flatbuffers.dev/internals/) with a check at each step.
+The package ``flatbuffers`` has no verifier. The format: https://flatbuffers.dev/internals/.
 """
 
 import math

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """States and control flow of a TensorFlow Lite file, as graphs of tensors.
 
-Variables (``VAR_HANDLE`` and its kind) and the states of recurrent operators disappear from the graph: a run reads
-a tensor, and the value of another tensor is stored when it has ended. ``IF`` and ``WHILE`` call graphs by number.
+Variables and states become a tensor that a run reads and one that is stored when it has ended.
 """
 
 from collections.abc import Mapping, Sequence

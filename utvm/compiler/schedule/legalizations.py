@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Legalisations of Relax operators for which TVM has none, or one that is wrong at the edges.
 
-- Maximum and minimum: NaN makes a NaN, as in numpy, except in pooling windows, as in TensorFlow Lite; a row of
-  infinities is not the largest finite number. ArgMax and ArgMin find an index whatever the elements are.
-- Running sums and products, and the best of a row. The rank of an element is the number of those before it, which
-  needs no sort and no more memory than a row.
+- Maximum and minimum: NaN makes a NaN, except in pooling windows, and infinities count. ArgMax finds an index
+  always.
+- Running sums and products, and the best of a row, by ranks: no sort, and no more memory than a row.
 - Scatter and take: an index out of range stays out of range when indices are joined to one offset.
 """
 

@@ -19,10 +19,7 @@ CONCATENATION = "utvm.concatenate"
 
 
 def mark_concatenations(module: Any) -> Any:
-    """Replace concatenations along the first dimension that is not 1 by calls of :data:`CONCATENATION`.
-
-    What they join lies one behind the other in the result. All other concatenations stay as they are.
-    """
+    """Replace concatenations of pieces that are adjacent in memory by calls of :data:`CONCATENATION`."""
     main = _Marker(module).visit_expr(module["main"])
     module = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     module.update_func(module.get_global_var("main"), main)
@@ -155,10 +152,7 @@ def _fold(module: Any) -> Any:
 
 
 def legalize(module: Any) -> Any:
-    """Turn a Relax module of high-level operators into one of calls to TIRx functions.
-
-    Concatenations whose pieces follow each other in memory become calls of :data:`CONCATENATION`.
-    """
+    """Turn a Relax module of high-level operators into one of calls to TIRx functions."""
     return tvm.transform.Sequential(
         [
             tvm.transform.module_pass(lambda item, _: mark_concatenations(item), opt_level=0),

@@ -28,13 +28,10 @@ MACS = "utvm.macs"  # Attribute of a function: its multiply-accumulates.
 
 
 def schedule(function: Any, registers: TileRegisters) -> Any:
-    """Arrange the loops of one TIRx function, by what a core has for sums.
+    """Arrange the loops of one TIRx function, by the registers of a core.
 
-    - An element-wise block that feeds one element-wise block of the same size is computed inside it, which
-      saves its buffer and its loop (bias and activation after a convolution).
-    - What pads the input of a pool is read where it is, and not copied.
-    - Sums stay in registers, and what is made of them follows at once: :mod:`utvm.compiler.schedule.tiles`.
-    - A reduction's first value is set before the reduction's loops, not by a test inside them.
+    Element-wise blocks of one size become one loop, a pool's input is padded without a copy, sums stay in
+    registers.
     """
     if not has_blocks(function):
         return function

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowering: from TIRx functions with blocks and buffers of many dimensions to flat loops over flat buffers.
 
-Indices and casts that C leaves undefined get checks. An index that depends on elements of a tensor may be out of
-range: ``x[i]`` becomes ``x[within(i, extent)]``, an element of ``x`` whatever ``i`` is, and the operator reports
-the error afterwards. A float out of range of an integer becomes the nearest integer, and NaN becomes 0, or a limit
-where the operand has limits, which costs no instruction.
+Indices that depend on elements of a tensor are checked: ``x[i]`` becomes ``x[within(i, extent)]``, and the
+operator reports the error. A float out of range of an integer becomes the nearest integer, and NaN becomes 0 or a
+limit.
 """
 
 from collections.abc import Mapping
@@ -27,10 +26,7 @@ CHECKED = "utvm.checked"  # The attribute of a function that calls it.
 
 
 def with_checked_indices(function: Any) -> Any:
-    """A scheduled TIRx function in which no index leaves its tensor.
-
-    Our own operators look up tables only, which have an entry for whatever they are asked for.
-    """
+    """A scheduled TIRx function in which no index leaves its tensor."""
     if function.attrs and OPERATOR in function.attrs:
         return function
     doubtful = _doubtful_variables(function)

@@ -183,10 +183,7 @@ _MOST = 1 << 20  # Reads that are looked at.
 
 
 def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
-    """For each input how many bytes the output must begin before it for the two to share memory.
-
-    -1 where they must not, or where it is too much to find out.
-    """
+    """For each input, how many bytes the output must begin before it to share memory; -1 if unknown."""
     nowhere = [-1] * len(inputs)
     axes = [axis for axis in group.reduction.axes if not axis.reduces]
     reduced = [axis for axis in group.reduction.axes if axis.reduces]

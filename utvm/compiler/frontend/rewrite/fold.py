@@ -37,10 +37,7 @@ class KnownValues(Protocol):
 
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
-    """Whether a node that the importer reads is computed while compiling all the same.
-
-    Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.
-    """
+    """Whether a node that the importer reads is computed while compiling: shapes, not arithmetic on weights."""
     if node.op_type in ("Shape", "Size"):
         return True
     if node.op_type == "Constant":

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of other domains: ai.onnx.ml (models of scikit-learn) and com.microsoft (quantised operators).
 
-All trees are walked at once, one level a step: a tree's place is a number, and tables hold each node's feature,
-threshold and successors. A leaf leads to itself. Quantised operators become dequantise, the operator on floats,
-quantise; ``docs/ContribOperators.md`` of microsoft/onnxruntime defines them.
+All trees are walked at once, one level a step, by tables of features, thresholds and successors; a leaf leads to
+itself. ``docs/ContribOperators.md`` of microsoft/onnxruntime defines the others.
 """
 
 from collections.abc import Sequence

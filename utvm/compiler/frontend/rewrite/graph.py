@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX graph that is written anew, node by node, with what is known of its values.
+"""An ONNX graph that is rewritten node by node, with what is known of its values.
 
-Each node goes through :meth:`Graph.add`: it is computed at once where all its inputs are constants and somebody
-needs the result, replaced where a rule knows how, taken apart into its function body where the importer has no
-converter, and otherwise kept. What a rule adds goes the same way.
+A node is computed at once if its inputs are constants, replaced by a rule, expanded into its function body if the
+importer has no converter, or left as it is. Nodes that a rule adds go the same way.
 """
 
 import logging

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resize, Upsample, DFT and STFT: selections of elements, or products with constant matrices.
 
-Along each axis, every result of Resize is a fixed sum of a few elements. Where the importer's own converter means
-the same, it is left to that. A Fourier transform of a fixed length is a matrix. The equations are those of ONNX's
-documentation.
+The equations are those of ONNX's documentation. Where the importer's converter means the same, it is used.
 """
 
 import math

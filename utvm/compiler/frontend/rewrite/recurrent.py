@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops unrolled: LSTM, GRU and RNN step by step, and control flow that is known while compiling.
-
-The equations are those of ONNX's documentation of the operators.
-"""
+"""Loops unrolled: LSTM, GRU and RNN step by step, and control flow that is known while compiling."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -94,12 +94,7 @@ def _table(
 
 
 def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """The convolution that the kernels compute, and the table of ``scale_folded`` for its sums.
-
-    Returns:
-        As :func:`settle` has the convolution, and int32 ``[channels][4]``: bias,
-        multiplier, offset, shift. None where it cannot be proved that every sum fits.
-    """
+    """As :func:`settle`, with the table of ``scale_folded``: bias, multiplier, offset, shift."""
     settled, table = settle(record, _FOLDED_LIMIT)
     folded = None if table is None else _fold(table)
     if folded is None:

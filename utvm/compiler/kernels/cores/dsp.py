@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Int8 convolutions for cores with the DSP extension.
 
-Four output pixels at a time: their windows are expanded to int16 columns in a workspace, which SMLAD multiplies by
-the weights of all channels. A single pixel that sees the whole input (a dense layer) is expanded once, and four
-channels are computed at a time. Depthwise layers take one channel at a time in a plane of int16, or four channels
-of a pixel, row by row.
+Windows of four output pixels are expanded to int16 columns, which SMLAD multiplies by the weights of all channels.
+A dense layer is expanded once. Depthwise layers take a channel at a time, or four channels of a pixel.
 """
 
 import math
