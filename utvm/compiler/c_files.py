@@ -30,7 +30,6 @@ _PLAIN = ("int8", "uint8", "int16", "uint16")
 
 
 def rows(array: npt.NDArray[Any]) -> str:
-    """The elements of an array as C has them between braces, some in a line."""
     dtype = str(array.dtype)
     values = array.ravel().tolist()
     # Most weights are of these types, and there are millions of them.

@@ -35,7 +35,6 @@ class CompileOptions:
 
     Attributes:
         target: the CPU, with tuning and unchecked indices; None for the board's own.
-        memory: regions of RAM, and tensors pinned to them.
     """
 
     target: Target | None = None

@@ -21,7 +21,6 @@ MAX_TENSOR_BYTES = 1 << 26
 
 
 def item_bytes(dtype: str) -> int:
-    """The bytes of one element."""
     return np.dtype(dtype).itemsize
 
 

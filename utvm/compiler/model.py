@@ -37,12 +37,11 @@ Sample = list[npt.NDArray[Any]]  # Inputs of one run: an array for each, in the 
 
 @dataclass(frozen=True)
 class Made:
-    """A model that was made, and what it is tried on.
+    """A model that was made, and samples for it.
 
     Attributes:
-        samples: returns as many samples as it is told, or all it has; the same ones every time, the first of more.
-        read: turns an array of a user's file, many samples in it, into the model's input of as many. Without it,
-            the file holds the input as the model takes it.
+        samples: returns the first so many samples, the same ones every time.
+        read: turns an array of a user's file into the model's input; by default, the file holds that.
     """
 
     model: Model

@@ -43,12 +43,12 @@ class Imported:
 
 @dataclass(frozen=True)
 class Control:
-    """An operator that runs other graphs; ``main`` calls it as a packed function of the name that it has here.
+    """An operator that runs two graphs; ``main`` calls it as a packed function of the name that it has here.
 
     Attributes:
-        kind: ``if``: its first operand says which of the two graphs runs on the others. ``while``: as long as the
-            first graph gives true, the second makes of the operands the next ones.
-        graphs: two; each takes and gives tensors of the sizes that the operator has.
+        kind: ``if``: the first operand chooses the graph. ``while``: the first graph is the condition, the second
+        the
+            body, which makes the next operands.
     """
 
     kind: Literal["if", "while"]

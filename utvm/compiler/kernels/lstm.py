@@ -14,8 +14,8 @@ from tvm.script.ir_builder import tirx as building
 
 from utvm.compiler.kernels import Kernel, hybrid
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
-from utvm.compiler.kernels.curves import between, mirror, sigmoid_table
 from utvm.compiler.kernels.functions import add_loops
+from utvm.compiler.kernels.lookup import between, mirror, sigmoid_table
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError

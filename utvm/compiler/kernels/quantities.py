@@ -52,7 +52,6 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
 
 
 def live_nodes(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """The nodes that results depend on, in their order."""
     wanted = {id(value) for value in results}
     chosen: list[Node] = []
     for node in reversed(nodes):

@@ -60,9 +60,8 @@ class Convolution(Computation):
 
     Attributes:
         input_shape: height, width, channels.
-        weights: int8. OHWI; for a depthwise convolution, channels outermost, too: (channels * multiplier, height,
-            width, 1).
-        padding: top, left, bottom, right; what is padded is the input's zero point.
+        weights: int8. OHWI, or for a depthwise convolution (channels * multiplier, height, width, 1).
+        padding: top, left, bottom, right, with the input's zero point.
         depthwise: output channel o reads input channel o // (outputs // inputs) only.
         residual: an addition fused behind, whose other operand is a second input of the output's shape.
     """

@@ -34,8 +34,7 @@ class Softmax(Computation):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
     Attributes:
-        exponentials: 31 fractional bits; entry n is that of a number n below the largest one, and the last one,
-            which is 0, is that of all numbers further below.
+        exponentials: 31 fractional bits, by the distance below the largest number; the last one is 0.
     """
 
     shape: tuple[int, ...]

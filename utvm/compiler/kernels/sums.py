@@ -114,7 +114,6 @@ def _is_unsigned(use: Use) -> bool:
 
 
 def convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a CONV_2D or DEPTHWISE_CONV_2D; None where no kernel here computes it."""
     depthwise = use.operator.name == "DEPTHWISE_CONV_2D"
     options = use.options(tflite.DepthwiseConv2DOptions if depthwise else tflite.Conv2DOptions)
     axis = 3 if depthwise else 0

@@ -54,22 +54,18 @@ class Use:
         return self.outputs[0]
 
     def input(self, number: int) -> TfliteTensor:
-        """The record of an operand."""
         tensor = self.inputs[number] if number < len(self.inputs) else None
         if tensor is None:
             raise CompileError(f"its operand {number} is missing")
         return tensor
 
     def has(self, number: int) -> bool:
-        """Whether the file names such an operand."""
         return number < len(self.inputs) and self.inputs[number] is not None
 
     def dtype(self, number: int = 0) -> str:
-        """Element type of an operand."""
         return self.input(number).dtype
 
     def constant(self, number: int) -> Any:
-        """Elements of an operand that must be constant."""
         array = self.value(number)
         if array is None:
             raise CompileError(f"its operand {number} must be constant")
@@ -100,7 +96,6 @@ class Use:
         return Real(reader.view(arguments[number]), known_quantity(self.input(number)))
 
     def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-        """Quantity and limits of the result."""
         moved = 128 if self.result.dtype == "uint8" else 0
         low, high = (limit - moved for limit in limits(activation, self.result))
         return Goal(known_quantity(self.result), low, high)
@@ -123,7 +118,6 @@ class Use:
 def call_layer(
     layers: dict[str, IntegerLayer], layer: IntegerLayer, operands: Sequence[Any], result: TfliteTensor
 ) -> Any:
-    """Enter a layer, and return the Relax call of it."""
     name = f"utvm.layer_{len(layers)}"
     layers[name] = layer
     return relax.op.call_dps_packed(name, relax.Tuple(list(operands)), tensor_type(result.shape, result.dtype))
@@ -144,7 +138,6 @@ def known_quantity(tensor: TfliteTensor) -> Quantity:
 
 
 def scale_of(tensor: TfliteTensor) -> np.float32:
-    """The one scale of a tensor."""
     known = tensor.quantisation
     if known is None or known.scales.size != 1 or not known.scales[0] > 0:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -153,12 +146,10 @@ def scale_of(tensor: TfliteTensor) -> np.float32:
 
 
 def zero_of(tensor: TfliteTensor) -> int:
-    """The zero point of a tensor."""
     return 0 if tensor.quantisation is None else int(tensor.quantisation.zero_points[0])
 
 
 def activation_bounds(activation: int) -> tuple[float, float]:
-    """The real numbers that an activation lets through."""
     if activation not in _ACTIVATIONS:
         raise CompileError(f"its activation, number {activation}, is not supported")
     return _ACTIVATIONS[activation]
@@ -182,7 +173,6 @@ def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
 def padding_before(
     kind: int, extent: int, window: int, stride: int, dilation: int, result: int
 ) -> tuple[int, int]:
-    """Numbers that are padded before and behind a dimension."""
     if kind == tflite.Padding.VALID:
         return 0, 0
     both = max((result - 1) * stride + (window - 1) * dilation + 1 - extent, 0)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel computes a convolution on a core: the one table of them, and the choice.
-
-Another core's kernels are rows here, and the functions that make operators of them. A library's steps say by their
-rows' names what was chosen (:attr:`utvm.compiler.library.Call.kernel`).
-"""
+"""The table of kernels that compute convolutions on particular cores, and the choice of one."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -22,8 +18,7 @@ class CoreKernel:
     """A way to compute convolutions.
 
     Attributes:
-        cycles_a_mac: to decide by, and not to report as measured: instructions of the networks of
-            ``benchmarks/cores.py``, those without depthwise layers for what is not depthwise.
+        cycles_a_mac: an estimate to decide by: instructions of the networks of ``benchmarks/cores.py``.
     """
 
     name: str

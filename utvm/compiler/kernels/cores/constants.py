@@ -21,7 +21,6 @@ _FOLDED_LIMIT = 2**28  # Sums below it can be multiplied by four in 31 bits.
 
 
 def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
-    """The bias with the input's zero point folded in: sums are of raw values then."""
     sums = record.weights.sum(axis=(1, 2, 3), dtype=np.int64)
     return np.asarray(record.bias.astype(np.int64) - record.input_zero * sums)
 

@@ -187,7 +187,6 @@ class OnChip:
                 )
 
     def base(self, buffer: Any) -> Any:
-        """The first element of a buffer: a number, or an expression of a loop's counter."""
         return self._base[self._root(buffer)]
 
     def share(self, one: Any, other: Any) -> bool:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for VTA: each is a record of what is computed, and makes a schedule of it for a VTA.
-
-Tensors are made of blocks: ``layout`` packs numpy's arrays, with zeros where a dimension ends within a block.
-"""
+"""Operators for VTA: records of computations, which make schedules. ``layout`` packs their tensors in blocks."""
 
 from utvm.compiler.targets.vta.operators.elementwise import Elementwise, Requantise, Sums
 from utvm.compiler.targets.vta.operators.pooling import MaxPool
