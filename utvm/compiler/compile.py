@@ -54,21 +54,15 @@ def compile_model(
     executor: Literal["aot", "graph"] = "aot",
     assistant: Assistant | None = None,
 ) -> Library:
-    """Compile a model into a library.
-
-    The same model gives the same library, byte for byte. A library that was made before, by the same compiler,
-    comes out of the cache, without TVM being imported.
+    """Compile a model into a library: the same model gives the same library, byte for byte, or one from the cache.
 
     Args:
         name: begins every global symbol of the library; by default the model's name.
-        target: the CPU that kernels are chosen for; by default, any. The library runs anywhere, and gives the same
-            results.
-        memory: regions of RAM and what must lie where; by default one region, as large as it must be.
-        storage: where the weights are to be stored; by default, anywhere.
-        executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
-            description of the graph, with the same results.
-        assistant: an accelerator that takes a part of the model, with the same results; the library then runs only
-            where that is.
+        target: the CPU that kernels are chosen for; by default, any. The library gives the same results anywhere.
+        memory: regions of RAM, and tensors pinned to them; by default one region, as large as it must be.
+        storage: for the weights; by default, unlimited.
+        executor: ``aot`` calls operators one by one; ``graph`` reads a description of the graph, same results.
+        assistant: an accelerator that computes a part of the model; the library runs only with it.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
