@@ -18,7 +18,7 @@ from utvm.compiler.kernels.convolution import make
 from utvm.compiler.kernels.functions import THRIFTY
 from utvm.compiler.kernels.records import Convolution, Operator, Rescale, Residual
 from utvm.compiler.library import HERE
-from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
+from utvm.compiler.memory.graph import overlaps_of, with_overlaps
 from utvm.compiler.schedule.lower import lower
 
 Int8 = npt.NDArray[np.int8]
@@ -150,7 +150,7 @@ def _smallest(operator: Operator) -> Operator:
     function = operator.function
     while function.attrs and THRIFTY in function.attrs:
         function = function.attrs[THRIFTY]
-    return replace(operator, function=function, overlap=overlaps_of(with_overlaps(function)))
+    return replace(operator, function=with_overlaps(function))
 
 
 class Functions:
@@ -159,12 +159,13 @@ class Functions:
     def __init__(self, records: Sequence[Convolution], target: Target, form: str = "fastest") -> None:
         self.operators: list[Operator] = [make(record, target) for record in records]
         if form == "smallest":
-            self.operators = [_smallest(each) for each in self.operators]
-        functions = {f"operator_{number}": each.function for number, each in enumerate(self.operators)}
+            self.operators = [_smallest(item) for item in self.operators]
+        functions = {f"operator_{number}": item.function for number, item in enumerate(self.operators)}
+        self.overlaps = [overlaps_of(function) for function in functions.values()]
         lowered = lower(functions)
         self.printed: list[CFunction] = [print_function(name, body) for name, body in lowered.items()]
-        helpers = frozenset[str]().union(*(each.helpers for each in self.printed))
-        texts = [*helper_definitions(helpers), *(each.definition for each in self.printed)]
+        helpers = frozenset[str]().union(*(item.helpers for item in self.printed))
+        texts = [*helper_definitions(helpers), *(item.definition for item in self.printed)]
         self.text = _HEADERS + "\n".join(texts)
 
 

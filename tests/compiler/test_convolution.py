@@ -111,7 +111,7 @@ def test_output_may_lie_as_near_to_an_input_as_the_operator_says(
     run = HostFunctions(functions, tmp_path)
     for number, record in enumerate(_RECORDS):
         inputs = random_inputs(record, number)
-        for which, least in enumerate(functions.operators[number].overlap):
+        for which, least in enumerate(functions.overlaps[number]):
             for distance in near(least):
                 output = run.sharing(number, record, inputs, which, distance)
                 np.testing.assert_array_equal(output, reference(record, inputs), str(_SHAPES[number]))
@@ -119,7 +119,7 @@ def test_output_may_lie_as_near_to_an_input_as_the_operator_says(
 
 def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
     record = random_record(Shape(height=32, width=32, channels=16, outputs=16), 0)
-    (distance,) = Functions([record], DSP).operators[0].overlap
+    (distance,) = Functions([record], DSP).overlaps[0]
     assert distance is not None
     assert 32 * 16 <= distance <= 3 * 32 * 16
 
@@ -218,7 +218,7 @@ def test_any_convolution_equals_the_model(
             inputs = random_inputs(record, seed)
             expected = reference(record, inputs)
             np.testing.assert_array_equal(run(number, record, inputs), expected)
-            for which, least in enumerate(functions.operators[number].overlap):
+            for which, least in enumerate(functions.overlaps[number]):
                 for distance in near(least)[:1]:
                     output = run.sharing(number, record, inputs, which, distance)
                     np.testing.assert_array_equal(output, expected)

@@ -338,7 +338,7 @@ def test_a_library_for_inputs_that_are_trusted_has_no_check(name: str, tmp_path:
     text = "".join(trusting.sources.values())
     assert "M_INDEX_OUT_OF_RANGE" in checked.sources["m.h"]
     assert "OUT_OF_RANGE" not in text and "within_" not in text
-    assert trusting.target.told["unchecked"] is True and "unchecked" not in checked.target.told
+    assert trusting.target.fields["unchecked"] is True and "unchecked" not in checked.target.fields
     folders = [tmp_path / "checked", tmp_path / "trusting"]
     for folder in folders:
         folder.mkdir()

@@ -59,7 +59,7 @@ def _assert_equal(core: Core, functions: Functions, records: list[Convolution], 
         drawn = random_inputs(record, number)
         edges = [[np.full_like(values, edge) for values in drawn] for edge in (-128, 127)]
         runs += [Run(number, inputs) for inputs in (drawn, *(edges if more else []))]
-        nearest = functions.operators[number].overlap
+        nearest = functions.overlaps[number]
         runs += [Run(number, drawn, (which, at)) for which, least in enumerate(nearest) for at in near(least)[:1]]
     for made, output in zip(runs, run_emulated(core, functions, records, runs, folder), strict=True):
         expected = reference(records[made.number], made.inputs)

@@ -16,7 +16,7 @@ from utvm.cli.progress import working
 from utvm.compiler import ANY, Library
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
-from utvm.compiler.report.page import RuleCount, write_report
+from utvm.compiler.report import RuleCount, write_report
 from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 

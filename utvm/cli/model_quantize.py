@@ -22,8 +22,7 @@ from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import Cost, costs, model_outputs, quantize
-from utvm.quantize.write import Activations
+from utvm.quantize import Activations, Cost, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler room: a model file goes in, a library of C sources comes out.
+"""The compiler: from a model file to a library of C sources.
 
-A *library* is portable: C99, its weights as constants, one arena that the caller owns, no malloc, and no board
-in it. The path of a model through this room is told in ``docs/compiler.md``.
-
-TVM takes seconds to import, so it is imported only when a model is really compiled; what reads a format of model
-files, when one is read.
+A library is portable: C99, weights as constants, one arena that the caller owns, no malloc, and no board in it.
+TVM takes seconds to import, so it is imported only when a model is compiled.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost.
-
-Which accelerators there are, and which board has one, is known above (``utvm.boards.accelerators``).
-"""
+"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,15 +14,7 @@ the accelerator fails. Such a function goes to the C printer as it is."""
 
 
 class Refused(Exception):
-    """An accelerator cannot do an operator.
-
-    Args:
-        reason: what the report says.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An accelerator cannot do an operator; the message gives the reason to the report."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +22,6 @@ class Part:
     """One function of several that do an operator together, on the CPU or on the accelerator.
 
     Attributes:
-        operator: an :class:`utvm.compiler.kernels.records.Operator`, of one output.
         reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
             the results of earlier parts.
     """
@@ -47,8 +35,6 @@ class Offer:
     """An offer to compute an operator.
 
     Attributes:
-        cycles: of the accelerator, estimated.
-        moved_bytes: that cross its bus.
         arranged_bytes: that the CPU writes or reads once more, to have them as the accelerator wants them.
         parts: makes the functions, in their order; the last one's output is the operator's.
     """
@@ -66,9 +52,7 @@ class Assistant:
     Attributes:
         identity: its kind and configuration: a library that uses it runs nowhere else.
         revision: changes with whatever its code is made by.
-        offer: given a record of an int8 operator, says what the accelerator would do; raises :class:`Refused`.
         cpu_cycles: how many cycles the CPU has in one of the accelerator's.
-        everything: whether it is given all that it can do, not only what is estimated to be faster there.
     """
 
     identity: str

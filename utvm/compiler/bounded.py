@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on a stranger's model, in a process of its own: bounded in time and memory, and ended with its children.
+"""Work on a stranger's model, in a forked process: bounded in time and memory, and ended with its children.
 
-TVM and ONNX are C++ that believes much of what it is given: what crashes them must not take the command with it.
-The process is a fork of this one, so that they are imported once and not for each model.
+TVM and ONNX are C++ that trusts its input: a crash must not end the command.
 """
 
 import contextlib
@@ -23,15 +22,9 @@ from utvm.base.process.service import STOPPED_LOOKS, is_stopped
 from utvm.base.process.signals import die_with_parent
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
-CPU_SECONDS = 1800
-"""Of computing; the largest models for a microcontroller take a minute."""
-
-WALL_SECONDS = 3600
-"""Of waiting, on however busy a machine."""
-
-MORE_BYTES = 8 << 30
-"""Of addresses beside what this process has already; LLVM reserves some without using them."""
-
+CPU_SECONDS = 1800  # Of computing; the largest models for a microcontroller take a minute.
+WALL_SECONDS = 3600  # Of waiting, on however busy a machine.
+MORE_BYTES = 8 << 30  # Of addresses beside what this process has already; LLVM reserves some without using them.
 _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
@@ -53,13 +46,7 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
 def bounded(
     origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
 ) -> _ResultT:
-    """Do some work in a process of its own, and return its result, which must be one that pickle can write.
-
-    Args:
-        origin: what messages call the model.
-        doing: what is being done, as in "what had to {doing} crashed".
-        heard: receives each line that the process has said; the log has them, too.
-    """
+    """Do some work in a process of its own, and return its result, which pickle must be able to write."""
     # What is buffered here would be written twice.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -126,7 +113,6 @@ def _exit_error(origin: str, doing: str, code: int) -> CompileError:
 
 
 def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
-    """Read all that a process writes until it closes the other end; None if that takes too long."""
     deadline = time.monotonic() + WALL_SECONDS
     stopped = 0
     parts: list[bytes] = []
@@ -158,7 +144,8 @@ def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_CPU, CPU_SECONDS)
-        _limit(resource.RLIMIT_AS, _addresses() + MORE_BYTES)
+        addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _limit(resource.RLIMIT_AS, addresses + MORE_BYTES)
         answer = _result_of(work)
         pipe.write(pickle.dumps(answer))
         pipe.close()
@@ -186,7 +173,3 @@ def _limit(which: int, value: int) -> None:
     soft, hard = resource.getrlimit(which)
     lowest = min((item for item in (soft, hard, value) if item != resource.RLIM_INFINITY), default=value)
     resource.setrlimit(which, (lowest, hard))
-
-
-def _addresses() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

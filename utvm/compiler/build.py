@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.c.control import CalledGraph, print_control
-from utvm.compiler.c.description import Argument
-from utvm.compiler.c.emit import Kind, emit
+from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, print_function
 from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
@@ -18,8 +16,7 @@ from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
 from utvm.compiler.kernels.functions import KERNEL, OPERATOR, THRIFTY
 from utvm.compiler.library import Library, Scaling, Tensor, item_bytes
-from utvm.compiler.memory.graph import Graph, Location, extract
-from utvm.compiler.memory.overlap import overlaps_of, with_overlaps
+from utvm.compiler.memory.graph import Graph, Location, extract, overlaps_of, with_overlaps
 from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
@@ -28,9 +25,8 @@ from utvm.compiler.notes import note
 from utvm.compiler.quantised import Integerized, integerize
 from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
-from utvm.compiler.schedule.loops import MACS, macs_of
+from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
 from utvm.compiler.schedule.lower import lower
-from utvm.compiler.schedule.tuned import arranged
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError
@@ -47,17 +43,7 @@ def build_library(
     storage: Storage | None = None,
     assistant: Assistant | None = None,
 ) -> Library:
-    """Compile a model.
-
-    Args:
-        name: C identifier that begins every global symbol of the library.
-        target: what kernels are chosen for; by default, any CPU.
-        memory: regions and pins; by default one region, as large as it must be.
-        executor: ``aot`` for a function that calls one operator after the other, ``graph`` for a description of
-            the graph and an executor that reads it.
-        storage: where the weights are to be stored; by default, anywhere.
-        assistant: an accelerator that takes a part of the model.
-    """
+    """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
     built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
     return replace(built.library, model=model.digest)
 
@@ -73,7 +59,6 @@ def _build(
     assistant: Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    """Compile a module, and what its operators run."""
     with tvm_errors(origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
@@ -109,7 +94,6 @@ def _emit_graph(
     assistant: Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    """Lower and plan a graph, write its C, and that of what its operators run."""
     with tvm_errors(origin, "compile the model"):
         lowered = _lower_forms(graph.functions, target)
         kinds = {
@@ -134,7 +118,7 @@ def _emit_graph(
     assisted = any(operator.include for operator in operators.values())
     # An accelerator reaches memory by whole words of its bus.
 
-    def planned(saving: Saving) -> Plan:
+    def plan_with(saving: Saving) -> Plan:
         made = operators | {item: printed[form][item] for item, form in saving.items()}
         bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
@@ -145,7 +129,7 @@ def _emit_graph(
             ALIGNMENT if assisted else 1,
         )
 
-    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, planned)
+    plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
     operators |= {item: printed[form][item] for item, form in saving.items()}
     note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
@@ -163,14 +147,13 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     own, *others = [file for file in files if isinstance(file, CFiles)]
     return replace(
         library,
-        sources=own.joined(others),
+        sources=own.join(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
         leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
     )
 
 
 def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> None:
-    """Say what computes each layer, and why; what is in float; and what an accelerator is given."""
     for step in graph.steps:
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
@@ -191,18 +174,22 @@ def _tensor_name(graph: Graph, place: Location) -> str:
 def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
-    graph = replace(graph, functions=arranged(graph.functions, target))
+    graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
     return _with_scalings(graph, imported)
 
 
 def _lower_functions(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Lower TIRx functions; name those of which TVM makes no loops."""
     try:
         return lower(functions, target)
     except UtvmError:
         raise
     except Exception as error:  # TVM raises nearly every built-in kind, and its own
-        refused = [name for name, function in functions.items() if not _can_be_lowered(name, function, target)]
+        refused = []
+        for name, function in functions.items():
+            try:
+                lower({name: function}, target)
+            except Exception:
+                refused.append(name)
         if not refused:
             raise
         _LOG.debug("no C can be made of %s: %r", refused, error)
@@ -221,24 +208,16 @@ def _lower_forms(functions: Mapping[str, Any], target: Target) -> list[dict[str,
     return forms
 
 
-def _can_be_lowered(name: str, function: Any, target: Target) -> bool:
-    try:
-        lower({name: function}, target)
-    except Exception:
-        return False
-    return True
-
-
 def _with_scalings(graph: Graph, imported: Imported) -> Graph:
-    def scaled(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
+    def add_scalings(tensors: tuple[Tensor, ...], scalings: tuple[Scaling | None, ...]) -> tuple[Tensor, ...]:
         if not scalings:
             return tensors
         return tuple(replace(tensor, scaling=scaling) for tensor, scaling in zip(tensors, scalings, strict=True))
 
     return replace(
         graph,
-        inputs=scaled(graph.inputs, imported.input_scalings),
-        outputs=scaled(graph.outputs, imported.output_scalings),
+        inputs=add_scalings(graph.inputs, imported.input_scalings),
+        outputs=add_scalings(graph.outputs, imported.output_scalings),
         initial=tuple(item.initial for item in imported.kept),
     )
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a library whose large arrays become text only when somebody reads them.
+"""The files of a library, whose large arrays become text only when it is read.
 
-To print megabytes of numbers as text takes as long as to compile the model, and gcc takes longer to read them.
-So a firmware is built of brief files, which have other numbers in large arrays, and the object file is given the
-bytes themselves (:mod:`utvm.toolchain.object_file`): it is the same, to the byte, as that of the whole text.
+Firmware is built of brief files with other numbers in large arrays, and the object file gets the bytes themselves
+(:mod:`utvm.toolchain.object_file`), which is the same to the byte and takes less time.
 """
 
 import base64
@@ -17,14 +16,7 @@ import numpy.typing as npt
 
 C_TYPES = {
     "bool": "bool",
-    "int8": "int8_t",
-    "uint8": "uint8_t",
-    "int16": "int16_t",
-    "uint16": "uint16_t",
-    "int32": "int32_t",
-    "uint32": "uint32_t",
-    "int64": "int64_t",
-    "uint64": "uint64_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for bits in (8, 16, 32, 64) for sign in ("", "u")},
     "float32": "float",
     "float64": "double",
 }
@@ -38,7 +30,6 @@ _PLAIN = ("int8", "uint8", "int16", "uint16")
 
 
 def rows(array: npt.NDArray[Any]) -> str:
-    """The elements of an array as C has them between braces, some in a line."""
     dtype = str(array.dtype)
     values = array.ravel().tolist()
     # Most weights are of these types, and there are millions of them.
@@ -47,11 +38,7 @@ def rows(array: npt.NDArray[Any]) -> str:
 
 
 def literal(value: float | int, dtype: str) -> str:
-    """A C99 expression for a number of the given element type.
-
-    Floats have the fewest digits that C rounds back to the same bits (at most 9 for ``float``, 17 for
-    ``double``). What has no literal is spelled with a macro of ``<stdint.h>`` or ``<math.h>``.
-    """
+    """A C99 expression for a number; floats have the fewest digits that C rounds back to the same bits."""
     if dtype == "bool":
         return "true" if value else "false"
     if dtype in ("float32", "float64"):
@@ -79,14 +66,11 @@ def _float_literal(value: float, dtype: str) -> str:
     return digits + ("f" if dtype == "float32" else "")
 
 
-_LEAST_BYTES = 4096
-"""Of a large array. No compiler copies one of that size by what is in it."""
-
+_LEAST_BYTES = 4096  # Of a large array. No compiler copies one of that size by what is in it.
 _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 
 def is_large(array: npt.NDArray[Any]) -> bool:
-    """Whether an array is left out of brief files."""
     return array.nbytes >= _LEAST_BYTES
 
 
@@ -99,7 +83,6 @@ class CFiles(Mapping[str, str]):
     """File name to text.
 
     Attributes:
-        brief: file name to a text that has other numbers in large arrays.
         arrays: the C name of each of these to what is in it.
     """
 
@@ -120,16 +103,14 @@ class CFiles(Mapping[str, str]):
         """The bytes of the large arrays of a file, by their C names."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
-    def joined(self, others: "Iterable[CFiles]") -> "CFiles":
-        """These files and others', of other names."""
+    def join(self, others: "Iterable[CFiles]") -> "CFiles":
         files = [self, *others]
         return CFiles(
             {name: text for file in files for name, text in file.brief.items()},
             {name: array for file in files for name, array in file.arrays.items()},
         )
 
-    def packed(self) -> dict[str, Any]:
-        """The files as values of JSON."""
+    def to_values(self) -> dict[str, Any]:
         arrays = {
             name: [str(array.dtype), base64.b64encode(array.tobytes()).decode()]
             for name, array in self.arrays.items()
@@ -138,7 +119,6 @@ class CFiles(Mapping[str, str]):
 
 
 def sources_of(packed: Mapping[str, Any]) -> CFiles:
-    """The files of :meth:`CFiles.packed`."""
     arrays = {
         name: np.frombuffer(base64.b64decode(data), dtype) for name, (dtype, data) in packed["arrays"].items()
     }

@@ -3,7 +3,6 @@
 
 import importlib.metadata
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,7 +16,7 @@ from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.notes import collected
+from utvm.compiler.notes import collect_notes
 from utvm.compiler.target import ANY, Storage, Target
 from utvm.errors import ConfigError
 
@@ -36,10 +35,6 @@ class CompileOptions:
 
     Attributes:
         target: the CPU, with tuning and unchecked indices; None for the board's own.
-        memory: regions of RAM, and tensors pinned to them.
-        executor: ``aot`` or ``graph``; see :func:`compile_model`.
-        accelerator: which operators run on the board's accelerator.
-        in_ram: link the image into RAM alone.
     """
 
     target: Target | None = None
@@ -59,21 +54,15 @@ def compile_model(
     executor: Literal["aot", "graph"] = "aot",
     assistant: Assistant | None = None,
 ) -> Library:
-    """Compile a model into a library.
-
-    The same model gives the same library, byte for byte. A library that was made before, by the same compiler,
-    comes out of the cache, without TVM being imported.
+    """Compile a model into a library: the same model gives the same library, byte for byte, or one from the cache.
 
     Args:
         name: begins every global symbol of the library; by default the model's name.
-        target: the CPU that kernels are chosen for; by default, any. The library runs anywhere, and gives the same
-            results.
-        memory: regions of RAM and what must lie where; by default one region, as large as it must be.
-        storage: where the weights are to be stored; by default, anywhere.
-        executor: ``aot`` for a ``run`` that calls one operator after the other; ``graph`` for one that reads a
-            description of the graph, with the same results.
-        assistant: an accelerator that takes a part of the model, with the same results; the library then runs only
-            where that is.
+        target: the CPU that kernels are chosen for; by default, any. The library gives the same results anywhere.
+        memory: regions of RAM, and tensors pinned to them; by default one region, as large as it must be.
+        storage: for the weights; by default, unlimited.
+        executor: ``aot`` calls operators one by one; ``graph`` reads a description of the graph, same results.
+        assistant: an accelerator that computes a part of the model; the library runs only with it.
 
     Raises:
         CompileError: the model holds something that cannot be compiled.
@@ -84,7 +73,11 @@ def compile_model(
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
     symbol = library_name(name or model.name)
     memory = memory or Memory()
-    parts = (model.digest, symbol, repr(target), memory.text, executor, *_assistance(assistant), *_tools())
+    parts = [model.digest, symbol, repr(target), memory.text, executor]
+    if assistant:
+        wish = "all" if assistant.everything else repr(assistant.cpu_cycles)
+        parts += [assistant.identity, assistant.revision, wish]
+    parts += _tools()
     key = content_key(*parts)
     # Of two logs, the part that differs is why the one run compiled what the other had.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
@@ -94,39 +87,22 @@ def compile_model(
         from utvm.compiler.build import build_library
 
         def build() -> tuple[str, list[str]]:
-            with collected() as notes:
+            with collect_notes() as notes:
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
-        said: list[str] = []
-        text, notes = bounded(model.origin, "compile the model", build, said.append)
+        output: list[str] = []
+        text, notes = bounded(model.origin, "compile the model", build, output.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
-        _keep(directory, [*notes, *(f"TVM: {line}" for line in map(printable, said))])
+        lines = [*notes, *(f"TVM: {printable(line)}" for line in output)]
+        (directory / _NOTED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     entry = Cache("libraries").fetch(key, make)
     library = from_json((entry / _FILE).read_text(encoding="utf-8"))
-    _tell(entry)
+    for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
+        _NOTES.debug("%s", line)
     if storage:
         storage.check(library.weights_bytes)
     return library
-
-
-def _keep(directory: Path, notes: Sequence[str]) -> None:
-    (directory / _NOTED).write_text("".join(f"{line}\n" for line in notes), encoding="utf-8")
-
-
-def _tell(entry: Path) -> None:
-    for line in (entry / _NOTED).read_text(encoding="utf-8").splitlines():
-        _NOTES.debug("%s", line)
-
-
-def _assistance(assistant: Assistant | None) -> tuple[str, ...]:
-    if assistant is None:
-        return ()
-    return (
-        assistant.identity,
-        assistant.revision,
-        "all" if assistant.everything else repr(assistant.cpu_cycles),
-    )
 
 
 def _tools() -> list[str]:

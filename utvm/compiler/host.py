@@ -22,8 +22,8 @@ from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
-from utvm.compiler.schedule.casts import with_defined_casts
-from utvm.compiler.schedule.legalize import LEGALIZATIONS
+from utvm.compiler.schedule.legalizations import LEGALIZATIONS
+from utvm.compiler.schedule.lower import with_defined_casts
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
@@ -32,8 +32,7 @@ Arrays = list[npt.NDArray[Any]]
 def host_target() -> Any:
     """The TVM target of this computer.
 
-    Products and sums are rounded one by one, as in a library compiled with ``-ffp-contract=off``: on x86-64 the
-    baseline CPU is chosen, which has no instruction that does both at once.
+    On x86-64 it is the baseline CPU, which cannot fuse a product and a sum: as with ``-ffp-contract=off``.
     """
     target = {"kind": "llvm"}
     if platform.machine() == "x86_64":
@@ -42,12 +41,6 @@ def host_target() -> Any:
 
 
 def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
-    """Build a model for this computer.
-
-    Returns:
-        A function from the model's inputs to its outputs, each a list of arrays with the shapes and element
-        types that the library states. What a model keeps between runs, it keeps from one call to the next.
-    """
     return _reference(import_model(model), model.origin)
 
 
@@ -83,8 +76,6 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
 
 
 def _as_in_c(module: Any) -> Any:
-    """Compute what libraries' helpers in C do, which LLVM does not have or does otherwise."""
-
     def bound(node: Any) -> Any:
         # A first operand that is no number stays; LLVM takes the second one then.
         a, b = node.a, node.b

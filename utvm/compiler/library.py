@@ -4,42 +4,44 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
 
-from utvm.compiler.c_files import CFiles, sources_of
+import numpy as np
+from pydantic import TypeAdapter
+
+from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
+from utvm.errors import CompileError
 
-_Record = TypeVar("_Record")
-
-_ITEM_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float32": 4,
-    "float64": 8,
-}
-
-ELEMENT_TYPES = tuple(_ITEM_BYTES)
-"""The element types a library can hold, as numpy names."""
-
-INDEX_OUT_OF_RANGE = -16
-"""Status of a run whose inputs select an element that a tensor does not have."""
-
+ELEMENT_TYPES = tuple(C_TYPES)  # The element types a library can hold, as numpy names.
+INDEX_OUT_OF_RANGE = -16  # Status of a run whose inputs select an element that a tensor does not have.
 MAX_TENSOR_BYTES = 1 << 26
 """No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
 
 
 def item_bytes(dtype: str) -> int:
-    """The bytes of one element."""
-    return _ITEM_BYTES[dtype]
+    return np.dtype(dtype).itemsize
+
+
+def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: bool = False) -> int:
+    """Refuse a tensor that a library cannot hold; return its size in bytes."""
+    if dtype not in ELEMENT_TYPES:
+        raise CompileError(
+            f"{place}: has elements of type {dtype}, which is not supported",
+            f"supported are {', '.join(ELEMENT_TYPES)}",
+        )
+    size = math.prod(shape) * item_bytes(dtype)
+    if size == 0 and not may_be_empty:
+        raise CompileError(
+            f"{place}: has no elements: shape {tuple(shape)}", "remove empty tensors from the model"
+        )
+    if size > MAX_TENSOR_BYTES:
+        raise CompileError(
+            f"{place}: is absurdly large: shape {tuple(shape)}, {size} bytes",
+            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
+        )
+    return size
 
 
 def dlpack_code(dtype: str) -> int:
@@ -53,12 +55,7 @@ HERE = 2**30
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point).
-
-    Attributes:
-        scale: a float32 number.
-        zero_point: the integer that stands for 0.0.
-    """
+    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point)."""
 
     scale: float
     zero_point: int
@@ -69,9 +66,7 @@ class Tensor:
     """One input or output of a library.
 
     Attributes:
-        name: as the model calls it.
         shape: elements in each dimension; empty for a scalar. The layout is row-major.
-        dtype: numpy's name of the element type, one of :data:`ELEMENT_TYPES`.
         scaling: what its integers stand for, where the model file says so.
     """
 
@@ -82,18 +77,12 @@ class Tensor:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in memory."""
         return math.prod(self.shape) * item_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
 class Arena:
-    """Working memory in one region, which the caller of a library provides.
-
-    Attributes:
-        region: a C identifier, the name of the parameter of ``NAME_run``.
-        size_bytes: bytes that one run needs there, possibly 0.
-    """
+    """Working memory in one region, which the caller of a library provides."""
 
     region: str
     size_bytes: int
@@ -101,12 +90,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where in the arenas the caller may put an input, or find an output.
-
-    Attributes:
-        region: name of the arena.
-        offset: bytes from its beginning.
-    """
+    """Where in the arenas the caller may put an input, or find an output."""
 
     region: str
     offset: int
@@ -117,10 +101,6 @@ class Call:
     """One step of a run.
 
     Attributes:
-        function: the C function that is called; ``memcpy`` for a copy.
-        kind: what it computes, for example ``conv2d_int8``.
-        macs: multiply-accumulates, 0 where they are not known.
-        reads, writes: names of the tensors, constants left out.
         kernel: which one was chosen for the core, of several that compute the same; empty where there is one.
     """
 
@@ -137,9 +117,7 @@ class EntryPoint:
     """An operator that can be called by itself.
 
     Attributes:
-        function: the C function; ``NAME_operators.h`` declares it.
         parameters: C types of its parameters, all pointers: what it reads, what it writes, its workspace.
-        sizes: bytes that each points to.
     """
 
     function: str
@@ -152,10 +130,7 @@ class Block:
     """A piece of the memory plan.
 
     Attributes:
-        tensor: what it holds.
         kind: ``input``, ``output``, ``buffer`` or ``workspace``.
-        region: name of the arena.
-        offset, size: bytes.
         first, last: the steps from which and up to which it must not change hands, both included. -1 is before the
             first step, when inputs are written; the number of steps is after the last, when outputs are read.
     """
@@ -171,13 +146,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Leftover:
-    """An operator of a quantised model that stays in float.
-
-    Attributes:
-        operator: name of it.
-        tensor: the tensor it makes.
-        reason: why.
-    """
+    """An operator of a quantised model that stays in float."""
 
     operator: str
     tensor: str
@@ -189,12 +158,7 @@ class Decision:
     """Where a convolution or a dense layer is computed, on a board with an accelerator. Cycles are estimates.
 
     Attributes:
-        tensor: the tensor it makes.
-        where: ``CPU``, or the accelerator's identity.
-        reason: why.
-        cpu_cycles: what the CPU would take.
         accelerator_cycles: what it takes with the accelerator, in cycles of the CPU; 0 where that cannot do it.
-        moved_bytes: that would cross the accelerator's bus.
     """
 
     tensor: str
@@ -211,39 +175,21 @@ class Library:
 
     ``NAME.h`` declares the whole interface::
 
-        #define NAME_ARENA_BYTES n
-        #define NAME_INPUT_0_OFFSET o
-        #define NAME_OUTPUT_0_OFFSET p
         int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
         void NAME_reset(void);
 
-    ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls.
-    Inputs and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i
-    may lie in the arena at its offset, and is overwritten there during the run; output j at its offset, or
-    anywhere else. ``NAME_reset`` is there where the model keeps something between runs, in memory of the library's
-    own: it makes the next run the first one.
-
-    A library for several memory regions has a parameter and a size for each, named after it.
+    ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls. Inputs
+    and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i may
+    lie in the arena at ``NAME_INPUT_i_OFFSET``, and is overwritten there; output j at its offset, or anywhere
+    else. A model with states has ``NAME_reset``: the next run is a first one. Several memory regions are
+    parameters, named after them.
 
     Attributes:
         name: a C identifier that all global symbols of the library start with.
         sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
-        inputs: what the model takes.
-        outputs: what it gives.
         arenas: working memory that one run needs, room for inputs and outputs counted.
-        input_places, output_places: where in it inputs and outputs may lie.
-        calls: what ``NAME_run`` does, in that order.
-        weights_bytes: bytes of constants.
-        blocks: the memory plan.
-        lower_bound_bytes: what no plan can do without: the largest sum of the bytes that one step needs.
-        leftovers: operators of a quantised model that are computed in float, and why.
-        target: what the library was made for.
-        executor: ``aot`` or ``graph``.
-        entry_points: its operators, each once.
-        model: :attr:`utvm.compiler.Model.digest` of what it was made from; empty where that was no model.
+        lower_bound_bytes: the largest sum of the bytes that one step needs.
         accelerator: the identity of the one that it needs; empty where it needs none.
-        decisions: what is computed there and what is not, where it was made for a board that has one.
-        states: what it keeps between runs.
     """
 
     name: str
@@ -268,7 +214,6 @@ class Library:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that the library keeps between runs, beside the arena."""
         return sum(state.size_bytes for state in self.states)
 
     @property
@@ -278,7 +223,6 @@ class Library:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """The C functions of operators that a run calls, in that order."""
         return tuple(call.function for call in self.calls)
 
     @property
@@ -291,46 +235,13 @@ class Library:
 def to_json(library: Library) -> str:
     """Write a library as one line of JSON, the same bytes for the same library."""
     sources = library.sources
-    written = sources.packed() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
+    written = sources.to_values() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
     content = asdict(replace(library, sources={})) | {"sources": written}
     return json.dumps(content, sort_keys=True)
 
 
-_RECORDS = {
-    "inputs": Tensor,
-    "outputs": Tensor,
-    "arenas": Arena,
-    "input_places": Placement,
-    "output_places": Placement,
-    "calls": Call,
-    "entry_points": EntryPoint,
-    "blocks": Block,
-    "leftovers": Leftover,
-    "decisions": Decision,
-    "states": Tensor,
-}
-
-
 def from_json(text: str) -> Library:
-    """Read what :func:`to_json` wrote.
-
-    Raises:
-        ValueError, KeyError, TypeError: the text is something else.
-    """
+    """Read what :func:`to_json` wrote; raises ValueError or KeyError for something else."""
     content = json.loads(text)
-    records: dict[str, Any] = {
-        field: tuple(_record(kind, item) for item in content[field]) for field, kind in _RECORDS.items()
-    }
-    return Library(
-        **{**content, **records, "target": Target(**content["target"]), "sources": sources_of(content["sources"])}
-    )
-
-
-def _record(kind: type[_Record], content: dict[str, Any]) -> _Record:
-    return kind(**{key: _field(value) for key, value in content.items()})
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    return Scaling(**value) if isinstance(value, dict) else value
+    library = TypeAdapter(Library).validate_python(content | {"sources": {}})
+    return replace(library, sources=sources_of(content["sources"]))

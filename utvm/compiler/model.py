@@ -16,11 +16,9 @@ class Model:
     """A model that may be compiled.
 
     Attributes:
-        name: a C identifier, made from the file's name.
         origin: what messages call it: the path of its file.
         format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, a TensorFlow Lite
             file, or a Relax module as TVM's JSON.
-        content: the model.
     """
 
     name: str
@@ -34,18 +32,16 @@ class Model:
         return content_key(self.format, self.content)
 
 
-Sample = list[npt.NDArray[Any]]
-"""Inputs of one run: an array for each, in the model's order."""
+Sample = list[npt.NDArray[Any]]  # Inputs of one run: an array for each, in the model's order.
 
 
 @dataclass(frozen=True)
 class Made:
-    """A model that was made, and what it is tried on.
+    """A model that was made, and samples for it.
 
     Attributes:
-        samples: returns as many samples as it is told, or all it has; the same ones every time, the first of more.
-        read: turns an array of a user's file, many samples in it, into the model's input of as many. Without it,
-            the file holds the input as the model takes it.
+        samples: returns the first so many samples, the same ones every time.
+        read: turns an array of a user's file into the model's input; by default, the file holds that.
     """
 
     model: Model
@@ -60,7 +56,6 @@ class NamedModel:
     Attributes:
         make: makes it from a seed for what is random and, where it takes one, a file of weights.
         random: whether its weights are random where no file is given.
-        takes_weights: whether it takes a file of them.
     """
 
     make: Callable[[int, Path | None], Made]

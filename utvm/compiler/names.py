@@ -6,7 +6,6 @@ import unicodedata
 from collections.abc import Iterable
 
 _WORD = re.compile(r"\w+")
-
 _KEYWORDS = _WORD.findall("""
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -51,11 +50,7 @@ def library_name(text: str) -> str:
 
 
 def identifier(text: str, fallback: str) -> str:
-    """Turn any text into letters, digits and underscores that begin with a letter, close to the text.
-
-    Args:
-        fallback: what to use if nothing of the text is left, or to put before a leading digit.
-    """
+    """Turn any text into letters, digits and underscores that begin with a letter, close to the text."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     name = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_")
     if not name:
@@ -63,16 +58,11 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
-MADE_UP = re.compile(r"(?:lv|gv)\d*")
-"""TVM's name of a tensor without one."""
+MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's name of a tensor without one.
 
 
 class Scope:
-    """Hands out identifiers, each one once.
-
-    Args:
-        taken: identifiers that are in use already.
-    """
+    """Hands out identifiers, each one once."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
@@ -90,5 +80,4 @@ class Scope:
         return name
 
     def release(self, name: str) -> None:
-        """Give a name back, so that it can be claimed again."""
         self._taken.discard(name)

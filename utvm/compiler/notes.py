@@ -19,8 +19,7 @@ def note(what: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def collected() -> Iterator[list[str]]:
-    """Collect what is noted meanwhile."""
+def collect_notes() -> Iterator[list[str]]:
     lines: list[str] = []
     _notes.append(lines)
     try:

@@ -9,13 +9,12 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from utvm.errors import CompileError, UtvmError
 
-HINT = "docs/operators.md says what is supported; or export the model again"
-"""Where nothing better is known."""
-
+HINT = "docs/operators.md says what is supported; or export the model again"  # Where nothing better is known.
 _MOST = 20
 _LONGEST = 300  # Letters of a reason.
 
@@ -26,8 +25,46 @@ _HELPS = (
 )
 
 
+class Reading(NamedTuple):
+    """An operator as messages call it, with its inputs and outputs."""
+
+    place: str
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+def check_order(
+    origin: str, steps: Sequence[Reading], known: set[Any], name: Callable[[Any], str], hint: str
+) -> None:
+    """Refuse an operator that reads something before it is produced; add all that is produced to the known."""
+    producer = {output: step for step in steps for output in step.outputs}
+    for step in steps:
+        for value in step.inputs:
+            if value in known:
+                continue
+            if value not in producer:
+                raise CompileError(f"{origin}: nothing produces {name(value)}, which {step.place} reads")
+            if _depends_on(step, value, producer):
+                raise CompileError(f"{origin}: the graph has a cycle through {step.place}")
+            raise CompileError(
+                f"{origin}: {step.place} comes before {producer[value].place}, whose result it reads", hint
+            )
+        known.update(step.outputs)
+
+
+def _depends_on(step: Reading, value: Any, producer: Mapping[Any, Reading]) -> bool:
+    waiting, seen = [value], set()
+    while waiting:
+        current = waiting.pop()
+        if current in step.outputs:
+            return True
+        if current not in seen and current in producer:
+            seen.add(current)
+            waiting.extend(producer[current].inputs)
+    return False
+
+
 def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
-    """Make checks, and return all that they refuse."""
     refused = []
     for check in checks:
         try:
@@ -38,17 +75,11 @@ def refusals(checks: Iterable[Callable[[], object]]) -> list[CompileError]:
 
 
 def hints(refused: Iterable[CompileError]) -> str:
-    """Hints against refusals, each once."""
     return "; ".join(dict.fromkeys(error.hint for error in refused if error.hint))
 
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
-    """Raise an error that names all reasons, each once; without any, do nothing.
-
-    Args:
-        origin: what messages call the model; empty where somebody else puts that in front.
-        hint: what the user can do about any of them.
-    """
+    """Raise an error that names all reasons, each once; without any, do nothing."""
     told = list(
         dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
     )
@@ -68,14 +99,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 @contextlib.contextmanager
 def tvm_errors(origin: str, doing: str) -> Iterator[None]:
-    """Report anything that goes wrong inside TVM as a CompileError, and keep its prints and warnings to itself.
-
-    Errors of this project pass through; their message begins with the model, too.
-
-    Args:
-        origin: what messages call the model.
-        doing: what is being done, as in "could not {doing}".
-    """
+    """Report errors inside TVM as CompileError, and discard its prints and warnings."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:

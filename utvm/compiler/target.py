@@ -8,17 +8,13 @@ from utvm.errors import DoesNotFitError
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU, as kernels and schedules see it; without anything named, any CPU with a C99 compiler.
-
-    Whatever it is, the library runs anywhere, and gives the same results: it is only fastest here.
+    """A CPU, as kernels and schedules see it; by default any with a C99 compiler. Results are the same anywhere.
 
     Attributes:
-        core: as its maker calls it, ``cortex-m7``.
-        extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); kept sorted.
+        extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); sorted.
         row: the toolchain's file and its row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
-        tuned: what was measured to be best there: pairs of a layer's key and what computes it, the name of a
-            kernel or the trace of a schedule. A layer that is not named is computed as ever.
-        unchecked: indices that come from inputs are not looked at: one out of range reads or writes what is there.
+        tuned: pairs of a layer's key and the best name of a kernel or trace of a schedule.
+        unchecked: indices that come from inputs are not checked: one out of range reads or writes elsewhere.
     """
 
     core: str = ""
@@ -36,20 +32,18 @@ class Target:
         return dict(self.tuned).get(layer, "")
 
     @property
-    def told(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """Fields for packages and reports; tuning and indices only where they differ from the default."""
         return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
-    def spoken(self) -> str:
-        """Name in reports."""
+    def label(self) -> str:
         name = self.core or "any CPU"
         extended = f"{name} with {', '.join(self.extensions)}" if self.extensions else name
         return f"{extended}, indices unchecked" if self.unchecked else extended
 
 
-ANY = Target()
-"""Any CPU with a C99 compiler."""
+ANY = Target()  # Any CPU with a C99 compiler.
 
 
 @dataclass(frozen=True)
@@ -57,8 +51,6 @@ class Storage:
     """Where weights are stored.
 
     Attributes:
-        name: what messages call it.
-        size_bytes: all of it, code counted.
         hint: what to do where it is too small.
     """
 
@@ -67,7 +59,6 @@ class Storage:
     hint: str
 
     def check(self, need: int) -> None:
-        """Check bytes that must be stored there."""
         if need > self.size_bytes:
             raise DoesNotFitError(
                 f"the weights do not fit: {self.name} has {self.size_bytes} bytes, the weights alone need {need} "

@@ -5,7 +5,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, Tensor
+from utvm.compiler.library import Tensor, check_tensor
 from utvm.errors import CompileError
 
 
@@ -22,12 +22,15 @@ def dtype_of(kind: Any) -> str:
 
 
 def shape_of(kind: Any) -> tuple[int, ...]:
-    """The shape of a Relax tensor type."""
     return tuple(int(extent) for extent in kind.shape)
 
 
+def operator_name(call: Any) -> str:
+    """The name of the Relax operator of a call; empty for other expressions."""
+    return str(getattr(getattr(call, "op", None), "name", ""))
+
+
 def tensor_of(kind: Any, name: str) -> Tensor:
-    """The tensor that a Relax type describes."""
     if not isinstance(kind, relax.TensorType) or kind.shape is None:
         raise CompileError(f"{name}: is not a tensor of known shape, but {kind}")
     extents = list(kind.shape)
@@ -36,18 +39,6 @@ def tensor_of(kind: Any, name: str) -> Tensor:
             f"{name}: has a shape that is known only at run time: {tuple(str(extent) for extent in extents)}",
             "give every dimension a fixed size when exporting the model",
         )
-    shape, dtype = tuple(int(extent) for extent in extents), str(getattr(kind.dtype, "dtype", kind.dtype))
-    if dtype not in ELEMENT_TYPES:
-        raise CompileError(
-            f"{name}: has elements of type {dtype}, which is not supported",
-            f"supported are {', '.join(ELEMENT_TYPES)}",
-        )
-    tensor = Tensor(name, shape, dtype)
-    if tensor.size_bytes == 0:
-        raise CompileError(f"{name}: has no elements (shape {shape})", "remove empty tensors from the model")
-    if tensor.size_bytes > MAX_TENSOR_BYTES:
-        raise CompileError(
-            f"{name}: is absurdly large: shape {shape}, {tensor.size_bytes} bytes",
-            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
-        )
-    return tensor
+    shape, dtype = shape_of(kind), dtype_of(kind)
+    check_tensor(name, shape, dtype)
+    return Tensor(name, shape, dtype)

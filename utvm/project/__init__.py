@@ -30,7 +30,7 @@ from utvm.base.text.quoting import c_string
 from utvm.boards import Board
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.compiler.package import package_files, read_package
-from utvm.compiler.package.texts import cmake_target
+from utvm.compiler.package.write import cmake_target
 from utvm.drivers import Connection, choose
 from utvm.errors import BoardError, ConfigError, ToolchainError
 from utvm.firmware import Firmware, ImageSources, build, compile_for, image_sources

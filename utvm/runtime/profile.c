@@ -24,7 +24,7 @@ void utvm_profile_step(uint32_t number) {
   opened = utvm_cycles();
 }
 
-int32_t utvm_profile(uint32_t program) {
+void utvm_profile_begin(void) {
   for (uint32_t step = 0u; step < utvm_step_room; step++) {
     utvm_step_cycles[step] = 0u;
   }
@@ -36,7 +36,4 @@ int32_t utvm_profile(uint32_t program) {
     cost = (passed < cost) ? passed : cost;
   }
   utvm_profiling = true;
-  const int32_t status = utvm_run(program);
-  utvm_profiling = false;
-  return status;
 }

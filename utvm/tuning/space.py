@@ -13,8 +13,8 @@ from typing import Any
 
 import tvm
 
+from utvm.compiler.schedule.loops import plan_of, subject
 from utvm.compiler.schedule.lower import C_TARGET
-from utvm.compiler.schedule.tuned import plan_of, subject
 
 # TuneContext imports the tensor intrinsics of all accelerators, which takes half a minute to parse.
 sys.modules.setdefault("tvm.s_tir.tensor_intrin", types.ModuleType("tvm.s_tir.tensor_intrin"))

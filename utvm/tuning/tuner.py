@@ -17,7 +17,7 @@ from utvm.compiler.build import graph_of, library_of
 from utvm.compiler.kernels.cores import KERNELS
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.memory.graph import Graph, Location, Step
-from utvm.compiler.schedule.tuned import layer_of, replayed
+from utvm.compiler.schedule.loops import layer_of, replay
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import UtvmError
 from utvm.tuning.log import Kind, LogEntry, Origin, append
@@ -54,7 +54,7 @@ class ModelLayer:
         """Compile a candidate, given as in :class:`utvm.tuning.log.LogEntry`; ``symbol`` prefixes its symbols."""
         graph = self.kernels[choice] if kind == "kernel" else self.graph
         if kind == "trace":
-            graph = replace(graph, functions={_ONLY: replayed(self.function, choice)})
+            graph = replace(graph, functions={_ONLY: replay(self.function, choice)})
         return library_of(symbol, graph, self.target)
 
     def inputs(self, seed: int) -> list[npt.NDArray[Any]]:

@@ -47,11 +47,8 @@ __all__ = [
     "simulator",
 ]
 
-HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"
-"""Environment variables that name an RPC server with a VTA."""
-
-INIT = "tvm.contrib.vta.init"
-"""Function of an RPC server that programs the hardware."""
+HOST, PORT = "VTA_RPC_HOST", "VTA_RPC_PORT"  # Environment variables that name an RPC server with a VTA.
+INIT = "tvm.contrib.vta.init"  # Function of an RPC server that programs the hardware.
 
 # The core of a PYNQ-Z1, whose image passes floats in registers (toolchains/arm-none-eabi.yaml).
 _PYNQ = {"kind": "llvm", "mtriple": "armv7a-none-eabihf", "mcpu": "cortex-a9", "mfloat-abi": "hard"}
@@ -60,11 +57,7 @@ _simulators: dict[str, VtaSimulator] = {}
 
 
 def get_env(config: str | None = None) -> Env:
-    """The VTA that operators are built for.
-
-    Args:
-        config: a ``vta_config.json``; by default that of ``UTVM_VTA_CONFIG``, or the built-in one.
-    """
+    """The VTA that operators are built for."""
     return Env(load_configuration(config))
 
 

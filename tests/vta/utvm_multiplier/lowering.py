@@ -31,15 +31,11 @@ def _parts(record: Any) -> Sequence[Part]:
     weights = te.placeholder((outputs, inputs), "int8", "weights")
     sums = te.compute((rows, outputs), lambda r, o: tirx.const(0, "int32"), "sums")
     function = te.create_prim_func([x, weights, sums])
-    pointers = [tirx.reinterpret("handle", each.data) for each in function.params]
+    pointers = [tirx.reinterpret("handle", item.data) for item in function.params]
     call = tirx.call_extern("int32", "multiplier_run", *pointers, rows, inputs, outputs)
     function = describe(function.with_body(tirx.Evaluate(call)), "product_on_multiplier", (None,), record.macs)
-    product = Operator(
-        function.with_attr(INCLUDE, "multiplier.h"),
-        (record.weights.reshape(outputs, inputs),),
-        (None,),
-        record.macs,
-    )
+    function = function.with_attr(INCLUDE, "multiplier.h")
+    product = Operator(function, (record.weights.reshape(outputs, inputs),))
 
     given = te.placeholder((rows, outputs), "int32", "sums")
     other = te.placeholder((rows, outputs), "int8", "other")
@@ -56,7 +52,5 @@ def _parts(record: Any) -> Sequence[Part]:
     overlap = (None,) * len(operands)
     added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
     left = (record.bias - added).astype(np.int32)
-    rounding = Operator(
-        describe(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)), overlap
-    )
+    rounding = Operator(describe(function, "rounding_of_multiplier", overlap), (left, *channels_of(record)))
     return [Part(product, (0,)), Part(rounding, (len(operands), *range(1, len(operands))))]

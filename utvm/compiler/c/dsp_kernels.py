@@ -23,18 +23,15 @@ from collections.abc import Callable
 _UNROLLED = 8  # Pairs in a round of a tile's loop.
 _DENSE_UNROLLED = 4  # Fours of values in a round of a dense layer's loop.
 _NUMBERS = {"tile": 3, "dense": 2, "plane": 7, "depthwise": 9, "lift": 1}
-
 _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)_columns((?:_\d+){2})")
 
 
 def is_dsp_helper(name: str) -> bool:
-    """Whether a helper is one of these."""
     match = _NAME.fullmatch(name)
     return match is not None and (match[3] is not None or len(_numbers(match[2])) == _NUMBERS[match[1]])
 
 
 def dsp_helper(name: str) -> str:
-    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     return _MAKERS[match[1] or match[3]](name, *_numbers(match[2] or match[4]))

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a library's C files."""
+"""The C files of a library, functions around graphs that operators run, and the description of a graph executor.
+
+``utvm/runtime/portable/graph_executor.h`` explains the description.
+"""
 
 import functools
+import json
 import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,14 +20,210 @@ import numpy.typing as npt
 from utvm import runtime
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
-from utvm.compiler.c.description import Argument, describe
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
 from utvm.compiler.c_files import rows as rows_of
-from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor
+from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
+from utvm.errors import CompileError
+
+_KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
+_COPY = 0xFFFF
+_MOST = 0xFFFE  # What 16 bits can number, the number of copies left out.
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of an operator."""
+
+    bytes: int
+    alignment: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A tensor as the description knows it: what holds it, and where in that it is."""
+
+    kind: str
+    number: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """A graph for the graph executor."""
+
+    content: bytes
+    text: str
+
+
+def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument]]) -> Description:
+    operators = {function: number for number, function in enumerate(arguments)}
+    regions = {region: number for number, region in enumerate(plan.region_bytes)}
+    names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
+    tensors: dict[_Held, int] = {}
+
+    def number_of(held: _Held) -> int:
+        return tensors.setdefault(held, len(tensors))
+
+    def in_region(kind: str, number: int, offset: int, size: int) -> _Held:
+        placement = plan.placement(kind, number)
+        return _Held("region", regions[placement.region], placement.offset + offset, size)
+
+    def locate(place: Location, size: int) -> _Held:
+        if place.kind == "buffer":
+            return in_region("buffer", place.number, place.offset, size)
+        if place.kind == "state":
+            # What the library keeps is a region to the executor, behind those of the plan.
+            return _Held("region", len(regions) + place.number, place.offset, size)
+        return _Held(place.kind, place.number, place.offset, size)
+
+    steps: list[tuple[int, list[int]]] = []
+    for index, step in enumerate(graph.steps):
+        places = (*step.reads, *step.writes)
+        if not step.function:
+            steps.append((_COPY, [number_of(locate(place, step.copied_bytes)) for place in places]))
+            continue
+        sizes = [argument.bytes for argument in arguments[step.function]]
+        used = [number_of(locate(place, size)) for place, size in zip(places, sizes, strict=False)]
+        if len(sizes) > len(places):
+            used.append(number_of(in_region("workspace", index, 0, sizes[-1])))
+        steps.append((operators[step.function], used))
+    if max(len(tensors), len(steps), len(operators)) > _MOST:
+        raise CompileError(
+            f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps",
+            "use the executor aot",
+        )
+    return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), names))
+
+
+def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) -> bytes:
+    parts = [struct.pack("<4sHH", b"UGR1", len(tensors), len(steps))]
+    parts += [
+        struct.pack("<HHII", _KINDS[tensor.kind], tensor.number, tensor.offset, tensor.size) for tensor in tensors
+    ]
+    parts += [struct.pack(f"<HH{len(used)}H", number, len(used), *used) for number, used in steps]
+    return b"".join(parts)
+
+
+def _text(
+    tensors: Sequence[_Held],
+    steps: Sequence[tuple[int, list[int]]],
+    operators: Sequence[str],
+    regions: Sequence[str],
+) -> str:
+    content = {
+        "format": "utvm graph, version 1",
+        "tensors": [
+            {
+                "in": regions[tensor.number] if tensor.kind == "region" else f"{tensor.kind} {tensor.number}",
+                "offset": tensor.offset,
+                "bytes": tensor.size,
+            }
+            for tensor in tensors
+        ],
+        "steps": [
+            {"operator": "copy" if number == _COPY else operators[number], "tensors": used}
+            for number, used in steps
+        ],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+_BODIES = {
+    "if": """\
+    if (condition[0]) {{
+        code = {first}_run(inputs, outputs, workspace);
+    }} else {{
+        code = {second}_run(inputs, outputs, workspace);
+    }}
+""",
+    "while": """\
+{begin}
+    code = {first}_run(inputs, conditions, workspace);
+    while ((code == 0) && *(const bool *)(workspace + {place})) {{
+        code = {second}_run(inputs, next, workspace);
+{advance}
+        if (code == 0) {{
+            code = {first}_run(inputs, conditions, workspace);
+        }}
+    }}
+""",
+}
+
+
+@dataclass(frozen=True)
+class CalledGraph:
+    """A graph that an operator runs."""
+
+    library: Library
+    checked: bool
+
+
+def print_control(
+    name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
+) -> tuple[CFunction, list[Argument]]:
+    """Print an operator that runs graphs, ``if`` or ``while``; return it with its arguments.
+
+    The graphs share the workspace, which is their arena. A loop's state is in the operator's results.
+    """
+    first, second = (part.library for part in parts)
+    results = second.outputs
+    given = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
+    given += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
+    written = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
+    declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in given]
+    declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in written]
+    checked = any(part.checked for part in parts)
+    head = f"{'int32_t' if checked else 'void'} {name}("
+    prototype = head + "\n    " + ",\n    ".join([*declared, "uint8_t *restrict workspace"]) + ")"
+    end = "    return (code != 0) ? 1 : 0;\n" if checked else "    (void)code;\n"
+    definition = (
+        f"{prototype}\n{{\n{_tables(kind, first, second)}    int32_t code;\n\n{_body(kind, first, second)}{end}}}"
+    )
+    arguments = [_argument(tensor, False) for _, tensor in given] + [
+        _argument(tensor, True) for _, tensor in written
+    ]
+    size = max(first.arena_bytes, second.arena_bytes)
+    headers = (f"{first.name}.h", f"{second.name}.h")
+    return CFunction(name, prototype, definition, size, frozenset(), checked, headers=headers), arguments
+
+
+def _tables(kind: str, first: Library, second: Library) -> str:
+    outputs = [f"output_{number}" for number in range(len(second.outputs))]
+    if kind == "if":
+        inputs = [f"input_{number}" for number in range(len(second.inputs))]
+        tables = [("const void *const inputs", inputs or ["condition"]), ("void *const outputs", outputs)]
+    else:
+        tables = [
+            ("const void *const inputs", outputs),
+            ("void *const next", [f"workspace + {place.offset}" for place in second.output_places]),
+            ("void *const conditions", [f"workspace + {first.output_places[0].offset}"]),
+        ]
+    return "".join(f"    {declared}[] = {{{', '.join(items)}}};\n" for declared, items in tables)
+
+
+def _body(kind: str, first: Library, second: Library) -> str:
+    copies = [
+        (f"output_{number}", f"input_{number}", f"workspace + {place.offset}", tensor.size_bytes)
+        for number, (tensor, place) in enumerate(zip(second.outputs, second.output_places, strict=True))
+    ]
+    return _BODIES[kind].format(
+        first=first.name,
+        second=second.name,
+        place=first.output_places[0].offset,
+        begin="\n".join(f"    (void)memcpy({to}, {begin}, {size});" for to, begin, _, size in copies),
+        advance="\n".join(f"        (void)memcpy({to}, {after}, {size});" for to, _, after, size in copies),
+    )
+
+
+def _argument(tensor: Tensor, written: bool) -> Argument:
+    return Argument(tensor.size_bytes, item_bytes(tensor.dtype), written)
+
 
 _LINE = 110  # Characters in a line of C.
 
@@ -32,45 +233,12 @@ class Kind:
     """Description of an operator, for people.
 
     Attributes:
-        name: for example ``conv2d_int8``.
-        macs: multiply-accumulates, 0 where they are not known.
         kernel: which one it is of several that compute the same; empty where there is one.
     """
 
     name: str
     macs: int
     kernel: str = ""
-
-
-@dataclass(frozen=True)
-class _Constant:
-    name: str
-    c_type: str
-    elements: int
-    rows: str
-
-
-@dataclass(frozen=True)
-class _State:
-    """State between runs.
-
-    Attributes:
-        byte: what all of its bytes are in the first run; None where they differ: :attr:`rows` are its elements.
-    """
-
-    name: str
-    c_type: str
-    elements: int
-    byte: int | None
-    rows: str
-
-
-@dataclass(frozen=True)
-class _Wrapper:
-    operator: str
-    arguments: tuple[str, ...]
-    table: tuple[Argument, ...]
-    checked: bool
 
 
 def emit(
@@ -83,17 +251,10 @@ def emit(
     executor: str,
     stepped: bool = True,
 ) -> Library:
-    """Write the C files of a library.
-
-    Args:
-        name: C identifier that begins every global symbol.
-        operators: TIRx function name to printed operator.
-        kinds: TIRx function name to what it computes.
-        arguments: TIRx function name to what it reads and writes, workspaces left out.
-        executor: ``aot`` or ``graph``.
-        stepped: whether a profile sees its steps.
-    """
-    used = {function: [*arguments[function], *_workspace(operator)] for function, operator in operators.items()}
+    used = {function: list(arguments[function]) for function in operators}
+    for function, operator in operators.items():
+        if operator.workspace_bytes:
+            used[function].append(Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True))
     library = Library(
         name=name,
         sources={},
@@ -135,7 +296,6 @@ def emit(
 def _values(
     library: Library, graph: Graph, plan: Plan, operators: Mapping[str, CFunction], stepped: bool
 ) -> dict[str, object]:
-    """Values for the templates."""
     calls = _Calls(library.name, graph, plan, operators)
     lines = [
         line
@@ -182,7 +342,7 @@ def _render(library: Library, values: Mapping[str, object]) -> dict[str, str]:
     }
     environment = _environment()
     return {
-        file: environment.get_template(template).render(guard=_guard(file), **values)
+        file: environment.get_template(template).render(guard=file.upper().replace(".", "_"), **values)
         for file, template in files.items()
     }
 
@@ -199,19 +359,10 @@ def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: M
     return Call(operators[step.function].name, kind.name, kind.macs, reads, writes, kind.kernel)
 
 
-def _workspace(operator: CFunction) -> list[Argument]:
-    return [Argument(operator.workspace_bytes, WORKSPACE_ALIGNMENT, True)] if operator.workspace_bytes else []
-
-
-def _wrapper(operator: CFunction, table: Sequence[Argument]) -> _Wrapper:
-    """Make the call of an operator from its prototype: an array's elements in place of parameters."""
-    types = _parameter_types(operator)
-    return _Wrapper(
-        operator.name,
-        tuple(f"({c_type})tensors[{number}]" for number, c_type in enumerate(types)),
-        tuple(table),
-        operator.checked,
-    )
+def _wrapper(operator: CFunction, table: Sequence[Argument]) -> dict[str, object]:
+    # From the prototype: an array's elements in place of parameters.
+    arguments = [f"({c_type})tensors[{number}]" for number, c_type in enumerate(_parameter_types(operator))]
+    return {"operator": operator.name, "arguments": arguments, "table": table, "checked": operator.checked}
 
 
 def _parameter_types(operator: CFunction) -> tuple[str, ...]:
@@ -281,25 +432,25 @@ def _constant_name(name: str, number: int) -> str:
     return f"{name}_constant_{number}"
 
 
-def _state(name: str, number: int, graph: Graph) -> _State:
+def _state(name: str, number: int, graph: Graph) -> dict[str, object]:
     tensor, initial = graph.states[number], graph.initial[number]
-    byte = _one_byte(initial)
+    byte = _one_byte(initial)  # None where bytes differ; the rows are its elements then.
     rows = "" if byte is not None else rows_of(np.frombuffer(initial, tensor.dtype))
-    return _State(f"{name}_state_{number}", C_TYPES[tensor.dtype], math.prod(tensor.shape), byte, rows)
+    return _array(f"{name}_state_{number}", tensor.dtype, math.prod(tensor.shape), rows) | {"byte": byte}
+
+
+def _array(name: str, dtype: str, elements: int, rows: str) -> dict[str, object]:
+    return {"name": name, "c_type": C_TYPES[dtype], "elements": elements, "rows": rows}
 
 
 def _one_byte(content: bytes) -> int | None:
     return content[0] if len(set(content)) == 1 else None
 
 
-def _constant(name: str, number: int, array: npt.NDArray[Any]) -> _Constant:
+def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, object]:
     own = _constant_name(name, number)
     text = stand_in(own, number) if is_large(array) else rows_of(array)
-    return _Constant(own, C_TYPES[str(array.dtype)], array.size, text)
-
-
-def _guard(file: str) -> str:
-    return file.upper().replace(".", "_")
+    return _array(own, str(array.dtype), array.size, text)
 
 
 def _describe(tensor: Tensor) -> str:

@@ -9,13 +9,11 @@ import numpy as np
 
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES, literal
-from utvm.compiler.schedule.bounds import WITHIN
+from utvm.compiler.schedule.lower import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-OUTSIDE = "outside"
-"""The variable in which a helper notes that an index was out of range."""
-
+OUTSIDE = "outside"  # The variable in which a helper notes that an index was out of range.
 _POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
 _ARITHMETIC = {"Mul": ("*", 13), "Div": ("/", 13), "Mod": ("%", 13), "Add": ("+", 12), "Sub": ("-", 12)}
 _SHIFTS_AND_BITS = {
@@ -56,7 +54,6 @@ class Text:
     """A printed expression.
 
     Attributes:
-        text: C.
         precedence: how tightly its outermost operator binds, as in C's grammar; larger is tighter.
         is_data: whether its value depends on tensor elements, and so is not bounded like an index.
     """
@@ -74,12 +71,6 @@ class ExpressionPrinter:
     """Prints expressions and collects what they need.
 
     Args:
-        variable_name: the C name of a ``Var``.
-        buffer_name: the C name of the array that holds a buffer.
-
-    Attributes:
-        helpers: names of the helper functions called so far.
-        data_variables: C names of variables whose value depends on tensor elements.
     """
 
     def __init__(self, variable_name: Callable[[Any], str], buffer_name: Callable[[Any], str]) -> None:
@@ -91,10 +82,9 @@ class ExpressionPrinter:
         self.data_variables: set[str] = set()
 
     def print(self, node: Any) -> Text:
-        """Print one expression."""
         kind = type(node).__name__
         if kind in _HELPERS:
-            return self._helper(_HELPERS[kind], node.a, node.b)
+            return self._call_helper(_HELPERS[kind], element_type(node.a), self.print(node.a), self.print(node.b))
         if kind in _ARITHMETIC or kind in _SHIFTS_AND_BITS:
             return self._arithmetic(kind, node.a, node.b)
         if kind in _COMPARISONS or kind in _LOGIC:
@@ -109,7 +99,6 @@ class ExpressionPrinter:
         return printed
 
     def index(self, node: Any) -> str:
-        """Print an expression that selects an element."""
         self._index_depth += 1
         try:
             return self.print(node).text
@@ -117,12 +106,10 @@ class ExpressionPrinter:
             self._index_depth -= 1
 
     def _print_IntImm(self, node: Any) -> Text:
-        text = literal(int(node.value), element_type(node))
+        text = literal(node.value, element_type(node))
         return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
 
-    def _print_FloatImm(self, node: Any) -> Text:
-        text = literal(float(node.value), element_type(node))
-        return Text(text, _UNARY if text.startswith("-") else _POSTFIX)
+    _print_FloatImm = _print_IntImm  # noqa: N815
 
     def _print_Var(self, node: Any) -> Text:
         if hash(node) in self._replaced:
@@ -259,9 +246,6 @@ class ExpressionPrinter:
         value = self.print(a)
         text = f"~{value.at_least(_UNARY)}"
         return Text(f"({C_TYPES[dtype]})({text})" if dtype in _NARROW else text, _UNARY, value.is_data)
-
-    def _helper(self, operation: str, a: Any, b: Any) -> Text:
-        return self._call_helper(operation, element_type(a), self.print(a), self.print(b))
 
     def _call_helper(self, operation: str, dtype: str, left: Text, right: Text) -> Text:
         name = f"{operation}_{dtype}"

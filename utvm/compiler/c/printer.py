@@ -14,19 +14,16 @@ from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES
+from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
 from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
-from utvm.compiler.schedule.bounds import CHECKED
+from utvm.compiler.schedule.lower import CHECKED
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-ALIGNMENT = 16
-"""Bytes; every buffer in the arena begins at a multiple of it."""
-
+ALIGNMENT = 16  # Bytes; every buffer in the arena begins at a multiple of it.
 _LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
 _WORKSPACE = "workspace"
-_OPERATOR = "utvm.operator"  # Its parameters: inputs, constants, one output.
-_OVERLAP = "utvm.overlap"  # As :mod:`utvm.compiler.memory.overlap` describes it.
 _LINE = 110  # Characters, longer prototypes are broken.
 
 
@@ -35,16 +32,10 @@ class CFunction:
     """One operator in C.
 
     Attributes:
-        name: C name.
-        prototype: return type, name and parameters, without a semicolon.
-        definition: the whole function.
         workspace_bytes: bytes of scratch memory its last parameter must point to; 0 means there is no such
             parameter.
-        helpers: names of the helper functions it calls.
         checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
             returns nothing.
-        include: the header file of the driver that it calls; empty where it calls none.
-        headers: those of the libraries that it calls.
     """
 
     name: str
@@ -60,9 +51,8 @@ class CFunction:
 def print_function(name: str, function: Any) -> CFunction:
     """Print a lowered ``tirx.PrimFunc``.
 
-    Each buffer parameter becomes a ``restrict`` pointer to its elements, ``const`` if the function does not
-    write it. Where its attribute ``utvm.overlap`` says that the output may lie over an input, the two are not
-    ``restrict``. Buffers of its own that are too large for the stack lie in a workspace the caller provides.
+    Parameters are ``restrict`` pointers, unless the output may lie over an input. Large buffers are in a
+    workspace.
     """
     return _FunctionPrinter(function).print(name)
 
@@ -114,7 +104,7 @@ class _FunctionPrinter:
     def print(self, name: str) -> CFunction:
         parameters = {self._names.of(item): element_type(item) for item in self._function.params}
         self._dtypes.update(parameters)
-        if self._function.attrs and _OPERATOR in self._function.attrs:
+        if self._function.attrs and OPERATOR in self._function.attrs:
             # C helpers write its output through a pointer.
             self._written.add(list(parameters)[-1])
         self._statement(self._function.body)
@@ -147,7 +137,7 @@ class _FunctionPrinter:
     def _sharing(self) -> list[bool]:
         attributes = self._function.attrs
         distances = (
-            [int(attribute) for attribute in attributes[_OVERLAP]] if attributes and _OVERLAP in attributes else []
+            [int(attribute) for attribute in attributes[OVERLAP]] if attributes and OVERLAP in attributes else []
         )
         sharing = [distance >= 0 for distance in distances]
         others = len(self._function.params) - len(sharing) - 1

@@ -13,18 +13,15 @@ helper that their name begins with.
 import re
 
 _MOST_UNROLLED = 18  # Vectors of all runs whose products are written out, and not looped over.
-
 _NAME = re.compile(r"vector_(tiles|row|pixels|windows)_(\d+)_(\d+)_([12])_([01])")
 _SUMS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
 
 def is_vector_helper(name: str) -> bool:
-    """Whether a helper is one of these."""
     return _NAME.fullmatch(name) is not None
 
 
 def vector_helper(name: str) -> str:
-    """The C text of a helper by its name."""
     match = _NAME.fullmatch(name)
     assert match is not None
     kind, unrolled, rounds, pixels, rounded = match[1], *map(int, match.groups()[1:])

@@ -17,7 +17,6 @@ from utvm.errors import CompileError
 
 
 def import_model(model: Model) -> Imported:
-    """Turn a model into a Relax module."""
     with tvm_errors(model.origin, "read the model"):
         imported = _FRONTENDS[model.format](model)
         _check(imported, model.origin)
@@ -41,7 +40,6 @@ def _import_relax(model: Model) -> Imported:
 
 
 def _check_tensors(module: Any, origin: str) -> None:
-    """Refuse tensors that cannot be on a board before anything of their size is allocated."""
     main = module["main"]
     if not isinstance(main.body, relax.SeqExpr):
         raise CompileError(f"{origin}: computes nothing", "a model needs at least one operator")

@@ -11,11 +11,7 @@ from utvm.compiler.library import Scaling
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor that a model keeps from one run to the next.
-
-    Attributes:
-        initial: the bytes that the first run finds.
-    """
+    """A tensor that a model keeps from one run to the next."""
 
     name: str
     initial: bytes
@@ -29,8 +25,6 @@ class Imported:
         kept: what it keeps between runs: the last parameters find it, the last results are kept.
         input_scalings, output_scalings: what the integers of each stand for; empty where the model's format does
             not say so.
-        control: operators that run graphs beside ``main``, by name.
-        layers: operators of integers, by the names of the packed functions that stand for them.
     """
 
     module: Any
@@ -44,18 +38,17 @@ class Imported:
 
     @property
     def kept_names(self) -> tuple[str, ...]:
-        """Names of the states."""
         return tuple(state.name for state in self.kept)
 
 
 @dataclass(frozen=True)
 class Control:
-    """An operator that runs other graphs; ``main`` calls it as a packed function of the name that it has here.
+    """An operator that runs two graphs; ``main`` calls it as a packed function of the name that it has here.
 
     Attributes:
-        kind: ``if``: its first operand says which of the two graphs runs on the others. ``while``: as long as the
-            first graph gives true, the second makes of the operands the next ones.
-        graphs: two; each takes and gives tensors of the sizes that the operator has.
+        kind: ``if``: the first operand chooses the graph. ``while``: the first graph is the condition, the second
+        the
+            body, which makes the next operands.
     """
 
     kind: Literal["if", "while"]

@@ -23,7 +23,6 @@ Converter = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 
 def cumulative_product(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert CumProd."""
     data, axis = inputs[0], _number(inputs[1], "its axis")
     backwards = attributes.get("reverse", 0)
     if backwards:
@@ -46,7 +45,6 @@ def _number(value: Any, what: str) -> int:
 
 
 def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert QuantizeLinear."""
     data, scale, zero = _operands(inputs, 3)
     _refuse_blocks(attributes)
     if attributes.get("output_dtype", 0) and zero is None:

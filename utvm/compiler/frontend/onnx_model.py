@@ -14,7 +14,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
-from utvm.compiler.frontend.rewrite import NOT_SUPPORTED, OPSET_ATTRIBUTE, Rewritten, place, rewritten
+from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
+from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
@@ -27,9 +28,8 @@ _LOG = logging.getLogger("utvm.compiler")
 
 
 def import_onnx(model: Model) -> Imported:
-    """Turn an ONNX model into a Relax module."""
     proto = onnx.load_from_string(model.content)
-    read = rewritten(proto, {*_get_convert_map(), *CONVERTERS})
+    read = rewrite_model(proto, {*_get_convert_map(), *CONVERTERS})
     opset = next(item.version for item in proto.opset_import if item.domain in ("", "ai.onnx"))
     importer = _Importer(read)
     try:
@@ -55,11 +55,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Imports one graph. The base class calls methods by the names they have here.
-
-    Attributes:
-        reasons: why nodes could not be read; what is made of the others is of no use then.
-    """
+    """Imports one graph. The base class calls methods by the names they have here."""
 
     def __init__(self, read: Rewritten) -> None:
         super().__init__({}, "float32")
@@ -128,7 +124,6 @@ def _short(attribute: onnx.AttributeProto) -> str:
 
 
 def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.TypeProto]) -> str:
-    """How what was made of a node differs from what ONNX says it is; empty where it does not."""
     kinds = list(result.ty.fields) if isinstance(result.ty, relax.TupleType) else [result.ty]
     for number, name in enumerate(node.output):
         stated = types.get(name)

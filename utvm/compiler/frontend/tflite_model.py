@@ -26,15 +26,14 @@ from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call
 from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.read.tflite_control import CONTROL, graphs_of
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_state import CONTROL, graphs_of
 from utvm.compiler.read.tflite_validate import place
 from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
-
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
 # Quantised operators that TVM's importer refuses, or computes on the integers though they compute with them.
@@ -53,12 +52,10 @@ _AS_FLOAT = (
     "ZEROS_LIKE",
 )
 
-_COUNTS = {"int32", "int64"}
-"""Element types of which one may stand for the other: of places, and of sizes."""
+_COUNTS = {"int32", "int64"}  # Element types of which one may stand for the other: of places, and of sizes.
 
 
 def import_tflite(model: Model) -> Imported:
-    """Turn a TensorFlow Lite model into a Relax module."""
     graph = read(model.content, model.origin)
     return _import_graph(graph, graph.graphs, model.content)
 
@@ -128,7 +125,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         """Do nothing: it is known before TVM is asked."""
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators, and hold each result against what the file declares."""
         graph = self.subgraph.record
         reasons: list[str] = []
         hints: list[str] = []
@@ -151,13 +147,12 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         refuse("", reasons, "; ".join(dict.fromkeys(hints)))
 
     def _convert(self, op: OperatorView, where: str) -> None:
-        """Convert an operator."""
         graph = self.subgraph.record
         self._reason = "no integer form of it is known"
         try:
             result = self._by_kernel(op.record)
         except Unfit as unfit:
-            result, self._reason = None, unfit.reason
+            result, self._reason = None, str(unfit)
         if result is None:
             result = self._converter(op)(op=op)
         names = [_short(graph.tensors[number].name) for number in op.record.outputs]
@@ -234,7 +229,6 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             self.exp_tab.set_expr(name, whole, force_override=True)
 
     def convert_softmax(self, op: OperatorView) -> Any:
-        """Convert SOFTMAX with its factor beta."""
         beta = _options(op, tflite.SoftmaxOptions).Beta()
         if beta == 1.0:
             return super().convert_softmax(op)
@@ -256,28 +250,32 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _convert_reduce(self, relax_op: Callable[..., Any], op: OperatorView) -> Any:
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
-        def reduced(data: Any, axes: Sequence[int], kept: bool) -> Any:
+        def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
             return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be there twice.
 
-        return super()._convert_reduce(reduced, op)
+        return super()._convert_reduce(reduce, op)
 
     def convert_square(self, op: OperatorView) -> Any:
         data = self.get_expr(op.record.inputs[0])
         return relax.op.multiply(data, data)
 
     def _by_kernel(self, operator: TfliteOperator) -> Any:
-        """The result of an operator that has a kernel here; None for another."""
         kernel = self._kernels.get(operator.name)
         if kernel is None:
             return None
         tensors = self.subgraph.record.tensors
         known = tuple(None if number < 0 else tensors[number] for number in operator.inputs)
+
+        def value(count: int) -> npt.NDArray[Any] | None:
+            tensor = known[count]
+            return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
+
         use = Use(
             operator,
             known,
             tuple(tensors[number] for number in operator.outputs),
             self.subgraph.content,
-            lambda count: _constant(known[count]),
+            value,
             self.bb,
             self._layers,
         )
@@ -289,7 +287,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         if not quantised or op.record.name not in self._as_float:
             return convert
 
-        def converted(op: OperatorView) -> Any:
+        def convert_real(op: OperatorView) -> Any:
             self._real = True
             try:
                 result = self.bb.normalize(convert(op=op))
@@ -297,7 +295,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 self._real = False
             return self.quantize(result, self._wrap(op.record.outputs[0]))
 
-        return converted
+        return convert_real
 
     def _in_float(self, make: Callable[..., Any], op: OperatorView) -> Any:
         return make(*(self.get_expr(number) for number in op.record.inputs))
@@ -370,10 +368,6 @@ def _array(tensor: TfliteTensor, *, real: bool) -> npt.NDArray[Any]:
     difference = array.astype(np.int64) - int(known.zero_points[0])
     real_numbers: npt.NDArray[Any] = difference.astype(np.float32) * known.scales.reshape(along)
     return real_numbers
-
-
-def _constant(tensor: TfliteTensor | None) -> npt.NDArray[Any] | None:
-    return None if tensor is None or (tensor.data is None and tensor.size) else _array(tensor, real=False)
 
 
 def _round(value: np.float32) -> int:

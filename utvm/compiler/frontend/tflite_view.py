@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checked model as TVM's importer wants to see it: as the classes of the package ``tflite``.
+"""A checked model as the classes of the package ``tflite``, for TVM's importer.
 
-The importer keeps tensors by their names, which need not be unique in a file, and reads fields that a file may
-leave out. What it is shown here has neither fault, and is not read from the file again, except for operators'
-options. Methods have the names that the package gives them.
+Tensors have unique names and all fields, which those of a file may lack. Methods have the package's names.
 """
 # ruff: noqa: N802
 
@@ -108,7 +106,6 @@ class GraphView:
         return np.array([*self.record.outputs, *(state.written for state in self.record.states)], np.int32)
 
     def operators(self) -> list[OperatorView]:
-        """The operators, in the order in which they run."""
         return [OperatorView(operator, self.content) for operator in self.record.operators]
 
 

@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 
 from utvm.compiler.kernels.use import IntegerLayer
-from utvm.compiler.tvm_types import dtype_of
+from utvm.compiler.tvm_types import dtype_of, operator_name
 
 # What multiplies a tensor by all of its weights; a result that is needed needs each of them.
 _WEIGHTED = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.nn.conv2d_transpose", "relax.matmul")
@@ -29,24 +29,18 @@ _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.ze
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
-    """A lower bound of what any library of a model stores; the exact one is known late.
+    """A lower bound of what any library of a model stores: the exact one is known late.
 
-    Counted are the weights of convolutions and matrix products that an output depends on, where the other operand
-    is no constant: each in the narrowest type in which it may be stored. Weights that might become equal, and be
-    stored once, count once, whatever order, shape or zero point they have.
-
-    Args:
-        module: a Relax module, as a frontend gives it.
-        enough: a bound that nobody needs to be exact about: what is not more is returned with equal ones counted.
-        layers: that the module calls as packed functions.
+    Counted are the weights of convolutions and matrix products that an output depends on, in their narrowest type.
+    Weights that might become equal count once, where the total is more than enough.
     """
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []
-    for value in _needed_values(main.body.body, bound):
-        if _operator(value) in _WEIGHTED and _varies(value.args[0], bound):
+    for value in (bound[key] for key in _reachable(main.body.body, bound) if key in bound):
+        if operator_name(value) in _WEIGHTED and _varies(value.args[0], bound):
             stored += _constant(value.args[1], bound)
-        elif _operator(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
+        elif operator_name(value) == "relax.call_dps_packed" and _varies(value.args[1], bound):
             layer = layers.get(str(value.args[0].global_symbol))
             stored += [(layer.weights, 1)] if layer is not None and layer.weights is not None else []
     total = sum(array.size * size for array, size in stored)
@@ -55,41 +49,27 @@ def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = M
     return sum({_likeness(array): array.size * size for array, size in stored}.values())
 
 
-def _operator(value: Any) -> str:
-    return str(getattr(getattr(value, "op", None), "name", ""))
-
-
 def _variables(expression: Any) -> list[Any]:
     variables: list[Any] = []
     tvm_ffi.structural_walk(expression, (tvm.ir.Var, variables.append), order="pre")
     return variables
 
 
-def _needed_values(result: Any, bound: dict[int, Any]) -> Iterable[Any]:
-    """Yield what variables are bound to that a result is computed from."""
-    waiting, seen = _variables(result), set()
-    while waiting:
-        key = hash(waiting.pop())
-        if key in seen or key not in bound:
-            continue
-        seen.add(key)
-        yield bound[key]
-        if _operator(bound[key]) not in _SHAPE_ONLY:
-            waiting.extend(_variables(bound[key]))
-
-
-def _varies(expression: Any, bound: dict[int, Any]) -> bool:
+def _reachable(expression: Any, bound: dict[int, Any]) -> Iterable[int]:
+    """Yield the variables that the elements of an expression depend on."""
     waiting, seen = _variables(expression), set()
     while waiting:
         key = hash(waiting.pop())
         if key in seen:
             continue
         seen.add(key)
-        if key not in bound:
-            return True
-        if _operator(bound[key]) not in _SHAPE_ONLY:
+        yield key
+        if key in bound and operator_name(bound[key]) not in _SHAPE_ONLY:
             waiting.extend(_variables(bound[key]))
-    return False
+
+
+def _varies(expression: Any, bound: dict[int, Any]) -> bool:
+    return any(key not in bound for key in _reachable(expression, bound))
 
 
 def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[Any], int]]:
@@ -98,7 +78,7 @@ def _constant(expression: Any, bound: dict[int, Any]) -> list[tuple[npt.NDArray[
         value = bound.get(hash(expression), expression)
         if isinstance(value, tvm.ir.GenericConst):
             break
-        if _operator(value) not in _KEEPING:
+        if operator_name(value) not in _KEEPING:
             return []
         narrowest = min(narrowest, np.dtype(dtype_of(value.ty) or "int8").itemsize)
         expression = value.args[0]

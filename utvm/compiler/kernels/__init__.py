@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of operators with kernels of our own, a file each: in int8, in int16, or in float.
 
-Every module of this folder that has a ``KERNEL`` is a row. The others are the table's vocabulary: what is known of
-tensors (``quantities``, ``nodes``, ``reader``), arithmetic, and how a function is finished. ``cores`` has the
-convolutions of particular cores.
+A module of this folder with a ``KERNEL`` is a row. The others are shared by rows; ``cores`` has convolutions.
 """
 
 import importlib
@@ -16,15 +14,7 @@ from utvm.compiler.target import Target
 
 
 class Unfit(Exception):
-    """An operator stays in float.
-
-    Args:
-        reason: for the report.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """An operator stays in float; the message gives the reason to the report."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +22,18 @@ class Kernel:
     """An operator, or a family of them.
 
     Attributes:
-        makers: for each kind of :class:`utvm.compiler.kernels.records.Computation`, the function that makes an
-            :class:`utvm.compiler.kernels.records.Operator` of a record, for a target; for None, one that every
-            backend of TVM can run.
+        makers: for each kind of :class:`utvm.compiler.kernels.records.Computation`, a function of a record and a
+            target that makes an :class:`utvm.compiler.kernels.records.Operator`; the target None is any backend of
+            TVM.
         relax: Relax's operators, in floats, whose quantised results ``recognise`` may turn into integers (ONNX's
-            QDQ form).
-        recognise: given a :class:`utvm.compiler.kernels.reader.Reader`, the call of one of these, a
-            :class:`utvm.compiler.kernels.quantities.Goal` and a name, adds nodes and returns a
-            :class:`utvm.compiler.kernels.quantities.View`; None for another operator's call. Raises
-            :class:`Unfit` for what stays in float.
-        tflite: TensorFlow Lite's operators, custom ones too. Given a :class:`utvm.compiler.kernels.use.Use` and
-            the operands' Relax expressions, a function returns the result's expression; None to have TVM's
-            importer convert it. Raises :class:`Unfit` for what is computed in float.
-        real: TensorFlow Lite operators that TVM's importer lacks: the result's expression from the operands', all
-            of them in float.
+        QDQ). recognise: a function of a ``Reader``, the call of one of these, a ``Goal`` and a name, which adds
+        nodes and
+            returns a ``View``; None for another operator's call. Raises :class:`Unfit` for what stays in float.
+        tflite: TensorFlow Lite's operators, custom ones too: a function of a ``Use`` and the operands'
+        expressions,
+            which returns the result's; None to have TVM's importer convert it. Raises :class:`Unfit`.
+        real: TensorFlow Lite operators that TVM's importer lacks: the result's expression from the operands', in
+        float.
     """
 
     makers: Mapping[type, Callable[[Any, Target | None], Any]] = field(default_factory=dict)

@@ -13,10 +13,11 @@ from utvm.compiler.kernels import Kernel, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
 from utvm.compiler.kernels.quantities import Goal, Real, Value, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Operator, Rescale
 from utvm.compiler.kernels.use import Use
 from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import operator_name
 
 _SHIFTS = {"int8": 20, "int16": 15}  # Bits that TensorFlow Lite makes room for behind the operands.
 _EXACT_HALF = 2**30  # A multiplier that is a power of two loses nothing when the number has zeros behind it.
@@ -27,14 +28,7 @@ class Addition(Computation):
     """The sum or difference of two tensors, with broadcasting.
 
     Attributes:
-        shapes: of the operands.
-        zeros: zero points of the operands.
         factors: rescalings of ``(operand - zero) << shift`` to the common scale.
-        subtract: the second operand is taken away.
-        output: rescaling of the sum.
-        output_zero: zero point of the sum.
-        low, high: clamp.
-        dtype: of operands and result.
     """
 
     shapes: tuple[Shape, Shape]
@@ -49,7 +43,6 @@ class Addition(Computation):
 
     @property
     def output_shape(self) -> Shape:
-        """The operands' shapes, broadcast."""
         return tuple(np.broadcast_shapes(*self.shapes))
 
 

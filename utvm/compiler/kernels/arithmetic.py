@@ -18,7 +18,6 @@ from utvm.compiler.tvm_types import element_type
 
 
 def number(value: int, dtype: str = "int32") -> Any:
-    """A constant."""
     return tirx.IntImm(dtype, int(value))
 
 
@@ -43,11 +42,7 @@ def rescale_by(value: Any, multiplier: Any, shift: Any) -> Any:
 
 
 def rescale_wide(value: Any, multiplier: Any, total: Any) -> Any:
-    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32.
-
-    Args:
-        multiplier, total: int64 expressions; see :func:`narrow_multiplier`.
-    """
+    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32."""
     one = number(1, "int64")
     rounded = value * multiplier + tirx.shift_left(one, total - one)
     return tirx.shift_right(rounded, total).astype("int32")
@@ -69,16 +64,16 @@ def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
 
 def expand_helpers(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:
     """A function with expressions in place of calls of ``requantize``, and of further helpers of C."""
-    known = {"requantize": _requantized, **helpers}
+    known = {"requantize": _requantize, **helpers}
 
-    def expanded(call: Any) -> Any:
+    def expand(call: Any) -> Any:
         helper = known.get(str(getattr(call.args[0], "value", ""))) if call.args else None
         return call if helper is None else helper(*call.args[1:])
 
-    return function.with_body(tvm_ffi.structural_map(function.body, [(tvm.ir.Call, expanded)], order="post"))
+    return function.with_body(tvm_ffi.structural_map(function.body, [(tvm.ir.Call, expand)], order="post"))
 
 
-def _requantized(value: Any, multiplier: Any, shift: Any) -> Any:
+def _requantize(value: Any, multiplier: Any, shift: Any) -> Any:
     constant = int(shift.value) if isinstance(shift, tirx.IntImm) else None
     left = tirx.max(shift, number(0)) if constant is None else number(max(constant, 0))
     shifted = value if constant is not None and constant <= 0 else tirx.shift_left(value, left)

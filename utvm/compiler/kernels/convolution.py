@@ -13,13 +13,12 @@ from utvm.compiler.kernels import Kernel, Unfit, fixed_point, sums
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_by, rescale_value
 from utvm.compiler.kernels.cores import choose
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.overlaps import distance
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
-from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual
+from utvm.compiler.kernels.reader import Reader
+from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual, distance
 from utvm.compiler.kernels.use import Use, padding_before, scale_of, zero_of
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
 from utvm.errors import CompileError
 
 _INT32 = np.iinfo(np.int32)
@@ -39,11 +38,6 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
 
 
 def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.nn.conv2d``.
-
-    Args:
-        bias: the expression that is added to the convolution, or None.
-    """
     real, weights = _operands(reader, call)
     attributes = call.attrs
     layout, kernel_layout = str(attributes.data_layout), str(attributes.kernel_layout)
@@ -53,7 +47,7 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
     batch, height, width, channels = data.shape
     if batch != 1:
         raise Unfit("batches of more than one image are not supported in integers")
-    kernel = weights.transposed([kernel_layout.index(letter) for letter in "OHWI"])
+    kernel = weights.transpose([kernel_layout.index(letter) for letter in "OHWI"])
     groups = int(attributes.groups)
     if groups not in (1, channels):
         raise Unfit("convolutions in groups are supported in integers only as depthwise ones")
@@ -78,14 +72,13 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
 
 
 def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -> View:
-    """Add the node of a ``relax.matmul`` by constant weights."""
     real, weights = _operands(reader, call)
     if weights.numbers.ndim != 2:
         raise Unfit("products with weights of more than two dimensions are not supported in integers")
     data = reader.arrange(real.view)
     inputs, outputs = weights.numbers.shape
     rows = int(np.prod(data.shape[:-1], dtype=np.int64))
-    kernel = weights.transposed((1, 0)).reshaped((outputs, 1, 1, inputs))
+    kernel = weights.transpose((1, 0)).reshape((outputs, 1, 1, inputs))
     scales = _scales(kernel)
     if (scales == scales[0]).all():
         # TensorFlow Lite multiplies these two scales in single precision.
@@ -234,7 +227,6 @@ def _tflite_convolution(use: Use) -> Convolution | None:
 
 
 def _tflite_dense(use: Use) -> Convolution | None:
-    """The record of a FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
     data, array = use.input(0), _tflite_weights(use, 0)
     if array is None or array.ndim != 2 or zero_of(use.input(1)):
         return None
@@ -256,7 +248,6 @@ def _tflite_dense(use: Use) -> Convolution | None:
 
 
 def _tflite_weights(use: Use, axis: int) -> npt.NDArray[np.int32] | None:
-    """Constant weights of an int8 layer, zero point taken away; None for another layer."""
     weights, array = use.input(1), use.value(1)
     known = weights.quantisation
     if not use.is_all("int8") or weights.dtype != "int8" or known is None or array is None:
@@ -273,7 +264,6 @@ def _scales_of(use: Use) -> npt.NDArray[np.float32]:
 
 
 def _tflite_bias(use: Use, outputs: int) -> Int32:
-    """The bias of a layer."""
     bias = use.constant(2) if use.has(2) else np.zeros(outputs, np.int32)
     if (
         bias.shape != (outputs,)
@@ -285,14 +275,7 @@ def _tflite_bias(use: Use, outputs: int) -> Int32:
 
 
 def make(record: Convolution, target: Target | None) -> Operator:
-    """Make the operator of a convolution.
-
-    Its function takes the input, then, with a residual, the other operand in the output's shape, then the
-    constants, then the output. All tensors are NHWC; the function may see them flat.
-
-    Args:
-        target: chooses the kernel, and the layout of the weights.
-    """
+    """Make the operator of a convolution for a target. All tensors are NHWC; the function may see them flat."""
     return (target and choose(record, target)) or _plain(record)
 
 
@@ -328,21 +311,11 @@ def _plain(record: Convolution) -> Operator:
     # Element by element: the next channel reads the window again, the other operand is read where it is written.
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
-    return Operator(
-        describe(function, kind, overlap, record.macs),
-        (record.weights, record.bias, *channels_of(record)),
-        overlap,
-        record.macs,
-    )
+    function = describe(function, kind, overlap, record.macs)
+    return Operator(function, (record.weights, record.bias, *channels_of(record)))
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
-    """The int8 result of a sum of products and its bias.
-
-    Args:
-        multiplier, shift: of the output's channel.
-        other: the element of a residual's other operand, where there is one.
-    """
     value = rescale_by(total, multiplier, shift) + record.output_zero
     if record.residual is None:
         return clamp_value(value, record.low, record.high)
@@ -351,7 +324,6 @@ def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, oth
 
 
 def channels_of(record: Convolution) -> tuple[Int32, Int32]:
-    """The multiplier and the shift of each output channel."""
     outputs = len(record.bias)
     return (
         np.broadcast_to(record.rescale.multipliers, (outputs,)).astype(np.int32),

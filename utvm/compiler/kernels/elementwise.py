@@ -10,23 +10,19 @@ from tvm import relax, te, tirx
 
 from utvm.compiler.kernels import Kernel, fixed_point
 from utvm.compiler.kernels.arithmetic import broadcast, clamp_value, number, rescale_by, rescale_value
-from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.functions import add_elementwise, add_function
 from utvm.compiler.kernels.use import Use, limits, quantity, scale_of, zero_of
 
 
 def _binary(use: Use, operands: list[Any], compute: Callable[[Any, Any], Any]) -> Any:
-    """Add an operator on two tensors, which are broadcast."""
-    name = use.operator.name.lower()
 
     def element(first: Any, second: Any) -> Any:
-        def at(*place: Any) -> Any:
-            a, b = (broadcast(tensor, place).astype("int32") for tensor in (first, second))
-            value = compute(a - zero_of(use.input(0)), b - zero_of(use.input(1)))
-            return clamp_value(value + zero_of(use.result), *limits(0, use.result), use.result.dtype)
+        a, b = first.astype("int32"), second.astype("int32")
+        value = compute(a - zero_of(use.input(0)), b - zero_of(use.input(1)))
+        return clamp_value(value + zero_of(use.result), *limits(0, use.result), use.result.dtype)
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"{name}_{use.result.dtype}", operands, element, in_place=True)
+    name = f"{use.operator.name.lower()}_{use.result.dtype}"
+    return add_elementwise(use.builder, name, operands, use.result.shape, element)
 
 
 def _squared_difference(use: Use, operands: list[Any]) -> Any:
@@ -51,7 +47,6 @@ def _squared_difference(use: Use, operands: list[Any]) -> Any:
 
 
 def relu(use: Use, operands: list[Any]) -> Any:
-    """Add a RELU or LEAKY_RELU of int16."""
     if use.result.dtype != "int16" or use.result.quantisation is None:
         return None
     source, target = (np.float64(scale_of(item)) for item in (use.input(0), use.result))
@@ -60,16 +55,14 @@ def relu(use: Use, operands: list[Any]) -> Any:
         alpha = np.float64(np.float32(use.options(tflite.LeakyReluOptions).Alpha()))
 
     def element(data: Any) -> Any:
-        def at(*place: Any) -> Any:
-            value = data[place].astype("int32") - zero_of(use.input(0))
-            above = rescale_value(value, float(source / target))
-            below = rescale_value(value, float(source * alpha / target))
-            chosen = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
-            return clamp_value(chosen, *limits(0, use.result), "int16")
+        value = data.astype("int32") - zero_of(use.input(0))
+        above = rescale_value(value, float(source / target))
+        below = rescale_value(value, float(source * alpha / target))
+        chosen = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
+        return clamp_value(chosen, *limits(0, use.result), "int16")
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"{use.operator.name.lower()}_int16", operands, element, in_place=True)
+    name = f"{use.operator.name.lower()}_int16"
+    return add_elementwise(use.builder, name, operands, use.result.shape, element)
 
 
 def absolute(use: Use, operands: list[Any]) -> Any:
@@ -79,14 +72,11 @@ def absolute(use: Use, operands: list[Any]) -> Any:
     real = float(np.float64(scale_of(use.input(0))) / np.float64(scale_of(use.result)))
 
     def element(data: Any) -> Any:
-        def at(*place: Any) -> Any:
-            value = data[place].astype("int32") - zero_of(use.input(0))
-            size = rescale_value(tirx.max(value, number(0) - value), real) + zero_of(use.result)
-            return clamp_value(size, *limits(0, use.result), dtype)
+        value = data.astype("int32") - zero_of(use.input(0))
+        size = rescale_value(tirx.max(value, number(0) - value), real) + zero_of(use.result)
+        return clamp_value(size, *limits(0, use.result), dtype)
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"abs_{dtype}", operands, element, in_place=True)
+    return add_elementwise(use.builder, f"abs_{dtype}", operands, use.result.shape, element)
 
 
 def _prelu(use: Use, operands: list[Any]) -> Any:
@@ -106,17 +96,14 @@ def relu6(use: Use, operands: list[Any]) -> Any:
     if use.result.dtype not in ("int8", "int16") or use.input(0).quantisation is None:
         return None
     low, high = limits(tflite.ActivationFunctionType.RELU6, use.input(0))
-    low = max(low, zero_of(use.input(0)))
-
-    def element(data: Any) -> Any:
-        def at(*place: Any) -> Any:
-            return clamp_value(data[place].astype("int32"), low, high, use.result.dtype)
-
-        return te.compute(use.result.shape, at, "output")
-
+    low, dtype = max(low, zero_of(use.input(0))), use.result.dtype
     if scale_of(use.input(0)) == scale_of(use.result) and zero_of(use.input(0)) == zero_of(use.result):
         return None
-    return add_function(use.builder, f"relu6_{use.result.dtype}", operands, element, in_place=True)
+
+    def element(data: Any) -> Any:
+        return clamp_value(data.astype("int32"), low, high, dtype)
+
+    return add_elementwise(use.builder, f"relu6_{dtype}", operands, use.result.shape, element)
 
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -136,23 +123,15 @@ def _compare(use: Use, operands: list[Any]) -> Any:
         return None
     compare = _COMPARED[use.operator.name]
 
-    def element(first: Any, second: Any) -> Any:
-        def real(count: int, value: Any) -> Any:
-            shifted = tirx.shift_left(value.astype("int32") - zero_of(use.input(count)), number(_COMPARISON_SHIFT))
-            return rescale_value(shifted, float(scale_of(use.input(count))))
+    def real(count: int, value: Any) -> Any:
+        shifted = tirx.shift_left(value.astype("int32") - zero_of(use.input(count)), number(_COMPARISON_SHIFT))
+        return rescale_value(shifted, float(scale_of(use.input(count))))
 
-        def at(*place: Any) -> Any:
-            return compare(
-                *(real(count, broadcast(tensor, place)) for count, tensor in enumerate((first, second)))
-            )
+    def element(*values: Any) -> Any:
+        return compare(*(real(count, value) for count, value in enumerate(values)))
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"{use.operator.name.lower()}_{use.dtype()}", operands, element)
-
-
-def _zeros(use: Use, operands: list[Any]) -> Any:
-    return relax.const(np.zeros(use.result.shape, use.result.dtype), use.result.dtype)
+    name = f"{use.operator.name.lower()}_{use.dtype()}"
+    return add_elementwise(use.builder, name, operands, use.result.shape, element, in_place=False)
 
 
 def _divide(use: Use, operands: list[Any]) -> Any:
@@ -208,7 +187,6 @@ def _divide(use: Use, operands: list[Any]) -> Any:
 
 
 def _of_integers(use: Use, operands: list[Any]) -> Any:
-    """Choose among integers that mean the same: of two tensors, or by a condition."""
     chosen = [use.input(count) for count in range(len(operands) - 2, len(operands))]
     known = quantity(use.result)
     if use.result.dtype not in ("int8", "uint8") or known is None:
@@ -230,7 +208,7 @@ KERNEL = Kernel(
         "DIV": _divide,
         "PRELU": _prelu,
         "SQUARED_DIFFERENCE": _squared_difference,
-        "ZEROS_LIKE": _zeros,
+        "ZEROS_LIKE": lambda use, _: relax.const(np.zeros(use.result.shape, use.result.dtype), use.result.dtype),
         **dict.fromkeys(_COMPARED, _compare),
         **dict.fromkeys(_CHOSEN, _of_integers),
     }

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixed-point arithmetic of TensorFlow Lite's int8 kernels, computed while compiling.
 
-What an operator computes on the board is in C; what is known before, multipliers and tables, is computed here with
-Python's integers. The functions are those of gemmlowp's ``fixedpoint.h`` and of TensorFlow Lite's
-``quantization_util`` as TensorFlow Lite Micro's reference kernels use them: products are rounded twice, to 32 bits
-and after the shift.
+The functions are those of gemmlowp's ``fixedpoint.h`` and of TensorFlow Lite's ``quantization_util``: products are
+rounded twice, to 32 bits and after the shift.
 """
 
 import math
@@ -15,9 +13,7 @@ import numpy.typing as npt
 
 from utvm.compiler.kernels.records import Rescale
 
-ONE = 2**31 - 1
-"""The fixed-point number nearest to 1 with 31 fractional bits."""
-
+ONE = 2**31 - 1  # The fixed-point number nearest to 1 with 31 fractional bits.
 _LOWEST = -(2**31)
 _LARGEST_SHIFT = 30
 NEWTON = (1515870810, -1010580540)
@@ -37,11 +33,7 @@ _EXPONENTIALS = (
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """A real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two.
-
-    Returns:
-        Multiplier and shift: real is nearly ``multiplier / 2**31 * 2**shift``; both 0 for what is too small.
-    """
+    """A real number as a 31-bit fraction, of a size in [1/2, 1), and a power of two."""
     if real < 0:
         multiplier, shift = quantize_multiplier(-real)
         return -multiplier, shift
@@ -56,7 +48,6 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def rescale(reals: Sequence[float] | npt.NDArray[np.float64]) -> Rescale:
-    """Real factors in fixed point."""
     pairs = [quantize_multiplier(float(real)) for real in reals]
     return Rescale(
         np.array([multiplier for multiplier, _ in pairs], np.int32),
@@ -95,14 +86,7 @@ def quantized_limit(real: float, scale: float, zero: int) -> int:
 
 
 def exp_of_negative(value: int, integer_bits: int) -> int:
-    """E to a fixed-point number in (-32, 0].
-
-    Args:
-        value: has ``31 - integer_bits`` fractional bits.
-
-    Returns:
-        A number with 31 fractional bits.
-    """
+    """E to a number in (-32, 0] with ``31 - integer_bits`` fractional bits; the result has 31."""
     if value == 0:
         return ONE
     fraction = 31 - integer_bits

@@ -18,12 +18,10 @@ Shape = tuple[int, ...]
 
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 _ACCUMULATOR = "accumulator"
-
-OPERATOR = "utvm.operator"
-"""Attribute of a function: what reports call what it computes."""
-
+OPERATOR = "utvm.operator"  # Attribute of a function: what reports call what it computes.
 OVERLAP = "utvm.overlap"
-"""Attribute of a function: see :mod:`utvm.compiler.memory.overlap`."""
+"""Attribute of a function: for each tensor that it reads, how many bytes its output must begin before it for the
+two to share memory; -1 if they must not, as inputs without an entry; :data:`utvm.compiler.library.HERE`."""
 
 KERNEL = "utvm.kernel"
 """Attribute of a function: the name of the one that was chosen of several that compute the same."""
@@ -31,16 +29,16 @@ KERNEL = "utvm.kernel"
 THRIFTY = "utvm.thrifty"
 """Attribute of a function: one of the same parameters that needs less memory, where there is one."""
 
-LAYER = "utvm.layer"
-"""Attribute of a function that has a choice of kernels: what tuning calls its layer."""
+LAYER = "utvm.layer"  # Attribute of a function that has a choice of kernels: what tuning calls its layer.
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
     """A function with the attributes that planning and the report read.
 
     Args:
-        operator: its name in the report.
-        overlap: as :attr:`utvm.compiler.kernels.records.Operator.overlap`.
+        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
+            or None if they must not. 0: element by element, in place. :data:`utvm.compiler.library.HERE`: at the
+            same place.
     """
     return function.with_attr(
         {
@@ -63,12 +61,7 @@ def with_one_loop(function: Any) -> Any:
 
 
 def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
-    """Schedule a function of a reduction and what is made of its result: both in the output's innermost loop.
-
-    Args:
-        function: has the blocks ``accumulator``, which reduces, and ``output``.
-        unrolled: how many steps of the reduction may be unrolled.
-    """
+    """Schedule the blocks ``accumulator``, which reduces, and ``output`` in one innermost loop."""
     plan = s_tir.Schedule(function)
     accumulator, output = plan.get_sblock("accumulator"), plan.get_sblock("output")
     plan.compute_at(accumulator, plan.get_loops(output)[-1])
@@ -90,14 +83,7 @@ def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
 def binary(
     operator: str, shapes: tuple[Shape, Shape], compute: Callable[[Any, Any], Any], dtype: str = "int8"
 ) -> Operator:
-    """Make an operator that computes each number from one of each operand, which are broadcast.
-
-    Args:
-        operator: its name in the report, but for the element type.
-        shapes: of the operands.
-        compute: the result, of element type dtype, of two int32 expressions.
-        dtype: of operands and result.
-    """
+    """Make an operator that computes each number from one of each operand, which are broadcast."""
     inputs = [te.placeholder(shape, dtype, name) for shape, name in zip(shapes, ("a", "b"), strict=True)]
     shape = tuple(np.broadcast_shapes(*shapes))
 
@@ -109,7 +95,7 @@ def binary(
     overlap = tuple(0 if own == shape else None for own in shapes)
     if overlap == (0, 0):
         function = with_one_loop(function)
-    return Operator(describe(function, f"{operator}_{dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"{operator}_{dtype}", overlap))
 
 
 def add_function(
@@ -125,13 +111,6 @@ def add_function(
 
     The function is one block, or a reduction called ``accumulator`` and what is made of it, called ``output``. It
     reads its operands at no place that depends on their elements.
-
-    Args:
-        operator: its name in the report.
-        operands: Relax expressions or arrays, which become constants.
-        compute: given a placeholder for each, returns the result's ``te`` tensor.
-        in_place: each element is made of those at its place, and of nothing else of a tensor of its shape.
-        macs: multiply-accumulates.
     """
     expressions, tensors = _placeholders(operands)
     output = compute(*tensors)
@@ -146,6 +125,23 @@ def add_function(
         if in_place and None not in overlap:
             function = with_one_loop(function)
     return call_function(builder, describe(function, operator, overlap, macs), operator, expressions)
+
+
+def add_elementwise(
+    builder: Any,
+    operator: str,
+    operands: Sequence[Any],
+    shape: Shape,
+    compute: Callable[..., Any],
+    *,
+    in_place: bool = True,
+) -> Any:
+    """As :func:`add_function`, for results that are made of one element of each operand, which are broadcast."""
+
+    def result(*tensors: Any) -> Any:
+        return te.compute(shape, lambda *at: compute(*(broadcast(tensor, at) for tensor in tensors)), "output")
+
+    return add_function(builder, operator, operands, result, in_place=in_place)
 
 
 def add_checked_function(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:
@@ -164,12 +160,7 @@ def add_loops(
     body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
     macs: int,
 ) -> Any:
-    """As :func:`add_function`, for loops that are written out, with several results: their tuple.
-
-    Args:
-        scratch: name to shape and element type of what the function needs while it runs.
-        body: given the flat buffers of operands, results and scratch, builds the statements.
-    """
+    """As :func:`add_function`, for loops that are written out, with several results: their tuple."""
     expressions, tensors = _placeholders(operands)
     kinds = [*((result.shape, result.dtype) for result in results), *scratch.values()]
 
@@ -190,7 +181,6 @@ def add_loops(
 
 
 def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
-    """Add a function and call it: the result's variable, or that of a tuple of several."""
     # The module names it.
     function = function.without_attr("global_symbol")
     variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")
@@ -214,7 +204,6 @@ def _placeholders(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _with_local_stages(function: Any) -> Any:
-    """Compute the stages of each number in variables of their own, beside it."""
     plan = s_tir.Schedule(function)
     output = plan.get_sblock("output")
     loops = plan.get_loops(output)

@@ -25,8 +25,6 @@ class Quantised:
     """A tensor of real numbers as integers of 8 bits, batch by batch; Relax expressions.
 
     Attributes:
-        numbers: int8, of the tensor's shape.
-        scales: float32, one for each batch.
         zeros: int32, one for each batch; None where all are 0.
     """
 
@@ -41,12 +39,6 @@ def is_hybrid(use: Use) -> bool:
 
 
 def quantise_rows(use: Use, data: Any, rows: int, size: int, *, symmetric: bool) -> Quantised:
-    """Quantise a tensor while the model runs.
-
-    Args:
-        data: rows of numbers; each becomes integers by its own smallest and largest one.
-        symmetric: whether a zero stays 0: then a step is the largest size / 127, and -128 is not used.
-    """
     source = te.placeholder((rows, size), "float32", "data")
     along = [te.reduce_axis((0, size), name) for name in ("i", "j")]
     low = te.compute((rows,), lambda row: te.min(source[row, along[0]], axis=along[0]), "low")
@@ -71,17 +63,14 @@ def _symmetric(source: Any, low: Any, high: Any, rows: int, size: int) -> tuple[
 
 
 def symmetric_size(low: Any, high: Any) -> Any:
-    """The size of the largest number."""
     return tirx.max(_real(0.0) - low, high)
 
 
 def symmetric_scale(size: Any) -> Any:
-    """The step, where the largest number has a size."""
     return tirx.Select(size == _real(0.0), _real(1.0), size / _real(127.0))
 
 
 def symmetric_inverse(size: Any) -> Any:
-    """By what numbers are multiplied, of which the largest has a size."""
     return tirx.Select(size == _real(0.0), _real(0.0), _real(127.0) / size)
 
 
@@ -103,13 +92,11 @@ def _ends(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def asymmetric_step(low: Any, high: Any) -> Any:
-    """The step, in double precision, of numbers between two; 1 where all are 0."""
     least, most = _ends(low, high)
     return tirx.Select(least == most, _real(1.0, _WIDE), (most - least) / _real(255.0, _WIDE))
 
 
 def asymmetric_zero(low: Any, high: Any, step: Any) -> Any:
-    """The int32 zero point of numbers between two."""
     least, most = _ends(low, high)
     below, above = least / step, most / step
     # Of the two ends, that which is told with the smaller error says where zero is.
@@ -131,7 +118,6 @@ def integer(real: Any, least: int) -> Any:
 
 
 def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
-    """The scales of an operand's weights: one, or one for each channel."""
     known = use.input(place).quantisation
     if known is None or np.any(known.zero_points != 0) or not np.all(known.scales > 0):
         raise CompileError(
@@ -141,7 +127,6 @@ def hybrid_scales(use: Use, place: int = 1) -> npt.NDArray[np.float32]:
 
 
 def one_scale(use: Use, place: int) -> float:
-    """The one scale of an operand's weights."""
     scales = hybrid_scales(use, place)
     if scales.size != 1:
         raise CompileError(f"its operand {place} has several scales, which is not supported beside real numbers")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one int8 number, as tables of 256 results."""
+"""Functions of one int8 number, as tables of 256 results, and curves of int16 between the entries of a table."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,18 +10,101 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 import tvm
-from tvm import te
+from tvm import te, tirx
 
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
-from utvm.compiler.kernels.curves import curve
+from utvm.compiler.kernels.arithmetic import number
 from utvm.compiler.kernels.elementwise import absolute, relu, relu6
-from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
+from utvm.compiler.kernels.functions import Shape, add_function, describe, with_one_loop
 from utvm.compiler.kernels.quantities import Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Int8, Operator
-from utvm.compiler.kernels.use import Use, known_quantity
+from utvm.compiler.kernels.use import Use, known_quantity, scale_of, zero_of
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
+from utvm.errors import CompileError
+
+_STEPS = 24  # Entries of the sigmoid's table between two whole numbers.
+_INTEGER_BITS = 3
+_MOST_FACTOR = 1 << 16  # Times a number of 16 bits.
+
+
+def sigmoid_table() -> npt.NDArray[np.int32]:
+    """The logistic function from 0 to 10.6 with 16 fractional bits; errors between entries are halved."""
+
+    def real(place: float) -> float:
+        return 65536 / (1 + math.exp(-place / _STEPS))
+
+    def entry(place: int) -> int:
+        error = real(place + 0.5) - (real(place) + real(place + 1)) / 2
+        return min(math.floor(real(place) + error / 2 + 0.5), 65535)
+
+    return np.array([*(entry(place) for place in range(255)), 65535], np.int32)
+
+
+def _input_factor(scale: np.float32, shifts: tuple[int, ...]) -> tuple[int, int]:
+    mantissa, exponent = math.frexp(float(scale))
+    shift = 15 - _INTEGER_BITS + exponent - 1
+    if mantissa == 0.5 and shift in shifts:
+        return 3 << shift, 0
+    factor, places = float(scale) * 4096.0 * 3.0, 0
+    while factor <= 32767.0 / 2.0 and places <= 30:
+        places += 1
+        factor *= 2.0
+    return int(factor), places
+
+
+def curve(use: Use, operands: list[Any]) -> Any:
+    if use.dtype() != "int16" or use.result.dtype != "int16":
+        return None
+    if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result) or zero_of(use.input(0)):
+        raise CompileError("in 16 bits its result must have the scale 1/32768, and no zero point may be but 0")
+    logistic = use.operator.name == "LOGISTIC"
+    factor, places = _input_factor(scale_of(use.input(0)), (0,) if logistic else (0, 1))
+    if factor > _MOST_FACTOR:
+        raise CompileError(
+            f"the scale of its input, {scale_of(use.input(0))}, is more than a product of 32 bits holds"
+        )
+
+    def compute(data: Any, table: Any) -> Any:
+        shape = use.result.shape
+        rounding = number(1 << (places - 1) if places else 0)
+        value = te.compute(
+            shape,
+            lambda *at: tirx.shift_right(data[at].astype("int32") * number(factor) + rounding, number(places)),
+            "value",
+        )
+        size = te.compute(shape, lambda *at: tirx.max(value[at], number(0) - value[at]), "size")
+        half = te.compute(shape, lambda *at: between(size[at], table, logistic), "curve")
+        return te.compute(shape, lambda *at: mirror(value[at], half[at], logistic), "output")
+
+    name = f"{use.operator.name.lower()}_int16"
+    return add_function(use.builder, name, [operands[0], sigmoid_table()], compute, in_place=True)
+
+
+def between(size: Any, table: Any, logistic: bool) -> Any:
+    """LOGISTIC or TANH of a number that is not negative, unrounded."""
+    # The table has an entry each 512 steps; tanh(x) is 2 sigmoid(2 x) - 1.
+    bits = 9 if logistic else 8
+    first = tirx.shift_right(size, number(bits))
+    low, high = table[tirx.min(first, number(255))], table[tirx.min(first + number(1), number(255))]
+    rest = tirx.bitwise_and(size, number((1 << bits) - 1))
+    top = 0x7FFF << 10 if logistic else 0xFFFF << 8
+    inside = tirx.shift_left(low, number(bits)) + rest * (high - low)
+    return tirx.Select(first >= number(255), number(top), inside)
+
+
+def mirror(value: Any, curve: Any, logistic: bool) -> Any:
+    """LOGISTIC or TANH of a number, in 15 fractional bits."""
+    if logistic:
+        positive = curve + number(1 << 9)
+        negative = number((1 << 25) + (1 << 9) - 1) - curve
+    else:
+        positive = curve - number(1 << 23) + number(1 << 7)
+        negative = number(1 << 23) - curve + number((1 << 7) - 1)
+    chosen = tirx.Select(value >= number(0), positive, negative)
+    return tirx.shift_right(chosen, number(10 if logistic else 8)).astype("int16")
+
 
 Floats = npt.NDArray[np.float32]
 
@@ -87,9 +170,7 @@ class Lookup(Computation):
     """A function of one int8 number, as a table.
 
     Attributes:
-        shape: of input and output.
         table: 256 results, that of -128 first.
-        name: in the report.
     """
 
     shape: Shape
@@ -98,13 +179,11 @@ class Lookup(Computation):
 
 
 def look_up(reader: Reader, view: View, table: Int8, operator: str, name: str) -> View:
-    """Add the node of a tabulated function."""
     shape = view.base.shape
     return replace(view, base=reader.add(Lookup(shape or (1,), table, operator), [view.base], name, shape))
 
 
 def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> View:
-    """The integers of a dequantised tensor with another scale and zero point."""
     if real.quantity == target:
         return real.view
     return look_up(reader, real.view, requantisation(real.quantity, target), "requantize", name)
@@ -256,15 +335,7 @@ def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
 def _of_reals(
     function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
 ) -> Int8 | None:
-    """The table of a function that is computed in float.
-
-    Args:
-        exact: whether results are divided by the scale and halves go to even, as in ONNX; otherwise they are
-            multiplied by its inverse and halves go away from zero, as in TensorFlow Lite.
-
-    Returns:
-        None if the function is not known here, or a result is not a number.
-    """
+    """The table of a function that is computed in float."""
     numbers = np.arange(-128, 128, dtype=np.float32)
     with np.errstate(all="ignore"):
         reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))
@@ -279,7 +350,6 @@ def _of_reals(
 
 
 def _leaves(reader: Reader, expression: Any) -> list[Any]:
-    """The dequantised tensors in an expression of known functions; empty for other expressions."""
     found_leaves: dict[int, Any] = {}
 
     def visit(item: Any) -> bool:
@@ -371,7 +441,7 @@ def _make(record: Lookup, _: Target | None) -> Operator:
     table = te.placeholder((256,), "int8", "table")
     output = te.compute(record.shape, lambda *at: table[data[at].astype("int32") + 128], "output")
     function = with_one_loop(te.create_prim_func([data, table, output]))
-    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,), (0,))
+    return Operator(describe(function, f"{record.name}_int8", [0]), (record.table,))
 
 
 KERNEL = Kernel({Lookup: _make}, tflite=dict.fromkeys((*_TFLITE, *_LIMITS, "LEAKY_RELU", "RSQRT"), _tflite))

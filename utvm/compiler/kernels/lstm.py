@@ -12,20 +12,10 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel
+from utvm.compiler.kernels import Kernel, hybrid
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
-from utvm.compiler.kernels.curves import between, mirror, sigmoid_table
 from utvm.compiler.kernels.functions import add_loops
-from utvm.compiler.kernels.hybrid import (
-    asymmetric_step,
-    asymmetric_zero,
-    integer,
-    one_scale,
-    quantise_rows,
-    symmetric_inverse,
-    symmetric_scale,
-    symmetric_size,
-)
+from utvm.compiler.kernels.lookup import between, mirror, sigmoid_table
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -63,7 +53,6 @@ class _Sizes:
 
 
 def _lstm(use: Use, operands: list[Any]) -> Any:
-    """Add a UNIDIRECTIONAL_SEQUENCE_LSTM in floats, by weights of 8 bits or not, in 8 bits or in 16."""
     check_states(use, (_HIDDEN_STATE, _CELL_STATE))
     options = use.options(tflite.UnidirectionalSequenceLSTMOptions)
     used = [place for place in _LEFT_OUT if use.has(place)]
@@ -83,8 +72,8 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     given = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE]]
     cell: _FloatCell | _IntegerCell = _FloatCell(clip)
     if kinds == ("float32", "float32", "int8"):
-        cell = hybrid = _HybridCell(use, operands[0], sizes, clip)
-        given[0] = hybrid.numbers
+        cell = quantised = _HybridCell(use, operands[0], sizes, clip)
+        given[0] = quantised.numbers
     elif data.dtype != "float32":
         cell = _IntegerCell(use, clip)
     arrays = [
@@ -119,7 +108,6 @@ def _run(
     written: Sequence[Any],
     own: Mapping[str, Any],
 ) -> None:
-    """Write the loops of an LSTM: all gates of a step, then the states, then the step's result."""
     data, old_hidden, old_cell, weights, recurrent, bias, *tables = read
     output, hidden, state = written
     sums, units = own["sums"], sizes.units
@@ -152,14 +140,7 @@ def _run(
 
 
 class _Cell:
-    """The arithmetic of an LSTM.
-
-    Attributes:
-        name: what the report calls it.
-        sum_type, bias_type, gate_type: element types.
-        data_zero, hidden_zero: zero points of what is multiplied: numbers, or expressions of a step.
-        tables: what it reads beside weights and biases: arrays, or Relax expressions.
-    """
+    """The arithmetic of an LSTM."""
 
     name = sum_type = bias_type = gate_type = "float32"
     data_zero: Any = 0
@@ -205,13 +186,12 @@ class _HybridCell(_FloatCell):
     name, sum_type = "hybrid", "int32"
 
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
-        """Quantise the input, which is known before the first step."""
         super().__init__(clip)
         self._symmetric = not use.options(tflite.UnidirectionalSequenceLSTMOptions).AsymmetricQuantizeInputs()
-        self._scales = [[one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
+        self._scales = [[hybrid.one_scale(use, place) for place in places] for places in (_WEIGHTS, _RECURRENT)]
         rows = sizes.batches * sizes.steps
         flat = use.builder.emit(relax.op.reshape(data, (rows, sizes.depth)))
-        rows_quantised = quantise_rows(use, flat, rows, sizes.depth, symmetric=self._symmetric)
+        rows_quantised = hybrid.quantise_rows(use, flat, rows, sizes.depth, symmetric=self._symmetric)
         self.numbers = rows_quantised.numbers
         self.tables = (rows_quantised.scales,)
         if rows_quantised.zeros is not None:
@@ -236,18 +216,18 @@ class _HybridCell(_FloatCell):
             ends[0] = tirx.min(ends[0], hidden[first + unit])
             ends[1] = tirx.max(ends[1], hidden[first + unit])
         if self._symmetric:
-            ends[1] = symmetric_size(ends[0], ends[1])
-            scale[0] = symmetric_scale(ends[1])
-            scale[1] = symmetric_inverse(ends[1])
+            ends[1] = hybrid.symmetric_size(ends[0], ends[1])
+            scale[0] = hybrid.symmetric_scale(ends[1])
+            scale[1] = hybrid.symmetric_inverse(ends[1])
             own["zero"][0] = number(0)
         else:
-            own["wide"][0] = asymmetric_step(ends[0], ends[1])
-            own["zero"][0] = asymmetric_zero(ends[0], ends[1], own["wide"][0])
+            own["wide"][0] = hybrid.asymmetric_step(ends[0], ends[1])
+            own["zero"][0] = hybrid.asymmetric_zero(ends[0], ends[1], own["wide"][0])
             scale[0] = own["wide"][0].astype("float32")
             scale[1] = tirx.FloatImm("float32", 1.0) / scale[0]
         with building.serial(0, units) as unit:
             real = own["zero"][0].astype("float32") + hidden[first + unit] * scale[1]
-            retained[unit] = integer(real, -127 if self._symmetric else -128)
+            retained[unit] = hybrid.integer(real, -127 if self._symmetric else -128)
         self._steps = [tables[0][place], scale[0]]
         if not self._symmetric:
             self.data_zero, self.hidden_zero = tables[1][place], own["zero"][0]
@@ -268,7 +248,6 @@ class _IntegerCell(_Cell):
     gate_type = "int16"
 
     def __init__(self, use: Use, clip: float) -> None:
-        """Read what the file says of an LSTM of integers."""
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
         self.name = data.dtype

@@ -20,7 +20,6 @@ _SUMS = {"int8": "int32", "uint8": "int32", "int16": "int64", "float32": "float3
 
 
 def _product(use: Use, operands: list[Any]) -> Any:
-    """Add a BATCH_MATMUL, whose batches may be broadcast."""
     left, right, result = use.input(0), use.input(1), use.result
     hybrid = is_hybrid(use)
     kind = _SUMS.get(result.dtype)

@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
-from utvm.compiler.kernels.functions import add_checked_function, add_function
+from utvm.compiler.kernels.functions import add_checked_function, add_elementwise, add_function
 from utvm.compiler.kernels.use import Use, limits, scale_of, zero_of
 from utvm.errors import CompileError
 
@@ -20,12 +20,7 @@ Array = npt.NDArray[Any]
 _CUMSUM_SHIFT = 20  # Bits behind the terms of a running sum in 8 bits; sums wrap around, as the kernel's do.
 
 
-def _element(tensor: Any, *indices: Any) -> Any:
-    return tensor[indices]
-
-
 def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
-    """Take along dimensions the elements at places that are known."""
     tables = [np.asarray(table, np.int32) for table in places.values()]
     axes = list(places)
 
@@ -42,7 +37,6 @@ def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
 
 
 def _mirror(use: Use, operands: list[Any]) -> Any:
-    """Add a MIRROR_PAD."""
     pads = np.asarray(use.constant(1)).reshape(-1, 2)
     skipped = 1 if use.options(tflite.MirrorPadOptions).Mode() == tflite.MirrorPadMode.REFLECT else 0
     places = {}
@@ -160,12 +154,12 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
 
         sums = te.compute(use.result.shape, total, "total")
 
-        def rounded(*at: Any) -> Any:
+        def round_sum(*at: Any) -> Any:
             half = number(1 << 19, "int64")
             value = tirx.Select(sums[at] > number(0, "int64"), sums[at] + half, sums[at] - half)
             return tirx.truncdiv(value, number(1 << 20, "int64")).astype(dtype)
 
-        return te.compute(use.result.shape, rounded, "output")
+        return te.compute(use.result.shape, round_sum, "output")
 
     return add_function(use.builder, f"resize_bilinear_{dtype}", [operands[0], *tables], compute)
 
@@ -193,7 +187,7 @@ def _space_to_batch(use: Use, operands: list[Any]) -> Any:
                 where = index[1 + axis] * blocks[axis] + own - int(pads[axis][0])
                 inside += [where >= 0, where < data.shape[1 + axis]]
                 place.append(where)
-            value = _element(image, *place, *index[1 + len(blocks) :])
+            value = image(*place, *index[1 + len(blocks) :])
             return tirx.if_then_else(tirx.all(*inside), value, fill)
 
         return te.compute(use.result.shape, at, "output")
@@ -212,7 +206,7 @@ def _batch_to_space(use: Use, operands: list[Any]) -> Any:
                 where = index[1 + axis] + int(crops[axis][0])
                 own = own * block + tirx.floormod(where, block)
                 place.append(tirx.floordiv(where, block))
-            return _element(image, own * batch + index[0], *place, *index[1 + len(blocks) :])
+            return image(own * batch + index[0], *place, *index[1 + len(blocks) :])
 
         return te.compute(use.result.shape, at, "output")
 
@@ -220,7 +214,6 @@ def _batch_to_space(use: Use, operands: list[Any]) -> Any:
 
 
 def _gather(use: Use, operands: list[Any]) -> Any:
-    """Add a GATHER whose first dimensions are those of its indices, too; others are the importer's."""
     options, rank, places = use.options(tflite.GatherOptions), len(use.input(0).shape), use.input(1)
     batches, axis = options.BatchDims(), options.Axis() % max(rank, 1)
     if batches == 0 or batches > axis:
@@ -229,8 +222,8 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
     def compute(data: Any, indices: Any) -> Any:
         def at(*index: Any) -> Any:
-            chosen = _element(indices, *index[:batches], *index[axis : axis + inner])
-            return _element(data, *index[:axis], chosen, *index[axis + inner :])
+            chosen = indices(*index[:batches], *index[axis : axis + inner])
+            return data(*index[:axis], chosen, *index[axis + inner :])
 
         return te.compute(use.result.shape, at, "output")
 
@@ -238,7 +231,6 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
 
 def _gather_nd(use: Use, operands: list[Any]) -> Any:
-    """Add a GATHER_ND."""
     places = use.input(1)
     depth, outer = places.shape[-1], len(places.shape) - 1
     if places.dtype not in ("int32", "int64"):
@@ -246,8 +238,8 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
     def compute(data: Any, indices: Any) -> Any:
         def at(*index: Any) -> Any:
-            chosen = [_element(indices, *index[:outer], number(axis)) for axis in range(depth)]
-            return _element(data, *chosen, *index[outer:])
+            chosen = [indices(*index[:outer], number(axis)) for axis in range(depth)]
+            return data(*chosen, *index[outer:])
 
         return te.compute(use.result.shape, at, "output")
 
@@ -255,7 +247,6 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
 
 def _lookup(use: Use, operands: list[Any]) -> Any:
-    """Add an EMBEDDING_LOOKUP: rows of a table, which may be integers where the result is float."""
     table = use.input(1)
     real = table.dtype != use.result.dtype
     if real and (table.dtype, use.result.dtype) != ("int8", "float32"):
@@ -263,7 +254,7 @@ def _lookup(use: Use, operands: list[Any]) -> Any:
 
     def compute(indices: Any, rows: Any) -> Any:
         def at(row: Any, *rest: Any) -> Any:
-            value = _element(rows, indices[row], *rest)
+            value = rows(indices[row], *rest)
             if not real:
                 return value
             return value.astype("float32") * tirx.FloatImm("float32", float(scale_of(table)))
@@ -296,7 +287,6 @@ def _update(use: Use, operands: list[Any]) -> Any:
 
 
 def _cumsum(use: Use, operands: list[Any]) -> Any:
-    """Add a CUMSUM of float32 or int8."""
     data, result = use.input(0), use.result
     if data.dtype not in ("float32", "int8", "int32", "int64"):
         raise CompileError(f"elements of type {data.dtype} are not supported")
@@ -305,8 +295,12 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     axis = int(np.ravel(use.constant(1))[0]) % rank
     quantised = data.dtype == "int8"
     value = operands[0]
+
+    def term(element: Any) -> Any:
+        return rescale_value(tirx.shift_left(element.astype("int32") - zero_of(data), number(_CUMSUM_SHIFT)), 0.5)
+
     if quantised:
-        value = add_function(use.builder, "cumsum_terms", [value], lambda item: _terms(use, item))
+        value = add_elementwise(use.builder, "cumsum_terms", [value], data.shape, term, in_place=False)
     if options.Exclusive():
         # Each sum ends before its own term: a zero goes in where the sums begin, and the last term out.
         begin = 1 if options.Reverse() else 0
@@ -327,35 +321,15 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     # The kernel's sums begin with what a term of zero would be.
     start = -zero_of(data) << (_CUMSUM_SHIFT - 1)
 
-    def ending(sums: Any) -> Any:
-        def at(*index: Any) -> Any:
-            return clamp_value(
-                rescale_value(sums[index] + number(start), real) + zero_of(result), *limits(0, result)
-            )
+    def ending(total: Any) -> Any:
+        return clamp_value(rescale_value(total + number(start), real) + zero_of(result), *limits(0, result))
 
-        return te.compute(result.shape, at, "output")
-
-    return add_function(use.builder, "cumsum_int8", [sums], ending)
-
-
-def _terms(use: Use, data: Any) -> Any:
-    def at(*index: Any) -> Any:
-        value = data[index].astype("int32") - zero_of(use.input(0))
-        return rescale_value(tirx.shift_left(value, number(_CUMSUM_SHIFT)), 0.5)
-
-    return te.compute(use.result.shape, at, "output")
+    return add_elementwise(use.builder, "cumsum_int8", [sums], result.shape, ending, in_place=False)
 
 
 def _fill(use: Use, operands: list[Any]) -> Any:
-    return (
-        relax.op.broadcast_to(relax.op.reshape(operands[1], ()), use.result.shape)
-        if use.result.shape
-        else operands[1]
-    )
-
-
-def _shape(use: Use, operands: list[Any]) -> Any:
-    return relax.const(np.array(use.input(0).shape, use.result.dtype), use.result.dtype)
+    shape = use.result.shape
+    return relax.op.broadcast_to(relax.op.reshape(operands[1], ()), shape) if shape else operands[1]
 
 
 def _broadcast_args(use: Use, operands: list[Any]) -> Any:
@@ -377,14 +351,6 @@ def _broadcast_args(use: Use, operands: list[Any]) -> Any:
     return add_function(use.builder, "broadcast_args", operands, compute)
 
 
-def _cast(use: Use, operands: list[Any]) -> Any:
-    return relax.op.astype(operands[0], use.result.dtype)
-
-
-def _broadcast_to(use: Use, operands: list[Any]) -> Any:
-    return relax.op.broadcast_to(operands[0], use.result.shape)
-
-
 KERNEL = Kernel(
     tflite={
         "MIRROR_PAD": _mirror,
@@ -398,9 +364,9 @@ KERNEL = Kernel(
         "DYNAMIC_UPDATE_SLICE": _update,
         "CUMSUM": _cumsum,
         "FILL": _fill,
-        "SHAPE": _shape,
+        "SHAPE": lambda use, _: relax.const(np.array(use.input(0).shape, use.result.dtype), use.result.dtype),
         "BROADCAST_ARGS": _broadcast_args,
-        "BROADCAST_TO": _broadcast_to,
-        "CAST": _cast,
+        "BROADCAST_TO": lambda use, operands: relax.op.broadcast_to(operands[0], use.result.shape),
+        "CAST": lambda use, operands: relax.op.astype(operands[0], use.result.dtype),
     }
 )

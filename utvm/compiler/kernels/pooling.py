@@ -13,10 +13,9 @@ from utvm.compiler.kernels import Kernel, Unfit
 from utvm.compiler.kernels.arithmetic import clamp_value, number
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
 from utvm.compiler.kernels.lookup import requantize_view
-from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Operator
+from utvm.compiler.kernels.records import Computation, Operator, overlap_of
 from utvm.compiler.kernels.use import Use, limits, padding_before
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
@@ -30,12 +29,7 @@ class Pool(Computation):
 
     Attributes:
         input_shape: images, height, width, channels.
-        window: rows, columns.
-        strides: vertical, horizontal.
         padding: top, left, bottom, right.
-        average: the average, halves away from zero; otherwise the largest.
-        low, high: clamp of the output.
-        dtype: of input and output.
     """
 
     input_shape: tuple[int, int, int, int]
@@ -49,7 +43,6 @@ class Pool(Computation):
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        """Images, height, width, channels."""
         images, height, width, channels = self.input_shape
         top, left, bottom, right = self.padding
         return (
@@ -61,12 +54,7 @@ class Pool(Computation):
 
 
 def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
-    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it.
-
-    Args:
-        view: the image.
-        shape: of the result, as the model has it.
-    """
+    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it."""
     attributes = call.attrs
     layout = str(attributes.layout)
     if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
@@ -180,7 +168,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
     # Before a pixel's first number is written, all numbers before it are written; the numbers that are still to be
     # read begin with the first one of this window or a later one.
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, name, overlap), (), overlap)
+    return Operator(describe(function, name, overlap))
 
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
@@ -190,7 +178,6 @@ def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
 
 
 def _reads(record: Pool) -> list[int]:
-    """The lowest offset that each output number is made of, in the order of writing."""
     images, height, width, channels = record.input_shape
     _, output_height, output_width, _ = record.output_shape
     top, left, _, _ = record.padding
@@ -206,7 +193,6 @@ def _reads(record: Pool) -> list[int]:
 
 
 def _count(record: Pool, y: Any, x: Any) -> Any:
-    """How many numbers of a window lie inside the image."""
     sides = []
     for index, extent, size, stride, before, after in (
         (y, record.input_shape[1], record.window[0], record.strides[0], record.padding[0], record.padding[2]),

@@ -20,16 +20,7 @@ from utvm.compiler.target import Target
 
 @dataclass(frozen=True)
 class Product(Computation):
-    """The product of two tensors, with broadcasting.
-
-    Attributes:
-        shapes: of the operands.
-        zeros: zero points of the operands.
-        output: rescaling of the product.
-        output_zero: zero point of the product.
-        low, high: clamp.
-        dtype: of operands and result.
-    """
+    """The product of two tensors, with broadcasting."""
 
     shapes: tuple[Shape, Shape]
     zeros: tuple[int, int]
@@ -41,7 +32,6 @@ class Product(Computation):
 
     @property
     def output_shape(self) -> Shape:
-        """The operands' shapes, broadcast."""
         return tuple(np.broadcast_shapes(*self.shapes))
 
 

@@ -18,9 +18,6 @@ class Rounding(Computation):
     """float32 to int8, uint8 or int16, where a model's floats end.
 
     Attributes:
-        shape: of input and output.
-        scale, zero: of the output.
-        target: element type.
         rounding: C function that rounds: ``roundf`` takes halves away from zero, ``rintf`` to even.
     """
 
@@ -47,17 +44,12 @@ def _round(record: Rounding, _: Target | None) -> Operator:
 
     output = te.compute(record.shape, compute, "output")
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"quantize_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"quantize_{record.target}", [0]))
 
 
 @dataclass(frozen=True)
 class Shift(Computation):
-    """uint8 to int8 or back: the same numbers, moved by 128.
-
-    Attributes:
-        shape: of input and output.
-        source, target: element types.
-    """
+    """uint8 to int8 or back: the same numbers, moved by 128."""
 
     shape: Shape
     source: str
@@ -71,7 +63,7 @@ def _shift(record: Shift, _: Target | None) -> Operator:
         record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
     )
     function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"shift_{record.target}", [0]), (), (0,))
+    return Operator(describe(function, f"shift_{record.target}", [0]))
 
 
 KERNEL = Kernel({Rounding: _round, Shift: _shift})

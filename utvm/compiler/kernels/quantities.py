@@ -14,13 +14,7 @@ from utvm.compiler.kernels.records import Computation
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor, or a tuple of tensors, told apart by identity.
-
-    Attributes:
-        name: in the module.
-        type: Relax's.
-        constant: its elements, where they are known.
-    """
+    """A tensor, or a tuple of tensors, told apart by identity."""
 
     name: str
     type: Any
@@ -28,7 +22,6 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a tensor."""
         return tuple(int(extent) for extent in self.type.shape)
 
 
@@ -37,8 +30,6 @@ class Native:
     """A computation by Relax's own operators.
 
     Attributes:
-        build: makes the expression of the inputs' expressions.
-        operator: Relax's name of it.
         call: the module's call, where there is one; its arguments are not those of the node.
     """
 
@@ -57,12 +48,10 @@ class Node:
 
 
 def tensor_type(shape: Sequence[int], dtype: str) -> Any:
-    """Relax's type of a tensor."""
     return relax.TensorType(tuple(shape), dtype)
 
 
-def needed(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """The nodes that results depend on, in their order."""
+def live_nodes(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     wanted = {id(value) for value in results}
     chosen: list[Node] = []
     for node in reversed(nodes):
@@ -88,7 +77,6 @@ class Goal:
     """How a float result is quantised.
 
     Attributes:
-        quantity: of the integers.
         low, high: clamp of the integers, by their type and the activations in between.
     """
 
@@ -98,7 +86,6 @@ class Goal:
 
     @property
     def is_limited(self) -> bool:
-        """Whether an activation limits the numbers further than int8 does."""
         return (self.low, self.high) != (-128, 127)
 
 
@@ -107,7 +94,6 @@ class View:
     """A tensor of integers as the model has it, by the tensor that is really computed: int8 in place of uint8.
 
     Attributes:
-        base: the tensor.
         order: the dimensions of base in the order in which the model has them, as for a transposition; None if it
             is the same.
         unsigned: the model has uint8, base holds 128 less.
@@ -119,7 +105,6 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As the model has it."""
         return self.base.shape if self.order is None else tuple(self.base.shape[axis] for axis in self.order)
 
 
@@ -129,7 +114,6 @@ class Real:
 
     Attributes:
         view: the integers. Always signed: :attr:`quantity` says what base's numbers mean.
-        quantity: what they stand for.
     """
 
     view: View
@@ -142,18 +126,15 @@ class Constants:
 
     Attributes:
         numbers: the integers, zero points taken away.
-        scales: of each number, same shape.
     """
 
     numbers: npt.NDArray[np.int32]
     scales: npt.NDArray[np.float32]
 
-    def reshaped(self, shape: Sequence[int]) -> "Constants":
-        """The same numbers in another shape."""
+    def reshape(self, shape: Sequence[int]) -> "Constants":
         return Constants(self.numbers.reshape(shape), self.scales.reshape(shape))
 
-    def transposed(self, order: Sequence[int]) -> "Constants":
-        """The tensor with its dimensions in another order."""
+    def transpose(self, order: Sequence[int]) -> "Constants":
         return Constants(self.numbers.transpose(order), self.scales.transpose(order))
 
     def scale_of_first(self) -> npt.NDArray[np.float32] | None:
@@ -173,11 +154,7 @@ def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -
 def dequantise(
     numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32], zeros: npt.NDArray[Any], axis: int
 ) -> Constants:
-    """A constant tensor of quantised numbers.
-
-    Args:
-        scales, zeros: one, or one for each index along axis.
-    """
+    """A constant tensor of quantised numbers."""
 
     def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.size == 1:

@@ -25,7 +25,7 @@ from utvm.compiler.kernels.quantities import (
 )
 from utvm.compiler.kernels.records import Computation
 from utvm.compiler.names import MADE_UP
-from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
 
@@ -35,7 +35,6 @@ class Reader:
 
     Attributes:
         nodes: in order; not all of them are needed.
-        calls: the value that each variable is bound to.
         reasons: why operators stay in float, by the identity of the tensor that they make.
     """
 
@@ -63,28 +62,22 @@ class Reader:
     # Known tensors.
 
     def call(self, expression: Any) -> Any:
-        """The call that a variable is bound to, or None."""
         return self.calls.get(hash(expression)) if isinstance(expression, tvm.ir.Var) else None
 
     def real(self, expression: Any) -> Real | None:
-        """The integers behind a float tensor."""
         return self._reals.get(hash(expression))
 
     def constants(self, expression: Any) -> Constants | None:
-        """The integers behind a constant float tensor."""
         return self._constants.get(hash(expression))
 
     def set_real(self, variable: Any, real: Real) -> None:
-        """Note that a float tensor is a dequantised one."""
         self._reals[hash(variable)] = real
 
     def set_value(self, variable: Any, value: Value) -> None:
-        """Note which tensor a variable is."""
         self._values[hash(variable)] = value
         self._call(value, variable)
 
     def set_view(self, variable: Any, view: View) -> None:
-        """Note where the numbers of an integer tensor are."""
         self._views[hash(variable)] = view
         self._call(view.base, variable)
 
@@ -97,7 +90,6 @@ class Reader:
         return self._names.get(id(value), value.name)
 
     def view(self, expression: Any) -> View:
-        """A tensor of integers as a view of the one that is computed."""
         key = hash(expression)
         if key not in self._views or isinstance(expression, tvm.ir.GenericConst):
             value = self.value(expression)
@@ -111,7 +103,6 @@ class Reader:
         return self._views[key]
 
     def value(self, expression: Any) -> Value:
-        """A tensor as the module has it."""
         if isinstance(expression, tvm.ir.GenericConst):
             return Value("a constant", expression.ty, expression.value.numpy())
         key = hash(expression)
@@ -135,13 +126,12 @@ class Reader:
                 array = view.base.constant.transpose(order)
                 self._arranged[key] = Value(view.base.name, tensor_type(shape, dtype_of(view.base.type)), array)
             else:
-                self._arranged[key] = self.native(
+                self._arranged[key] = self.add(
                     _transposition(view.base.shape, order), [view.base], view.base.name, shape
                 )
         return self._arranged[key]
 
     def operands(self, call: Any) -> tuple[Real, Real] | None:
-        """The integers behind both operands of a call, if there are integers behind both."""
         first, second = (self.real(item) for item in call.args[:2])
         return None if first is None or second is None else (first, second)
 
@@ -157,27 +147,21 @@ class Reader:
     # New nodes.
 
     def add(
-        self, record: Computation, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
+        self,
+        work: Computation | Native,
+        inputs: Sequence[Value],
+        name: str,
+        shape: Sequence[int],
+        dtype: str = "int8",
     ) -> Value:
-        """Add a node that computes a record."""
         output = Value(name, tensor_type(shape, dtype))
-        self.nodes.append(Node(record, tuple(inputs), output))
+        self.append(work, inputs, output)
         return output
 
-    def native(
-        self, work: Native, inputs: Sequence[Value], name: str, shape: Sequence[int], dtype: str = "int8"
-    ) -> Value:
-        """Add a node that Relax computes on integers."""
-        output = Value(name, tensor_type(shape, dtype))
-        self.nodes.append(Node(work, tuple(inputs), output))
-        return output
-
-    def append(self, work: Native, inputs: Sequence[Value], output: Value) -> None:
-        """Add a node whose result is described already."""
+    def append(self, work: Computation | Native, inputs: Sequence[Value], output: Value) -> None:
         self.nodes.append(Node(work, tuple(inputs), output))
 
     def keep(self, variable: Any, call: Any) -> None:
-        """Add a node for a call as the module has it."""
         variables: list[Any] = []
 
         def note(item: Any) -> None:
@@ -191,9 +175,8 @@ class Reader:
             replaced = {hash(item): value for item, value in zip(known, inputs, strict=True)}
             return _substitute(call, replaced)
 
-        operator = str(getattr(getattr(call, "op", None), "name", ""))
         inputs = tuple(self.value(item) for item in known)
-        self.nodes.append(Node(Native(build, operator, call), inputs, self._declare(variable)))
+        self.nodes.append(Node(Native(build, operator_name(call), call), inputs, self._declare(variable)))
 
     def explain(self, expression: Any, reason: str) -> None:
         """Note why a float tensor of dequantised ones is computed in float; the first reason counts."""
@@ -211,7 +194,6 @@ class Reader:
     # Constants.
 
     def dequantize(self, variable: Any, call: Any) -> None:
-        """Note the integers of a dequantised tensor."""
         numbers, scale, zero = call.args[:3]
         array, scales, zeros = (self.array(item) for item in (numbers, scale, zero))
         if scales is None or zeros is None:
@@ -229,9 +211,9 @@ class Reader:
         if constants is None:
             return False
         if call.op.name == "relax.permute_dims":
-            self._constants[hash(variable)] = constants.transposed(_axes_of(call))
+            self._constants[hash(variable)] = constants.transpose(_axes_of(call))
         else:
-            self._constants[hash(variable)] = constants.reshaped(shape_of(variable.ty))
+            self._constants[hash(variable)] = constants.reshape(shape_of(variable.ty))
         return True
 
     def array(self, expression: Any) -> npt.NDArray[Any] | None:
@@ -240,7 +222,7 @@ class Reader:
             array: npt.NDArray[Any] = expression.value.numpy()
             return array
         call = self.call(expression)
-        name = str(getattr(getattr(call, "op", None), "name", ""))
+        name = operator_name(call)
         if name not in (
             "relax.permute_dims",
             "relax.reshape",
@@ -259,11 +241,6 @@ class Reader:
             return None if second is None else first * second
         reshaped: npt.NDArray[Any] = first.reshape(shape_of(expression.ty))
         return reshaped
-
-
-def operator_name(call: Any) -> str:
-    """Relax's name of the operator of a call; empty for other expressions."""
-    return str(getattr(getattr(call, "op", None), "name", ""))
 
 
 def compose_orders(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm.compiler.library import HERE
+
 _DIMENSIONS = "x"
 
 Int8 = npt.NDArray[np.int8]
@@ -40,12 +42,6 @@ class Residual:
 
     Both operands are ``(value - zero) << 20``, rescaled each, added, rescaled, moved by the output's zero point
     and clamped. The convolution's own result is the operand described by ``result_*``.
-
-    Attributes:
-        result_zero, other_zero: zero points of the two operands.
-        result, other, output: rescalings with one multiplier each.
-        output_zero: zero point of the sum.
-        low, high: clamp of the sum.
     """
 
     result_zero: int
@@ -64,15 +60,9 @@ class Convolution(Computation):
 
     Attributes:
         input_shape: height, width, channels.
-        weights: int8. OHWI; for a depthwise convolution, channels outermost, too: (channels * multiplier, height,
-            width, 1).
-        bias: int32, one per output channel.
-        strides, dilation: vertical, horizontal.
-        padding: top, left, bottom, right; what is padded is the input's zero point.
+        weights: int8. OHWI, or for a depthwise convolution (channels * multiplier, height, width, 1).
+        padding: top, left, bottom, right, with the input's zero point.
         depthwise: output channel o reads input channel o // (outputs // inputs) only.
-        input_zero, output_zero: zero points.
-        rescale: from the accumulator to the output.
-        low, high: clamp of the output.
         residual: an addition fused behind, whose other operand is a second input of the output's shape.
     """
 
@@ -92,7 +82,6 @@ class Convolution(Computation):
 
     @property
     def output_shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
         height, width, _ = self.input_shape
         channels, rows, columns, _ = self.weights.shape
         top, left, bottom, right = self.padding
@@ -114,29 +103,21 @@ class Convolution(Computation):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, padding counted."""
         height, width, _ = self.output_shape
         return height * width * int(self.weights.size)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A TIRx function for one int8 operator, and what goes with it.
+    """A TIRx function for one int8 operator, and its constants.
 
     Attributes:
-        function: ``tirx.PrimFunc`` in schedulable form, scheduled already where a schedule of its own exists. Its
-            parameters: the input tensors, the constants, the output.
-        constants: arranged as the function wants them.
-        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
-            or None if they must not. 0: element by element, in place.
-            :data:`utvm.compiler.library.HERE`: at the same place.
-        macs: multiply-accumulates.
+        function: ``tirx.PrimFunc`` in schedulable form, with the attributes of
+            :func:`utvm.compiler.kernels.functions.describe`. Parameters: input tensors, constants, output.
     """
 
     function: Any
-    constants: tuple[npt.NDArray[Any], ...]
-    overlap: tuple[int | None, ...]
-    macs: int = 0
+    constants: tuple[npt.NDArray[Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,3 +125,56 @@ class Ready(Computation):
     """A computation whose function exists already."""
 
     operator: Operator
+
+
+def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:
+    """How many bytes the output must begin before the input for the two to share memory.
+
+    Args:
+        pixels: how many output pixels are made together, in rows: first what they read is read, all of it, then
+            they are written.
+        reads_again: whether parts of a pixel are written before all that it needs is read.
+    """
+    height, width, channels = record.input_shape
+    rows_out, columns_out, outputs = record.output_shape
+    _, rows, columns, _ = record.weights.shape
+    top, left, _, _ = record.padding
+    y = np.arange(rows_out)[:, None] * record.strides[0] - top + np.arange(rows)[None] * record.dilation[0]
+    x = np.arange(columns_out)[:, None] * record.strides[1] - left + np.arange(columns)[None] * record.dilation[1]
+    nothing = height * width
+    first_row = np.where((y >= 0) & (y < height), y, nothing).min(axis=1)
+    first_column = np.where((x >= 0) & (x < width), x, nothing).min(axis=1)
+    lowest = np.minimum(first_row[:, None] * width + first_column[None], nothing).ravel() * channels
+    # What is read from a pixel onwards, not only by it.
+    lowest = np.minimum.accumulate(lowest[::-1])[::-1]
+    starts = np.arange(0, len(lowest), pixels)
+    ends = np.minimum(starts + pixels, len(lowest))
+    if not reads_again:
+        # What a tile writes must not meet what later tiles read.
+        starts, ends = starts[1:], ends[:-1]
+    return int(max([0, *(ends * outputs - lowest[starts]).tolist()]))
+
+
+def channelwise(record: Convolution, pixels: int) -> int:
+    """As :func:`distance` what holds for a depthwise convolution that makes one channel after the other.
+
+    At the same place, a tile writes over a channel that it has read, and over no other one.
+    """
+    copies = len(record.bias) // record.input_shape[2]
+    if copies == 1 and distance(record, pixels) == 0:
+        return HERE
+    return distance(record, pixels, reads_again=True)
+
+
+def overlap_of(reads: list[int]) -> int:
+    """The overlap of a function that writes its output in order.
+
+    Args:
+        reads: for each output number, the lowest offset that it is made of.
+    """
+    overlap, lowest = 0, reads[-1]
+    for number in range(len(reads) - 1, 0, -1):
+        # When all output numbers before this one are written, this one and those behind it are still to be read.
+        lowest = min(lowest, reads[number])
+        overlap = max(overlap, number - lowest)
+    return overlap

@@ -12,13 +12,12 @@ from tvm import relax, te
 from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.overlaps import overlap_of
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, View
-from utvm.compiler.kernels.reader import Reader, operator_name
-from utvm.compiler.kernels.records import Computation, Operator, Rescale
+from utvm.compiler.kernels.reader import Reader
+from utvm.compiler.kernels.records import Computation, Operator, Rescale, overlap_of
 from utvm.compiler.kernels.use import Use, quantity
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.tvm_types import operator_name, shape_of
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,7 @@ class Reduction(Computation):
     """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
 
     Attributes:
-        shape: of the input.
         axes: dimensions that are summed over, each once, in ascending order.
-        bias: added to the sum.
-        factor: rescaling of the sum.
-        output_zero: zero point of the output.
-        dtype: of input and output.
     """
 
     shape: tuple[int, ...]
@@ -90,7 +84,7 @@ def _reduce(
     if view.shape == shape:
         return view
     flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-    return View(reader.native(flat, [reader.arrange(view)], name, shape, dtype))
+    return View(reader.add(flat, [reader.arrange(view)], name, shape, dtype))
 
 
 def _axes(use: Use) -> list[int]:
@@ -137,7 +131,7 @@ def _make(record: Reduction, _: Target | None) -> Operator:
     output = te.compute(record.output_shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]))
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, f"reduce_{record.dtype}", overlap), (), overlap)
+    return Operator(describe(function, f"reduce_{record.dtype}", overlap))
 
 
 def _reads(record: Reduction) -> list[int]:

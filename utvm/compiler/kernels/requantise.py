@@ -10,7 +10,7 @@ from tvm import relax, te
 
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
-from utvm.compiler.kernels.functions import add_function
+from utvm.compiler.kernels.functions import add_elementwise, add_function
 from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_view
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Native, Value, View
@@ -22,11 +22,7 @@ from utvm.errors import CompileError
 
 
 def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
-    """The layer that makes integers of real numbers.
-
-    Args:
-        reason: why what computes these is in float, for the report.
-    """
+    """The layer that makes integers of real numbers."""
     record = Rounding(result.shape or (1,), float(scale_of(result)), zero_of(result), result.dtype, "roundf")
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> Value:
@@ -38,7 +34,6 @@ def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
 
 
 def _quantize(use: Use, operands: list[Any]) -> Any:
-    """Bring integers to another scale; from 8 bits to 8 bits by a table."""
     kinds = (use.dtype(), use.result.dtype)
     if kinds == ("float32", "int32"):
         raise CompileError("from float32 to int32 is not supported")
@@ -56,17 +51,13 @@ def _quantize(use: Use, operands: list[Any]) -> Any:
     real = float(np.float64(scale_of(use.input(0))) / np.float64(scale_of(use.result)))
 
     def element(data: Any) -> Any:
-        def at(*place: Any) -> Any:
-            value = rescale_value(data[place].astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
-            return value if kinds[1] == "int32" else clamp_value(value, *limits(0, use.result), kinds[1])
+        value = rescale_value(data.astype("int32") - zero_of(use.input(0)), real) + zero_of(use.result)
+        return value if kinds[1] == "int32" else clamp_value(value, *limits(0, use.result), kinds[1])
 
-        return te.compute(use.result.shape, at, "output")
-
-    return add_function(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, element, in_place=True)
+    return add_elementwise(use.builder, f"quantize_{kinds[0]}_{kinds[1]}", operands, use.result.shape, element)
 
 
 def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> View:
-    """Add the node that joins tensors of one quantity."""
     orders = {view.order for view in views}
     order = orders.pop() if len(orders) == 1 else None
     parts = [view.base if order is not None else reader.arrange(view) for view in views]
@@ -75,11 +66,10 @@ def concatenate(reader: Reader, views: Sequence[View], axis: int, name: str) -> 
     shape = list(parts[0].shape)
     shape[along] = sum(part.shape[along] for part in parts)
     work = Native(lambda inputs: relax.op.concat(list(inputs), axis=along), "relax.concat")
-    return View(reader.native(work, parts, name, shape), order)
+    return View(reader.add(work, parts, name, shape), order)
 
 
 def _join(use: Use, operands: list[Any]) -> Any:
-    """Join tensors: numbers of 8 bits are brought to the result's scale, those of 16 are joined as they are."""
     if not use.is_all("int8", "int16", "uint8", operands=len(operands)):
         return None
     options = use.options(tflite.ConcatenationOptions)
@@ -98,15 +88,10 @@ def _join(use: Use, operands: list[Any]) -> Any:
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
         reals = [use.real(reader, arguments, count) for count in range(len(arguments))]
         if goal.is_limited:
+            tables = [requantisation(real.quantity, goal.quantity, goal.low, goal.high) for real in reals]
             views = [
-                look_up(
-                    reader,
-                    real.view,
-                    requantisation(real.quantity, goal.quantity, goal.low, goal.high),
-                    "requantize",
-                    name,
-                )
-                for real in reals
+                look_up(reader, real.view, table, "requantize", name)
+                for real, table in zip(reals, tables, strict=True)
             ]
         else:
             views = [requantize_view(reader, real, goal.quantity, name) for real in reals]

@@ -15,10 +15,11 @@ from utvm.compiler.kernels import Kernel, Unfit, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import call_function, describe
 from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Int32, Operator
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import operator_name
 from utvm.errors import CompileError
 
 _INTEGER_BITS = 5  # Of a scaled difference: exp(-32) is as good as nothing.
@@ -33,10 +34,7 @@ class Softmax(Computation):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
     Attributes:
-        shape: of input and output.
-        exponentials: 31 fractional bits; entry n is that of a number n below the largest one, and the last one,
-            which is 0, is that of all numbers further below.
-        target: element type of the output, int8 or int16; its lowest number is 0, and one more than its highest 1.
+        exponentials: 31 fractional bits, by the distance below the largest number; the last one is 0.
     """
 
     shape: tuple[int, ...]
@@ -145,11 +143,10 @@ def _make(record: Softmax, _: Target | None) -> Operator:
     output = te.compute(record.shape, result, "output")
     function = _schedule(te.create_prim_func([data, table, output]), len(outer))
     overlap: tuple[int | None, ...] = (0 if record.target == "int8" else None,)
-    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,), overlap)
+    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,))
 
 
 def _schedule(function: Any, outer: int) -> Any:
-    """Compute row by row, what belongs to a row in local variables."""
     plan = s_tir.Schedule(function)
     names = ("shift", "scale", "total", "largest")
     if outer:
@@ -165,7 +162,6 @@ def _schedule(function: Any, outer: int) -> Any:
 
 
 def _of_int16(use: Use, operands: list[Any]) -> Any:
-    """Add a SOFTMAX of int16, row by row: the largest, the exponentials' sum, its reciprocal, the shares."""
     if scale_of(use.result) != np.float32(1 / 32768) or zero_of(use.result):
         raise CompileError("in 16 bits its result must have the scale 1/32768 and the zero point 0", _HINT)
     beta = np.float64(np.float32(use.options(tflite.SoftmaxOptions).Beta()))

@@ -32,10 +32,8 @@ class _Ending:
     """The end of a sum: bias, rescaling, zero point, activation.
 
     Attributes:
-        tables: its operands: arrays of one number per output channel, or expressions of one per batch.
         apply: given a sum, the tables' placeholders, the channel and the batch, returns the result's number.
         data_zero: given these placeholders and the batch, returns the zero point of the input.
-        kind: element type of the sums.
     """
 
     tables: tuple[Any, ...]
@@ -45,12 +43,6 @@ class _Ending:
 
 
 def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activation: int) -> _Ending:
-    """Make the ending of a layer.
-
-    Args:
-        reals: factor from a sum to the result, per channel.
-        wide: whether sums have 64 bits.
-    """
     bounds, dtype, zero = limits(activation, use.result), use.result.dtype, zero_of(use.result)
     kind = "int64" if wide else "int32"
     if wide:
@@ -77,7 +69,6 @@ def integer_ending(use: Use, reals: Array, bias: Array | None, wide: bool, activ
 
 
 def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> _Ending:
-    """Make the ending of a layer of real numbers: sums of integers become such again."""
     scales, bias = hybrid_scales(use), use.constant(2) if use.has(2) else None
     per_channel = scales.size == channels and use.operator.name not in ("FULLY_CONNECTED", "BATCH_MATMUL")
     tables = [np.broadcast_to(scales, (channels,)).astype(np.float32), data.scales]
@@ -97,7 +88,6 @@ def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> 
 
 
 def _layer_reals(data: TfliteTensor, weights: TfliteTensor, result: TfliteTensor, channels: int) -> Array:
-    """The factor from a sum to the result, per channel, in double precision."""
     if weights.quantisation is None:
         raise CompileError(f"the weights {weights.name!r} have no scale")
     if weights.dtype == "uint8":
@@ -124,7 +114,6 @@ def _is_unsigned(use: Use) -> bool:
 
 
 def convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a CONV_2D or DEPTHWISE_CONV_2D; None where no kernel here computes it."""
     depthwise = use.operator.name == "DEPTHWISE_CONV_2D"
     options = use.options(tflite.DepthwiseConv2DOptions if depthwise else tflite.Conv2DOptions)
     axis = 3 if depthwise else 0
@@ -147,7 +136,6 @@ def _integer_convolution(use: Use, operands: list[Any], options: Any, channel_ax
 
 
 def _hybrid_convolution(use: Use, operands: list[Any], options: Any, channel_axis: int) -> Any:
-    """Add a convolution of real numbers by weights of 8 bits."""
     data, channels = use.input(0), use.input(1).shape[channel_axis]
     per_channel = hybrid_scales(use).size == channels
     if channel_axis == 3 and not per_channel:
@@ -174,17 +162,6 @@ def window_sums(
     zero: Callable[[Any], Any],
     kind: str = "int32",
 ) -> Any:
-    """The sums of a convolution, NHWC.
-
-    Args:
-        shape: of the result.
-        window: rows, columns and depth.
-        before: rows and columns that are padded in front.
-        factor: the int32 weight of an output channel at a row, a column and a depth.
-        channel: of the image, for an output channel at a depth.
-        zero: zero point of an image.
-        kind: element type of the sums.
-    """
     row, column, inner = (
         te.reduce_axis((0, int(extent)), name) for extent, name in zip(window, _AXES, strict=True)
     )
@@ -207,7 +184,6 @@ def window_sums(
 
 
 def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, ending: _Ending) -> Any:
-    """Add a convolution, NHWC by OHWI, or by 1HWO for a depthwise one."""
     data, weights, result = use.input(0), use.input(1), use.result
     depthwise = channel_axis == 3
     channels, depth = weights.shape[channel_axis], 1 if depthwise else weights.shape[3]
@@ -243,7 +219,6 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
 
 
 def dense(use: Use, operands: list[Any]) -> Any:
-    """Add a FULLY_CONNECTED."""
     hybrid = is_hybrid(use)
     eight = use.dtype() == use.dtype(1) == use.result.dtype == "int8" and zero_of(use.input(1)) != 0
     if not (hybrid or eight or _is_ours(use) or _is_unsigned(use)):
@@ -295,7 +270,6 @@ def _dense_ending(use: Use, outputs: int, activation: int) -> _Ending:
 
 
 def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
-    """Add a TRANSPOSE_CONV: each result gathers the numbers whose windows reach it, in any element type."""
     weights, data, result = use.input(1), use.input(2), use.result
     options = use.options(tflite.TransposeConvOptions)
     strides = (options.StrideH(), options.StrideW())
@@ -351,8 +325,6 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
 
 
 def float_ending(bias: Array | None, activation: int) -> _Ending:
-    """Make the ending of a layer of floats."""
-
     def apply(total: Any, tables: Sequence[Any], channel: Any, _: Any) -> Any:
         return clamp_float(total if bias is None else total + tables[0][channel], activation)
 
@@ -360,7 +332,6 @@ def float_ending(bias: Array | None, activation: int) -> _Ending:
 
 
 def clamp_float(value: Any, activation: int) -> Any:
-    """A float expression limited as an activation says."""
     low, high = activation_bounds(activation)
     value = value if math.isinf(high) else tirx.min(value, tirx.FloatImm("float32", high))
     return value if math.isinf(low) else tirx.max(value, tirx.FloatImm("float32", low))

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import tirx as building
 from utvm.compiler.kernels import Kernel
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import add_loops
-from utvm.compiler.kernels.hybrid import Quantised, one_scale, quantise_rows
+from utvm.compiler.kernels.hybrid import one_scale, quantise_rows
 from utvm.compiler.kernels.sums import clamp_float
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.errors import CompileError
@@ -33,11 +33,8 @@ class _Svdf:
     """How large an SVDF is, and how it computes.
 
     Attributes:
-        depth: of the input: numbers of a batch.
-        memory: how many results a filter remembers.
         kind, sums: element types of the first filters' sums, and of the second ones'.
         newest: given the first filter's sum, the batch and the operands behind the bias, what is remembered of it.
-        ending: given the second filters' sum, the result.
     """
 
     batches: int
@@ -57,7 +54,6 @@ class _Svdf:
         written: Sequence[Any],
         own: Mapping[str, Any],
     ) -> None:
-        """Write the loops."""
         given, feature, time, before, offsets, *steps = read
         output, after = written
         total, products, one = own["sums"], own["products"], 1
@@ -87,7 +83,6 @@ class _Svdf:
 
 
 def _svdf(use: Use, operands: list[Any]) -> Any:
-    """Add an SVDF in floats, by weights of 8 bits or not, or in 8 bits."""
     check_states(use, (4,))
     kinds = (*(use.dtype(place) for place in (0, 1, 2, 4)), use.result.dtype)
     if kinds not in _KINDS:
@@ -100,7 +95,9 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
         raise CompileError(f"its bias has the shape {bias.shape}, for {units} units")
     given = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
     if hybrid:
-        entered = _quantise_input(use, operands[0], svdf.batches, svdf.depth)
+        flat = use.builder.emit(relax.op.reshape(operands[0], (svdf.batches, svdf.depth)))
+        symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
+        entered = quantise_rows(use, flat, svdf.batches, svdf.depth, symmetric=symmetric)
         given[0], given[2] = entered.numbers, use.constant(2).astype(np.float32) * np.float32(one_scale(use, 2))
         given += [entered.scales] if entered.zeros is None else [entered.scales, entered.zeros]
     macs = svdf.batches * svdf.filters * (svdf.depth + svdf.memory)
@@ -110,7 +107,6 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
 
 
 def _read(use: Use, hybrid: bool) -> _Svdf:
-    """Read what the file says of an SVDF."""
     data, times, options = use.input(0), use.input(2), use.options(tflite.SVDFOptions)
     (filters, depth), memory, rank = use.input(1).shape, times.shape[1], options.Rank()
     if rank < 1 or filters % rank:
@@ -121,25 +117,24 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
         raise CompileError(f"its operands' shapes are not those of {filters} filters")
     if data.dtype == "float32":
         factor = tirx.FloatImm("float32", one_scale(use, 1)) if hybrid else None
-        ending = functools.partial(clamp_float, activation=options.FusedActivationFunction())
+        ending: Callable[[Any], Any] = functools.partial(clamp_float, activation=options.FusedActivationFunction())
         sums, kind = "float32", "int32" if hybrid else "float32"
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
             return total if factor is None else total.astype("float32") * (steps[0][batch] * factor)
     else:
         sums = kind = "int32"
-        ending = _integer_ending(use)
+        real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
+
+        def end_in_integers(total: Any) -> Any:  # The kernels know no activation here.
+            return clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
+
+        ending = end_in_integers
 
         def newest(total: Any, batch: Any, steps: Sequence[Any]) -> Any:
             return _newest(use, total)
 
     return _Svdf(batches, depth, filters, memory, rank, kind, sums, newest, ending)
-
-
-def _quantise_input(use: Use, data: Any, rows: int, depth: int) -> Quantised:
-    flat = use.builder.emit(relax.op.reshape(data, (rows, depth)))
-    symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
-    return quantise_rows(use, flat, rows, depth, symmetric=symmetric)
 
 
 def _newest(use: Use, total: Any) -> Any:
@@ -152,12 +147,6 @@ def _newest(use: Use, total: Any) -> Any:
         # The kernel adds it to what it has clamped, and keeps the lowest bits of the sum.
         value = ((value + number(zero - int(info.min))) & number(int(info.max) - int(info.min))) + number(info.min)
     return value.astype(state.dtype)
-
-
-def _integer_ending(use: Use) -> Any:
-    real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
-    # The kernels know no activation here.
-    return lambda total: clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
 
 
 KERNEL = Kernel(tflite={"SVDF": _svdf})

@@ -31,7 +31,6 @@ class IntegerLayer:
     Attributes:
         build: given a reader, the call's arguments and the result's name, adds nodes and returns the result: a
             :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the very tensor.
-        weights: its constant factors, which a library stores.
     """
 
     build: Callable[[Reader, Sequence[Any], str], View | Value]
@@ -40,17 +39,7 @@ class IntegerLayer:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of an operator in a model.
-
-    Attributes:
-        operator: the file's record.
-        inputs: of the operands; None for one that is left out.
-        outputs: of the results.
-        content: the file.
-        value: the operand's elements, where it is a constant; None where it is not.
-        builder: of the Relax module.
-        layers: of the whole module, by the names of packed functions.
-    """
+    """One use of an operator in a model."""
 
     operator: TfliteOperator
     inputs: tuple[TfliteTensor | None, ...]
@@ -62,26 +51,21 @@ class Use:
 
     @property
     def result(self) -> TfliteTensor:
-        """The first result."""
         return self.outputs[0]
 
     def input(self, number: int) -> TfliteTensor:
-        """The record of an operand."""
         tensor = self.inputs[number] if number < len(self.inputs) else None
         if tensor is None:
             raise CompileError(f"its operand {number} is missing")
         return tensor
 
     def has(self, number: int) -> bool:
-        """Whether the file names such an operand."""
         return number < len(self.inputs) and self.inputs[number] is not None
 
     def dtype(self, number: int = 0) -> str:
-        """Element type of an operand."""
         return self.input(number).dtype
 
     def constant(self, number: int) -> Any:
-        """Elements of an operand that must be constant."""
         array = self.value(number)
         if array is None:
             raise CompileError(f"its operand {number} must be constant")
@@ -112,8 +96,9 @@ class Use:
         return Real(reader.view(arguments[number]), known_quantity(self.input(number)))
 
     def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-        """Quantity and limits of the result."""
-        return goal(self.result, activation)
+        moved = 128 if self.result.dtype == "uint8" else 0
+        low, high = (limit - moved for limit in limits(activation, self.result))
+        return Goal(known_quantity(self.result), low, high)
 
     def layer(
         self,
@@ -122,11 +107,7 @@ class Use:
         shape: Sequence[int],
         weights: Any = None,
     ) -> Any:
-        """Call a layer of one result.
-
-        Args:
-            shape: of the result, as the operands have it made.
-        """
+        """Call a layer of one result."""
         if math.prod(shape) != self.result.size:
             raise CompileError(
                 f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"
@@ -137,7 +118,6 @@ class Use:
 def call_layer(
     layers: dict[str, IntegerLayer], layer: IntegerLayer, operands: Sequence[Any], result: TfliteTensor
 ) -> Any:
-    """Enter a layer, and return the Relax call of it."""
     name = f"utvm.layer_{len(layers)}"
     layers[name] = layer
     return relax.op.call_dps_packed(name, relax.Tuple(list(operands)), tensor_type(result.shape, result.dtype))
@@ -157,15 +137,7 @@ def known_quantity(tensor: TfliteTensor) -> Quantity:
     return known
 
 
-def goal(tensor: TfliteTensor, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
-    """Quantity and limits of a result."""
-    moved = 128 if tensor.dtype == "uint8" else 0
-    low, high = (limit - moved for limit in limits(activation, tensor))
-    return Goal(known_quantity(tensor), low, high)
-
-
 def scale_of(tensor: TfliteTensor) -> np.float32:
-    """The one scale of a tensor."""
     known = tensor.quantisation
     if known is None or known.scales.size != 1 or not known.scales[0] > 0:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -174,12 +146,10 @@ def scale_of(tensor: TfliteTensor) -> np.float32:
 
 
 def zero_of(tensor: TfliteTensor) -> int:
-    """The zero point of a tensor."""
     return 0 if tensor.quantisation is None else int(tensor.quantisation.zero_points[0])
 
 
 def activation_bounds(activation: int) -> tuple[float, float]:
-    """The real numbers that an activation lets through."""
     if activation not in _ACTIVATIONS:
         raise CompileError(f"its activation, number {activation}, is not supported")
     return _ACTIVATIONS[activation]
@@ -188,22 +158,21 @@ def activation_bounds(activation: int) -> tuple[float, float]:
 def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
     """The integers that an activation lets through, rounded as TensorFlow Lite does."""
     info = np.iinfo(tensor.dtype)
+
+    def steps(bound: float) -> int:
+        count = float(np.float32(bound) / scale_of(tensor))
+        return zero_of(tensor) + int(math.copysign(math.floor(abs(count) + 0.5), count))
+
     low, high = (
-        limit if math.isinf(bound) else int(np.clip(_steps(bound, tensor), info.min, info.max))
+        limit if math.isinf(bound) else int(np.clip(steps(bound), info.min, info.max))
         for bound, limit in zip(activation_bounds(activation), (info.min, info.max), strict=True)
     )
     return low, high
 
 
-def _steps(real: float, tensor: TfliteTensor) -> int:
-    steps = float(np.float32(real) / scale_of(tensor))
-    return zero_of(tensor) + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
-
-
 def padding_before(
     kind: int, extent: int, window: int, stride: int, dilation: int, result: int
 ) -> tuple[int, int]:
-    """Numbers that are padded before and behind a dimension."""
     if kind == tflite.Padding.VALID:
         return 0, 0
     both = max((result - 1) * stride + (window - 1) * dilation + 1 - extent, 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a model: which operators run in which order, on which buffers.
+"""The graph of a model: which operators run in which order, on which buffers, and which of these may share memory.
 
-Made from a Relax module. From here on nothing but the operators' TIRx functions belongs to TVM.
+Made from a Relax module. From here on nothing but the functions of operators belongs to TVM.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,12 +11,92 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import ir, relax, sym, tirx
 
-from utvm.compiler.library import Tensor
+from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
+from utvm.compiler.library import Tensor, item_bytes
 from utvm.compiler.schedule.legalize import CONCATENATION
-from utvm.compiler.tvm_types import tensor_of
+from utvm.compiler.tvm_types import element_type, operator_name, tensor_of
 from utvm.errors import CompileError
+
+
+def with_overlaps(function: Any) -> Any:
+    """Add the attribute to a lowered function of one output, where whoever made it did not.
+
+    Element by element in place, which is a distance of 0, is found for functions that are one nest of loops around
+    one assignment, each element being assigned once, from inputs' elements of the same size and number.
+    """
+    if function.attrs and OVERLAP in function.attrs:
+        return function
+    return function.with_attr(OVERLAP, _in_place(function))
+
+
+def overlaps_of(function: Any) -> tuple[int | None, ...]:
+    """Read the attribute."""
+    distances = [int(distance) for distance in function.attrs[OVERLAP]]
+    return tuple(None if distance < 0 else distance for distance in distances)
+
+
+def _in_place(function: Any) -> list[int]:
+    *inputs, output = function.params
+    nowhere = [-1] * len(inputs)
+    if function.attrs and OPERATOR in function.attrs:
+        return nowhere  # Its C helpers read through pointers.
+    loops, store = _single_store(function.body)
+    if store is None or not store.buffer.same_as(output) or not _visits_once(store.indices[0], loops):
+        return nowhere
+    wanted = hash(output)
+    distances = []
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (ir.TensorLoad, loads.append), order="pre")
+    if any(hash(load.source) == wanted for load in loads):
+        return nowhere
+    for parameter in inputs:
+        indices = [load.indices[0] for load in loads if hash(load.source) == hash(parameter)]
+        same = all(tvm_ffi.structural_equal(index, store.indices[0], map_free_vars=False) for index in indices)
+        alike = item_bytes(element_type(parameter)) == item_bytes(element_type(output))
+        distances.append(0 if indices and same and alike else -1)
+    return distances
+
+
+def _single_store(body: Any) -> tuple[list[Any], Any]:
+    loops = []
+    while True:
+        kind = type(body).__name__
+        if kind == "For":
+            loops.append(body)
+            body = body.body
+        elif kind == "AttrStmt":
+            body = body.body
+        elif kind == "SeqStmt" and all(type(item).__name__ == "Bind" for item in list(body.seq)[:-1]):
+            body = list(body.seq)[-1]
+        else:
+            return loops, body if kind == "BufferStore" else None
+
+
+def _visits_once(index: Any, loops: list[Any]) -> bool:
+    variables = [loop.loop_var for loop in loops]
+    factors = _linear(index, variables)
+    if factors is None:
+        return False
+    reach = 0
+    for factor, loop in sorted(zip(factors, loops, strict=True), key=lambda item: item[0]):
+        if not isinstance(loop.extent, tirx.IntImm) or not isinstance(loop.min, tirx.IntImm):
+            return False
+        if int(loop.extent) == 1:
+            continue
+        if factor <= reach:
+            return False
+        reach += factor * (int(loop.extent) - 1)
+    return True
+
+
+def _linear(index: Any, variables: list[Any]) -> list[int] | None:
+    terms = list(sym.detect_linear_equation(index, variables))
+    if not terms or not all(isinstance(term, tirx.IntImm) for term in terms):
+        return None
+    return [int(term) for term in terms[:-1]]
 
 
 @dataclass(frozen=True)
@@ -24,9 +104,6 @@ class Location:
     """Where a tensor's elements are.
 
     Attributes:
-        kind: the caller's input, a constant, a buffer that operators write, the caller's output, or the library's
-            own memory.
-        number: which one of its kind.
         offset: bytes from its beginning.
     """
 
@@ -41,7 +118,6 @@ class Step:
 
     Attributes:
         function: name of the TIRx function; empty for a copy.
-        copied_bytes: how many bytes a copy moves from its only read to its only write.
     """
 
     function: str
@@ -55,14 +131,8 @@ class Graph:
     """A model, ready for planning.
 
     Attributes:
-        inputs: what the caller provides.
         buffers: what operators write and no caller sees, in the order of writing.
-        constants: the weights, C-contiguous; equal ones are one.
-        steps: operator calls and copies, in order.
-        outputs: what the caller receives; all are written when all steps are done.
         functions: TIRx function of each operator, not lowered yet.
-        states: what the library keeps between runs; the last steps copy it there.
-        initial: the bytes of each in the first run.
     """
 
     inputs: tuple[Tensor, ...]
@@ -83,20 +153,9 @@ def settle(
     joined: Mapping[int, Location],
     states: Sequence[Tensor] = (),
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
-    """Let operators write where their results are wanted.
+    """Let operators write where their results are wanted; return the steps, and the buffers that are left.
 
-    A buffer that is an output is written there at once. An output that is an input, a constant, a part of another
-    buffer or an output already is copied at the end. So is what is kept for the next run: until then, that has
-    what this run reads; one state that becomes another goes through a buffer.
-
-    Args:
-        steps: which write no outputs yet.
-        results: where each output's elements are without this, and each state's behind them.
-        joined: buffer number to its place in another buffer, of which it is a part.
-        states: what is kept.
-
-    Returns:
-        The steps, and the buffers that are left, numbered anew.
+    A buffer that is an output is written there at once; other outputs and states are copied at the end.
     """
     results = [_root(place, joined) for place in results]
     results, kept_results = results[: len(outputs)], results[len(outputs) :]
@@ -148,14 +207,6 @@ def extract(
     state_names: tuple[str, ...] = (),
     control: Collection[str] = (),
 ) -> Graph:
-    """Read the graph out of a legalized Relax module.
-
-    Args:
-        input_names: names of the parameters of ``main``, as the user knows them.
-        output_names: names of its results.
-        state_names: names of what is kept between runs: the last parameters, and the last results.
-        control: names of the packed functions that run other graphs.
-    """
     return _Reader(module, control).read(input_names, output_names, state_names)
 
 
@@ -211,7 +262,7 @@ class _Reader:
     def _bind(self, binding: Any) -> Any:
         value = binding.value
         name = str(binding.var.name)
-        operator = str(getattr(getattr(value, "op", None), "name", ""))
+        operator = operator_name(value)
         if operator == "relax.call_tir":
             return self._call(value, name)
         if operator == "relax.reshape":
@@ -247,7 +298,6 @@ class _Reader:
         return list(writes) if isinstance(kind, relax.TupleType) else writes[0]
 
     def _concatenate(self, value: Any, name: str) -> Location:
-        """Give each piece its place in the result; copy those that cannot be written there at once."""
         (kind,) = value.ty_args
         whole = self._buffer(tensor_of(kind, name))
         begin = 0

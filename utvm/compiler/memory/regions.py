@@ -38,7 +38,6 @@ class Memory:
     """The regions that a plan may use.
 
     Attributes:
-        regions: in order of preference, the fastest first.
         pins: name of a tensor to name of the region that it must lie in.
     """
 
@@ -58,6 +57,5 @@ class Memory:
 
     @property
     def text(self) -> str:
-        """Everything in one line, equal for equal memories."""
         regions = [f"{region.name}={region.size_bytes}" for region in self.regions]
         return f"{regions} {sorted(self.pins.items())}"

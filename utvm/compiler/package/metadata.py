@@ -14,21 +14,14 @@ from dataclasses import asdict, dataclass
 import utvm
 from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
-from utvm.compiler.package.layout import ALIGNMENT, Terms
+from utvm.compiler.package.read import ALIGNMENT, Terms
 
-VERSION = 7
-"""Of Model Library Format."""
+VERSION = 7  # Of Model Library Format.
 
 
 @dataclass(frozen=True)
 class RunStack:
-    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core.
-
-    Attributes:
-        bytes: of stack.
-        cpu: row of the toolchain's file.
-        compiler: name and version.
-    """
+    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core."""
 
     bytes: int
     cpu: str
@@ -49,13 +42,7 @@ def metadata(
     misra: Mapping[str, int] | None,
     stack: RunStack | None,
 ) -> dict[str, object]:
-    """The content of ``metadata.json``.
-
-    Args:
-        time: of export, in seconds since 1970.
-        misra: findings for each MISRA rule in the library, or None if nobody counted.
-        stack: what a run takes of it, or None if nobody knows.
-    """
+    """The content of ``metadata.json``."""
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     return {
         "version": VERSION,
@@ -139,7 +126,7 @@ def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:
         "sources": {
             name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(library.sources.items())
         },
-        "target": library.target.told,
+        "target": library.target.fields,
         "regions": [
             {"name": arena.region, "bytes": arena.size_bytes, "alignment": ALIGNMENT} for arena in library.arenas
         ],

@@ -18,7 +18,6 @@ from utvm.errors import ToolchainError
 from utvm.paths import DATA
 
 REASONS = DATA / "docs" / "misra.yaml"
-
 _TIMEOUT_S = 1800.0
 _FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)
 _RULE = "misra-c2012-"
@@ -27,12 +26,7 @@ _TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppch
 
 
 class Reasons(Record):
-    """Content of ``docs/misra.yaml``.
-
-    Attributes:
-        mandatory: rules that MISRA allows no deviation from.
-        left: rule to the reason why findings of it stay.
-    """
+    """Content of ``docs/misra.yaml``."""
 
     mandatory: tuple[str, ...]
     left: dict[str, str]
@@ -43,20 +37,13 @@ class Reasons(Record):
 
 
 def reasons(path: Path = REASONS) -> Reasons:
-    """Read the reasons."""
     return load_yaml(path, Reasons)
 
 
 def misra_findings(
     paths: Sequence[Path], include: Sequence[Path] = (), defines: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding.
-
-    Args:
-        paths: C files that belong together; rules about a whole program look at all of them.
-        include: folders of their headers.
-        defines: macros, ``NAME=value``.
-    """
+    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding."""
     with tempfile.TemporaryDirectory() as work:
         said = run_tool(
             [
@@ -95,7 +82,6 @@ def misra_findings(
 
 
 def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, int]:
-    """How often each MISRA C:2012 rule is broken; see :func:`misra_findings`."""
     return {rule: len(places) for rule, places in misra_findings(paths, include).items()}
 
 
@@ -113,13 +99,7 @@ def runtime_counts() -> dict[str, int]:
 
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
-    """Where each rule is broken in the C that runs on boards: each image's files are checked together.
-
-    Args:
-        ports: boards' ports by their architecture; an image has one. Without any, one architecture's images. Each
-            image and each port is checked, not each image with each port: a port shares no name with an image that
-            it does not share with all of them.
-    """
+    """Where each rule is broken in the C of each image and port; without ports, in one architecture."""
     found: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
     for architecture, own in (ports or {"cortex_m": ()}).items():
@@ -138,7 +118,6 @@ def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[
 
 
 def total(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts of several programs."""
     added: Counter[str] = Counter()
     for count in counts:
         added.update(count)

@@ -1,31 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages as archives, and reading one back: the library, as far as a firmware needs it."""
+"""The archive of a package: its folders and terms, and how a library is read back from it."""
 
 import hashlib
 import io
 import json
+import re
 import tarfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePosixPath
+
+from pydantic import TypeAdapter
 
 from utvm.base.storage.files import write_whole
-from utvm.compiler.library import Arena, Call, Library, Placement, Scaling, Tensor
-from utvm.compiler.package.layout import GRAPHS, HEADERS, SOURCES
+from utvm.compiler.library import Arena, Call, Library, Placement, Tensor
 from utvm.compiler.target import Target
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 
+# Semantic Versioning 2.0.0, section 2; pre-release and build marks as Arduino's library manager takes them.
+_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Who answers for a package, and under which terms it may be used.
+
+    Attributes:
+        code_license: SPDX expression for the generated C, and for what this project has put beside it: its own.
+        weights_license: SPDX expression for the weights, which have the terms of the model they come from.
+    """
+
+    version: str = "0.1.0"
+    author: str = "unknown"
+    url: str = "https://example.invalid/"
+    code_license: str = "Apache-2.0"
+    weights_license: str = "NOASSERTION"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value.strip() or not value.isprintable():
+                raise ConfigError(f"a package's {field.name} cannot be {value!r}", "give one line of text")
+        if not _VERSION.fullmatch(self.version):
+            raise ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
+
+
+ALIGNMENT = 16  # Alignment of each region of working memory, in bytes, as in NAME.h.
+SOURCES = PurePosixPath("codegen/host/src")  # C files and private headers; the folder is Model Library Format's.
+HEADERS = PurePosixPath("codegen/host/include")  # Public headers; the folder is Model Library Format's.
+GRAPHS = PurePosixPath("executor-config/graph")
+"""Descriptions that a graph executor was made from; the folder is Model Library Format's."""
+
+ARDUINO = PurePosixPath("src")
+"""Folder that Arduino compiles: files that include those above. Model Library Format has the model's text here."""
+
+
+def public_headers(library: Library) -> list[str]:
+    named = (f"{library.name}.h", f"{library.name}_graph_executor.h")
+    return [name for name in named if name in library.sources]
+
+
+def c_files(library: Library) -> list[str]:
+    return sorted(name for name in library.sources if name.endswith(".c"))
+
+
+def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
+    """Yield the path in the package and the text of each of a library's files."""
+    public = public_headers(library)
+    for name, text in library.sources.items():
+        if name.endswith(".json"):
+            yield str(GRAPHS / f"{library.name}.graph"), text
+        else:
+            yield str((HEADERS if name in public else SOURCES) / name), text
+
 
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
-    """Write files into an uncompressed tar archive.
+    """Write files into an uncompressed tar archive; equal files give equal bytes.
 
-    Names are sorted and begin with ``./``, as in the archives of TVM, whose readers open ``./metadata.json``.
-    Owner, group and mode are the same for all, so equal files give equal bytes.
-
-    Args:
-        files: path below the root to content.
-        time: seconds since 1970 that every file carries.
+    Names begin with ``./``, as in archives of TVM, whose readers open ``./metadata.json``.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -42,13 +95,11 @@ _SCHEMA = DATA / "docs" / "package.schema.json"
 _HINT = "model.package writes one"
 
 
-def read_package(name: str, files: Mapping[str, bytes]) -> Library:
-    """The library of a package, without what only its compiler knows: operators by themselves, weights.
+_TENSORS, _PLACES = TypeAdapter(tuple[Tensor, ...]), TypeAdapter(tuple[Placement, ...])
 
-    Args:
-        name: what the archive is called in messages.
-        files: path below the root to content, as :func:`write_package` wrote them.
-    """
+
+def read_package(name: str, files: Mapping[str, bytes]) -> Library:
+    """The library of a package, without what only its compiler knows: operators by themselves, weights."""
     import jsonschema  # Slow to import, and few commands read packages.
 
     try:
@@ -63,22 +114,12 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
     return Library(
         name=module["model_name"],
         sources={file: _source(name, file, digest, files) for file, digest in own["sources"].items()},
-        inputs=_tensors(own["inputs"]),
-        outputs=_tensors(own["outputs"]),
+        inputs=_TENSORS.validate_python(own["inputs"]),
+        outputs=_TENSORS.validate_python(own["outputs"]),
         arenas=tuple(Arena(region["name"], region["bytes"]) for region in own["regions"]),
-        input_places=_places(own["inputs"]),
-        output_places=_places(own["outputs"]),
-        calls=tuple(
-            Call(
-                item["function"],
-                item["kind"],
-                item["macs"],
-                tuple(item["reads"]),
-                tuple(item["writes"]),
-                item.get("kernel", ""),
-            )
-            for item in own["calls"]
-        ),
+        input_places=_PLACES.validate_python(own["inputs"]),
+        output_places=_PLACES.validate_python(own["outputs"]),
+        calls=TypeAdapter(tuple[Call, ...]).validate_python(own["calls"]),
         weights_bytes=module["memory"]["functions"]["main"][0]["constants_size_bytes"],
         target=Target(own["target"]["core"], tuple(own["target"]["extensions"]), own["target"]["row"]),
         executor=module["executors"][0],
@@ -93,19 +134,3 @@ def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> st
     if "/" in file or not found or hashlib.sha256(found[0]).hexdigest() != digest:
         raise ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
     return found[0].decode("utf-8", "replace")
-
-
-def _tensors(described: Iterable[Mapping[str, Any]]) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(
-            item["name"],
-            tuple(item["shape"]),
-            item["dtype"],
-            Scaling(item["scaling"]["scale"], item["scaling"]["zero_point"]) if item["scaling"] else None,
-        )
-        for item in described
-    )
-
-
-def _places(described: Iterable[Mapping[str, Any]]) -> tuple[Placement, ...]:
-    return tuple(Placement(item["region"], item["offset"]) for item in described)

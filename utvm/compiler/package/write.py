@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a package: the whole content, and the way from a model file."""
+"""Writing a package: the sources, build files, examples, licence and a page to read."""
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,52 +12,135 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm.compiler import Library, Model, Target, compile_model, load
+from utvm.base.text.quoting import comment
+from utvm.base.text.templates import templates_of
+from utvm.compiler import Model, Target, compile_model, load
 from utvm.compiler.bounded import bounded
+from utvm.compiler.c_files import C_TYPES, literal
+from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
-from utvm.compiler.package.layout import Terms, placed_sources
+from utvm.compiler.package import read
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.read import write_archive
-from utvm.compiler.package.texts import texts
+from utvm.compiler.package.read import ALIGNMENT, HEADERS, SOURCES, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
+
+# Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
+_CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
+_CMAKE_TAKEN |= {"package_source", "ALL_BUILD", "INSTALL", "RUN_TESTS", "PACKAGE", "ZERO_CHECK", "m", "c", "gcc"}
+
+_ROW = 8  # Numbers in a row of an example's input.
+_ARDUINO_NAME = 63  # Characters in the name of an Arduino library, at most.
+
+# How printf writes an element so that it reads back as the same number, and what it is passed as.
+_PRINTED = dict.fromkeys(("bool", "int8", "int16", "int32"), ("%ld", "long"))
+_PRINTED |= dict.fromkeys(("uint8", "uint16", "uint32"), ("%lu", "unsigned long"))
+_PRINTED |= {"int64": ("%lld", "long long"), "uint64": ("%llu", "unsigned long long")}
+_PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
+
+
+def texts(
+    library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
+) -> dict[str, str]:
+    """All text files of a package but the sources and ``metadata.json``: path to text."""
+    environment = templates_of("utvm.compiler.package")
+    files = {
+        "CMakeLists.txt": "CMakeLists.txt",
+        "LICENSE": "LICENSE",
+        "README.md": "README.md",
+        "library.properties": "library.properties",
+        "zephyr/CMakeLists.txt": "zephyr/CMakeLists.txt",
+        "zephyr/Kconfig": "zephyr/Kconfig",
+        "zephyr/module.yml": "zephyr/module.yml",
+        "examples/plain/main.c": "examples/main.c",
+        f"examples/{library.name}_once/{library.name}_once.ino": "examples/once.ino",
+    }
+    values: dict[str, object] = {
+        "name": library.name,
+        "target": cmake_target(library.name),
+        "macro": library.name.upper(),
+        "arduino_name": library.name[:_ARDUINO_NAME],
+        "library": library,
+        "terms": terms,
+        "stack": stack,
+        "alignment": ALIGNMENT,
+        "sources": SOURCES,
+        "headers": HEADERS,
+        "c_files": read.c_files(library),
+        "public_headers": read.public_headers(library),
+        "inputs": _ports(library, "input", example),
+        "outputs": _ports(library, "output", None),
+    }
+    made = {path: environment.get_template(template).render(values) for path, template in files.items()}
+    # Arduino looks for sources only in src/: there, a line for each file that is elsewhere.
+    for kind, folder, names in (
+        ("header", HEADERS, read.public_headers(library)),
+        ("source", SOURCES, read.c_files(library)),
+    ):
+        template = environment.get_template(f"arduino_{kind}")
+        for file in names:
+            made[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+    return made
+
+
+def cmake_target(name: str) -> str:
+    return f"{name}_model" if name in _CMAKE_TAKEN else name
+
+
+def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | None) -> list[dict[str, object]]:
+    tensors, places = (
+        (library.inputs, library.input_places) if kind == "input" else (library.outputs, library.output_places)
+    )
+    if stored is not None and len(stored) != len(tensors):
+        raise ConfigError(f"{library.name} takes {len(tensors)} inputs; the example has {len(stored)}")
+    regions = [arena.region for arena in library.arenas]
+    ports: list[dict[str, object]] = []
+    for number, (tensor, place) in enumerate(zip(tensors, places, strict=True)):
+        format_, passed_as = _PRINTED[tensor.dtype]
+        ports.append(
+            {
+                "name": f"{kind}_{number}",
+                "description": _describe(tensor),
+                "c_type": C_TYPES[tensor.dtype],
+                "elements": math.prod(tensor.shape),
+                "bytes": tensor.size_bytes,
+                "place": place,
+                "region": regions.index(place.region),
+                "offset_macro": f"{library.name.upper()}_{kind.upper()}_{number}_OFFSET",
+                "format": format_,
+                "passed_as": passed_as,
+                "rows": _rows(tensor, stored[number]) if stored is not None else "",
+            }
+        )
+    return ports
+
+
+def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
+    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+        raise ConfigError(
+            f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
+            f"the model takes {tensor.dtype}{list(tensor.shape)}",
+        )
+    numbers = [literal(value, tensor.dtype) for value in array.ravel().tolist()]
+    rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
+    return ",\n".join("    " + ", ".join(row) for row in rows)
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+
 
 # A parameter file of TVM's NDArray list format without arrays: magic number, reserved word, no names, no arrays
 # (src/runtime/file_utils.h of TVM). The weights are in the C sources.
 _NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
 
 
-def write_package(
-    library: Library,
-    path: Path,
-    *,
-    model: Model,
-    terms: Terms | None = None,
-    example: Sequence[npt.NDArray[Any]] | None = None,
-    relax: str | None = None,
-    misra: Mapping[str, int] | None = None,
-    stack: RunStack | None = None,
-) -> Path:
-    """Write a library as one archive, the same bytes for the same arguments.
+def write_package(library: Library, path: Path, **contents: Any) -> Path:
+    """Write a library as one archive; arguments as :func:`package_files`, which decide its bytes.
 
     The only date in it is the epoch, or the environment's ``SOURCE_DATE_EPOCH``.
-
-    Args:
-        path: the tar file to write.
-        model: what the library was made from.
-        terms: version, author and licences.
-        example: inputs that the examples run on, in the library's order; zeros if there are none.
-        relax: the model as Relax text.
-        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
-        stack: what a run takes of it, where a compiler for a core is known.
-
-    Returns:
-        ``path``.
     """
-    content = package_files(
-        library, model=model, terms=terms, example=example, relax=relax, misra=misra, stack=stack
-    )
-    write_archive(path, content, _time())
+    read.write_archive(path, package_files(library, **contents), _time())
     return path
 
 
@@ -70,11 +154,20 @@ def package_files(
     misra: Mapping[str, int] | None = None,
     stack: RunStack | None = None,
 ) -> dict[str, bytes]:
-    """The files of a package: path to content. Arguments and errors as :func:`write_package`."""
+    """The files of a package: path to content.
+
+    Args:
+        model: from which the library was compiled.
+        terms: version, author and licences.
+        example: inputs that the examples run on, in the library's order; zeros if there are none.
+        relax: the model as Relax text.
+        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
+        stack: of a run, where a compiler for a core is known.
+    """
     terms = terms or Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
-    files = dict(placed_sources(library)) | texts(library, terms, example, stack)
+    files = dict(read.placed_sources(library)) | texts(library, terms, example, stack)
     files["metadata.json"] = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     if relax is not None:
         files[f"src/{library.name}.relax"] = relax
@@ -97,15 +190,7 @@ def package_model(
     example: Sequence[npt.NDArray[Any]] | None = None,
     stack: RunStack | None = None,
 ) -> Path:
-    """Compile a model file and write the library as one archive.
-
-    Args:
-        run_python, shapes: as :func:`utvm.compiler.load`.
-        name: of the library; by default the model's.
-        target: the CPU that kernels are chosen for; by default, any.
-        executor: ahead of time, or driven by a graph description.
-        memory: regions and pins; one region as large as it must be if there are none.
-    """
+    """Compile a model file and write the library as one archive; arguments as ``load`` and ``compile_model``."""
     model = load(model_path, run_python=run_python, shapes=shapes)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
     # TVM takes seconds to import, and is needed only here if the library came out of the cache.

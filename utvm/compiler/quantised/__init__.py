@@ -9,14 +9,14 @@ from typing import Any
 import tvm
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.kernels.quantities import Native, Node, Value, needed
-from utvm.compiler.kernels.reader import Reader, operator_name
+from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes
+from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
 from utvm.compiler.quantised.recognise import Recogniser
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import dtype_of
+from utvm.compiler.tvm_types import dtype_of, operator_name
 
 _BORDERS = ("relax.quantize", "relax.dequantize")
 
@@ -36,17 +36,7 @@ def integerize(
     assistant: Assistant | None = None,
     layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
-    """Turn quantised operators into integer ones.
-
-    An operator between dequantised tensors and a quantisation becomes one in integers, bit for bit that of
-    TensorFlow Lite Micro's reference kernels. A module without int8 tensors is returned as it is.
-
-    Args:
-        module: a Relax module, not legalized yet.
-        target: what kernels are chosen for; None for TVM's own backends.
-        assistant: an accelerator that takes a part of them.
-        layers: of a TensorFlow Lite model, by the packed functions that the module calls in their place.
-    """
+    """Turn quantised operators into integer ones, with the bits of TensorFlow Lite Micro."""
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     if not layers and not any(
@@ -58,7 +48,7 @@ def integerize(
     for binding in bindings:
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
-    nodes = needed(reader.nodes, _flat(result))
+    nodes = live_nodes(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())

@@ -13,7 +13,8 @@ from utvm.compiler.accelerator import Assistant, Offer, Refused
 from utvm.compiler.kernels import kernels
 from utvm.compiler.kernels.addition import Addition
 from utvm.compiler.kernels.cores import estimated_cycles
-from utvm.compiler.kernels.quantities import Native, Node, Value, needed, tensor_type
+from utvm.compiler.kernels.functions import OPERATOR
+from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes, tensor_type
 from utvm.compiler.kernels.records import Computation, Convolution, Operator, Ready, Residual
 from utvm.compiler.library import Decision
 from utvm.compiler.notes import note
@@ -22,15 +23,8 @@ from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
 
 
 def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """Let convolutions do what is done before and after them.
-
-    - Zeros that are padded before a convolution become its padding.
-    - An addition of a convolution's result, which nobody else reads, becomes part of the convolution.
-
-    Args:
-        results: what must still be computed.
-    """
-    return _fuse_additions(needed(_fuse_paddings(nodes), results), results)
+    """Fuse zeros that are padded before a convolution, and an addition of its result that nobody else reads."""
+    return _fuse_additions(live_nodes(_fuse_paddings(nodes), results), results)
 
 
 def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
@@ -126,15 +120,6 @@ _CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and no
 def divide(
     nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
 ) -> tuple[list[Node], tuple[Decision, ...]]:
-    """Give an accelerator what it is to do.
-
-    Args:
-        target: the CPU that the rest is for.
-        name_of: what the model calls a tensor.
-
-    Returns:
-        All nodes, and what was decided of each convolution and dense layer.
-    """
     divided: list[Node] = []
     decisions = []
     for node in nodes:
@@ -145,7 +130,7 @@ def divide(
         try:
             offer = assistant.offer(node.work)
         except Refused as refused:
-            decisions.append(Decision(name, "CPU", refused.reason, cpu))
+            decisions.append(Decision(name, "CPU", str(refused), cpu))
             divided.append(node)
             continue
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
@@ -182,16 +167,6 @@ def to_module(
     functions: Mapping[Any, Any],
     name_of: Callable[[Value], str],
 ) -> Any:
-    """A Relax module that computes the nodes.
-
-    Args:
-        parameters: the variables of ``main``.
-        values: those of the parameters, in the same order.
-        result: a value, or a tuple of results.
-        target: what kernels are chosen for; None for TVM's own backends.
-        functions: the functions that the nodes' own calls call, by variable.
-        name_of: the name of a value.
-    """
     builder = relax.BlockBuilder()
     writer = _Writer(builder, target, name_of)
     for value, parameter in zip(values, parameters, strict=True):
@@ -209,11 +184,7 @@ def to_module(
 
 
 class _Writer:
-    """Writes nodes as Relax.
-
-    Attributes:
-        expressions: of the values so far.
-    """
+    """Writes nodes as Relax."""
 
     def __init__(self, builder: Any, target: Target | None, name_of: Callable[[Value], str]) -> None:
         self._builder = builder
@@ -252,7 +223,7 @@ class _Writer:
 
     def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
         parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
-        name = str(operator.function.attrs["utvm.operator"])
+        name = str(operator.function.attrs[OPERATOR])
         function = operator.function.without_attr("global_symbol")  # The module names it.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [

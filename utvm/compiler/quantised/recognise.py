@@ -11,10 +11,10 @@ from tvm import relax
 from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling
 from utvm.compiler.kernels.quantisation import Rounding
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, Value, View, quantity_of
-from utvm.compiler.kernels.reader import Reader, compose_orders, operator_name
+from utvm.compiler.kernels.reader import Reader, compose_orders
 from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.kernels.use import IntegerLayer
-from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 # They move numbers and compute none.
 _MOVEMENTS = (
@@ -28,15 +28,12 @@ _MOVEMENTS = (
     "relax.repeat",
     "relax.flip",
     "relax.image.resize2d",
+    "relax.split",
 )
 
 
 class Recogniser:
-    """Turns the bindings of ``main`` into nodes, one after another.
-
-    Args:
-        layers: of a TensorFlow Lite model, by the packed functions that are called in their place.
-    """
+    """Turns the bindings of ``main`` into nodes, one after another."""
 
     def __init__(self, reader: Reader, layers: Mapping[str, IntegerLayer]) -> None:
         self._reader = reader
@@ -48,7 +45,6 @@ class Recogniser:
                     self._operators.setdefault(name, []).append(kernel.recognise)
 
     def bind(self, variable: Any, call: Any) -> None:
-        """Read one binding."""
         name = operator_name(call)
         layer = self._layers.get(str(call.args[0].global_symbol)) if name == "relax.call_dps_packed" else None
         if layer is not None:
@@ -73,7 +69,7 @@ class Recogniser:
         if result.shape != shape:
             base = result if isinstance(result, Value) else self._reader.arrange(result)
             flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-            moved = self._reader.native(flat, [base], name, shape, dtype_of(base.type))
+            moved = self._reader.add(flat, [base], name, shape, dtype_of(base.type))
             result = moved if isinstance(result, Value) else View(moved)
         if isinstance(result, View) and dtype_of(variable.ty) in ("int8", "uint8"):
             self._reader.set_view(variable, replace(result, unsigned=dtype_of(variable.ty) == "uint8"))
@@ -84,7 +80,6 @@ class Recogniser:
     # Integers that the module computes as such.
 
     def _integers(self, variable: Any, call: Any, name: str) -> bool:
-        """Read what makes 8-bit integers of 8-bit integers; return whether it is known."""
         if name == "relax.permute_dims":
             self._reader.set_view(variable, _transpose(self._reader.view(call.args[0]), variable, call))
             return True
@@ -119,39 +114,37 @@ class Recogniser:
             try:
                 view = pooling.pool(self._reader, call, real.view, shape_of(variable.ty), label)
             except Unfit as unfit:
-                self._reader.explain(variable, unfit.reason)
+                self._reader.explain(variable, str(unfit))
                 return
             self._reader.set_real(variable, replace(real, view=view))
         elif name == "relax.nn.pad":
             self._pad(variable, call, real)
-        elif name == "relax.split" or (name in _MOVEMENTS and _only_moves(call, name)):
-            output = Value(label, _with_int8(variable.ty))
-            self._reader.append(
-                Native(lambda inputs: _same_call(call, inputs), name, call),
-                [self._reader.arrange(real.view)],
-                output,
-            )
-            self._reader.set_real(variable, Real(View(output), real.quantity))
+        elif name in _MOVEMENTS and (
+            name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
+        ):
+            work = Native(lambda inputs: _same_call(call, inputs), name, call)
+            self._set_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
+
+    def _set_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
+        output = Value(str(variable.name), _with_int8(variable.ty))
+        self._reader.append(work, values, output)
+        self._reader.set_real(variable, Real(View(output), quantity))
 
     def _compare(self, variable: Any, call: Any, first: Real) -> None:
         second = self._reader.real(call.args[1])
         if second is None or second.quantity != first.quantity:
             return
         build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
-        output = Value(str(variable.name), _with_int8(variable.ty))
         values = [self._reader.arrange(real.view) for real in (first, second)]
-        self._reader.append(Native(lambda inputs: build(*inputs), str(call.op.name)), values, output)
-        self._reader.set_real(variable, Real(View(output), first.quantity))
+        work = Native(lambda inputs: build(*inputs), str(call.op.name))
+        self._set_moved(variable, work, values, first.quantity)
 
     def _pick(self, variable: Any, call: Any) -> None:
         real = self._reader.real(call.tuple_value)
         if real is not None:
-            output = Value(str(variable.name), _with_int8(variable.ty))
             index = int(call.index)
-            self._reader.append(
-                Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple"), [real.view.base], output
-            )
-            self._reader.set_real(variable, Real(View(output), real.quantity))
+            work = Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple")
+            self._set_moved(variable, work, [real.view.base], real.quantity)
 
     def _pad(self, variable: Any, call: Any, real: Real) -> None:
         number = real.quantity.zero + float(call.attrs.pad_value) / real.quantity.scale
@@ -165,7 +158,7 @@ class Recogniser:
         base = real.view.base
         shape = [extent + sum(widths[2 * axis : 2 * axis + 2]) for axis, extent in enumerate(base.shape)]
         padded = relax.op.nn.pad(relax.Var("x", base.type), widths, "constant", float(number))
-        output = self._reader.native(
+        output = self._reader.add(
             Native(lambda inputs: _same_call(padded, inputs), "relax.nn.pad", padded),
             [base],
             str(variable.name),
@@ -196,7 +189,7 @@ class Recogniser:
         try:
             view = self._quantise_expression(call.args[0], target, str(variable.name))
         except Unfit as unfit:
-            self._reader.explain(call.args[0], unfit.reason)
+            self._reader.explain(call.args[0], str(unfit))
             source = self._reader.value(call.args[0])
             zero = target.zero + (128 if dtype == "uint8" else 0)
             record = Rounding(source.shape or (1,), target.scale, zero, dtype, "rintf")
@@ -206,7 +199,6 @@ class Recogniser:
         self._reader.set_view(variable, replace(view, unsigned=dtype == "uint8"))
 
     def _quantise_expression(self, expression: Any, target: Quantity, name: str) -> View:
-        """Add the nodes of a float expression and its quantisation."""
         real = self._reader.real(expression)
         if real is not None:
             return lookup.requantize_view(self._reader, real, target, name)
@@ -223,7 +215,6 @@ class Recogniser:
         return view
 
     def _recognise(self, core: Any, goal: Goal, name: str) -> View | None:
-        """Ask the kernels of an operator."""
         operator = operator_name(self._reader.call(core))
         if operator == "relax.concat" and not goal.is_limited:
             return self._concatenate(core, goal.quantity, name)
@@ -240,7 +231,6 @@ class Recogniser:
         return concatenate(self._reader, views, int(call.attrs.axis), name) if len(views) == len(reals) else None
 
     def _without_limits(self, expression: Any, target: Quantity) -> tuple[Any, int, int]:
-        """The expression that activations limit, and the limits in numbers of the target."""
         low, high = -128, 127
 
         def number(limit: float) -> int:
@@ -265,10 +255,6 @@ def _transpose(view: View, variable: Any, call: Any) -> View:
     rank = len(variable.ty.shape)
     axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
     return replace(view, order=compose_orders(view.order, axes))
-
-
-def _only_moves(call: Any, name: str) -> bool:
-    return name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
 
 
 def _same_call(call: Any, inputs: Sequence[Any]) -> Any:

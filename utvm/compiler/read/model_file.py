@@ -18,8 +18,7 @@ from utvm.compiler.read import relax_file, tflite_graph, torch_file
 from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
 
-MAX_FILE_BYTES = 1 << 28
-"""Larger files are refused unread: no microcontroller holds a thousandth of it."""
+MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
 
 
 def load(

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading an ONNX file, with everything checked that can be checked before TVM sees it."""
+"""Reading an ONNX file, with checks whose messages name the place.
 
-from collections.abc import Iterator, Mapping
+They come before TVM, which answers some broken models with an internal error, and before anything of a model's
+stated size is allocated.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import onnx
+import onnx.checker
+import onnx.defs
 import onnx.external_data_helper
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+import onnx.shape_inference
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
+from utvm.compiler.library import check_tensor
 from utvm.compiler.model import Model
-from utvm.compiler.read.onnx_validate import check
-from utvm.errors import ConfigError
+from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
+from utvm.errors import CompileError, ConfigError
 
 MAX_DATA_BYTES = 1 << 28
 """More weights than these are refused unread: no microcontroller holds a thousandth of them."""
@@ -24,14 +33,6 @@ def from_onnx(
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Model:
-    """Take a serialised ONNX ``ModelProto``.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-        directory: where the files are that its weights may lie in; without one, it must hold all its data.
-        shapes: of inputs whose sizes the file leaves open.
-    """
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -53,7 +54,6 @@ def from_onnx(
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
-    """Load weights that lie in other files; return whether there were any."""
     found = False
     total = 0
     for tensor in _tensors(proto.graph):
@@ -93,12 +93,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str) -> None:
-    """Write sizes into a model, in place; what one open size is called is that size wherever it stands.
-
-    Args:
-        shapes: by the names of inputs, with all their dimensions.
-        origin: what messages call the model.
-    """
+    """Write sizes into a model, in place; what one open size is called is that size wherever it stands."""
     graph = proto.graph
     inputs = {item.name: item for item in graph.input}
     called: dict[str, int] = {}
@@ -127,3 +122,160 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
 def _dimensions(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from value.type.tensor_type.shape.dim
+
+
+_MOST = 4  # Names before the others are counted.
+
+
+def check(proto: onnx.ModelProto, origin: str) -> None:
+    graph = proto.graph
+    if not graph.node or not graph.output:
+        raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
+    _check_versions(proto, origin)
+    _check_order(graph, origin)
+    stored = {tensor.name for tensor in graph.initializer}
+    _check_all(
+        origin,
+        (
+            *(functools.partial(_check_constant, tensor, origin) for tensor in graph.initializer),
+            *(functools.partial(_check_attributes, node, origin) for node in graph.node),
+            *(
+                functools.partial(_check_value, value, f"{origin}: input {value.name!r}", must_be_fixed=True)
+                for value in graph.input
+                if value.name not in stored
+            ),
+        ),
+    )
+    _check_rules(proto, origin)
+    versions = {item.domain: item.version for item in proto.opset_import}
+    for node in graph.node:
+        _check_given(node, versions.get(node.domain, 1), origin)
+
+
+def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
+    refused = refusals(checks)
+    if len(refused) == 1:
+        raise refused[0]
+    said: dict[str, list[str]] = {}
+    for error in refused:
+        place, _, reason = error.message.removeprefix(f"{origin}: ").partition(": ")
+        said.setdefault(reason, []).append(place)
+    reasons = [
+        f"{', '.join(places[:_MOST])}{f' and {len(places) - _MOST} more' * (len(places) > _MOST)}: {reason}"
+        for reason, places in said.items()
+    ]
+    refuse(origin, reasons, hints(refused))
+
+
+def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
+    if proto.ir_version > onnx.IR_VERSION:
+        raise CompileError(
+            f"{origin}: is written in IR version {proto.ir_version}; 1 to {onnx.IR_VERSION} are known",
+            f"set model.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
+        )
+    newest = onnx.defs.onnx_opset_version()
+    # Some exporters say it twice.
+    versions = sorted({item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")})
+    if len(versions) != 1 or not 1 <= versions[0] <= newest:
+        said = " and ".join(map(str, versions)) or "unknown"
+        raise CompileError(
+            f"{origin}: needs operator set {said}; 1 to {newest} are known",
+            f"onnx.version_converter.convert_version(model, {newest}) converts it; or export it for an older one",
+        )
+
+
+def _check_order(graph: onnx.GraphProto, origin: str) -> None:
+    known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
+    steps = [Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
+    check_order(origin, steps, known, repr, "sort the nodes")
+
+
+def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
+    """Refuse an input that is left out and may not be, which ONNX's rules do not look at, and which ends TVM."""
+    if "" not in node.input or not onnx.defs.has(node.op_type, version, node.domain):
+        return
+    formal = onnx.defs.get_schema(node.op_type, version, node.domain).inputs
+    for number, name in enumerate(node.input):
+        expected = formal[min(number, len(formal) - 1)]
+        if not name and expected.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            raise CompileError(f"{origin}: {_place(node)} lacks its input {number}, {expected.name}")
+
+
+def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
+    for attribute in node.attribute:
+        tensors = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+        for tensor in tensors:
+            _check_constant(tensor, origin)
+        if attribute.sparse_tensors or attribute.HasField("sparse_tensor"):
+            raise CompileError(f"{origin}: {_place(node)} has a sparse constant, which is not supported")
+
+
+def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
+    place = f"{origin}: constant {tensor.name!r}"
+    if any(extent < 0 for extent in tensor.dims):
+        raise CompileError(f"{place}: has a negative dimension: {tuple(tensor.dims)}")
+    size = check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
+    if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
+        raise CompileError(f"{place}: holds {len(tensor.raw_data)} bytes where its shape needs {size}")
+
+
+def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind is None and not must_be_fixed:
+        return
+    if kind != "tensor_type":
+        raise CompileError(f"{place}: is not a tensor", "only tensors can be handed to a board")
+    tensor = value.type.tensor_type
+    if must_be_fixed and not tensor.HasField("shape"):
+        raise CompileError(f"{place}: has no shape", "give it a fixed shape when exporting the model")
+    extents = []
+    for number, dimension in enumerate(tensor.shape.dim):
+        if dimension.HasField("dim_value"):
+            extents.append(dimension.dim_value)
+        elif must_be_fixed:
+            symbol = f" ({dimension.dim_param})" if dimension.dim_param else ""
+            raise CompileError(
+                f"{place}: dimension {number}{symbol} has no fixed size",
+                "memory is planned ahead: give --set shape=NAME=1,... (a batch is usually 1), or export it so",
+            )
+    if any(extent < 0 for extent in extents):
+        raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")
+    check_tensor(place, extents, _dtype(tensor.elem_type))
+
+
+def _dtype(element_type: int) -> str:
+    try:
+        name = str(onnx.TensorProto.DataType.Name(element_type)).lower()
+    except ValueError:
+        return f"number {element_type}"
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
+    try:
+        onnx.checker.check_model(proto)
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
+        # With such a name in it, its own words are lost on the way here, differently in each Python.
+        reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
+        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
+    # What says axes, scales or regions may be empty, wherever it is stored.
+    stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
+    for value in [*inferred.graph.value_info, *inferred.graph.output]:
+        if value.name not in stored:
+            _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
+
+
+def _is_text(message: Message) -> bool:
+    for field, value in message.ListFields():
+        values = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == field.TYPE_STRING and any(isinstance(value, bytes) for value in values):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
+            return False
+    return True
+
+
+def _place(node: onnx.NodeProto) -> str:
+    name = node.name or (node.output[0] if node.output else "without a name")
+    return f"node {name!r} ({node.op_type})"

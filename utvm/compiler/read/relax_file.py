@@ -20,9 +20,7 @@ MAX_NODES = 1 << 20
 """A module of more nodes is refused: the largest network for a microcontroller has some ten thousand."""
 
 PROBE_SECONDS = 300
-PROBE_BYTES = 8 << 30
-"""Of addresses; LLVM reserves several gigabytes without using them."""
-
+PROBE_BYTES = 8 << 30  # Of addresses; LLVM reserves several gigabytes without using them.
 _PROBE = Path(__file__).with_name("relax_probe.py")
 
 
@@ -32,38 +30,21 @@ def is_relax_json(content: bytes) -> bool:
 
 
 def from_module(module: Any, name: str) -> Model:
-    """Take a Relax module, whose ``main`` maps tensors of static shape to a tensor or a tuple of tensors.
-
-    Args:
-        name: a C identifier.
-    """
     import tvm
 
     return Model(name, f"Relax module {name}", "relax", str(tvm.ir.save_json(module)).encode())
 
 
 def from_json(content: bytes, name: str, origin: str) -> Model:
-    """Take a Relax module as ``tvm.ir.save_json`` writes it.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-    """
     _check_structure(content, origin)
     _probe(content, origin)
     return Model(name, origin, "relax", content)
 
 
 def from_python(path: Path, name: str, origin: str) -> Model:
-    """Run a Python file, and take the Relax module that it defines.
+    """Run a Python file with its user's rights, and take the one ``tvm.IRModule`` among its global names.
 
-    The file runs in this process with all its user's rights, as ``python FILE`` does, but with ``__name__`` set to
-    ``"utvm_model"``. It must leave one ``tvm.IRModule`` among its global names: a class under ``@I.ir_module``, or
-    the value of an assignment.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
+    ``__name__`` is ``"utvm_model"``.
     """
     import tvm
 
@@ -79,7 +60,6 @@ def from_python(path: Path, name: str, origin: str) -> Model:
 
 
 def _check_structure(content: bytes, origin: str) -> None:
-    """Check that the file is a list of nodes, each made of nodes that come before it, as TVM writes it."""
     try:
         document = json.loads(content.decode())
         nodes = document["nodes"]
@@ -119,7 +99,6 @@ def _check_node(number: int, node: dict[str, object]) -> None:
 
 
 def _probe(content: bytes, origin: str) -> None:
-    """Let TVM read the module in a process of its own."""
     hint = "write it again with tvm.ir.save_json, with the version of TVM that is used here"
     try:
         command = python_command(str(_PROBE), str(PROBE_BYTES))

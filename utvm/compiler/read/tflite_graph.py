@@ -14,14 +14,18 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.model import Model
-from utvm.compiler.read.flatbuffer import Buffer, Table
-from utvm.compiler.read.tflite_control import called, with_constant_conditions
-from utvm.compiler.read.tflite_records import Quantisation, TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.read.tflite_state import graphs_that_begin, with_states
+from utvm.compiler.read.tflite_records import (
+    Buffer,
+    Quantisation,
+    Table,
+    TfliteGraph,
+    TfliteOperator,
+    TfliteTensor,
+)
+from utvm.compiler.read.tflite_state import called_graphs, graphs_that_begin, with_constant_conditions, with_states
 from utvm.errors import CompileError
 
-MAX_RANK = 8
-"""TensorFlow Lite itself has no operator for tensors of more dimensions."""
+MAX_RANK = 8  # TensorFlow Lite itself has no operator for tensors of more dimensions.
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -33,7 +37,6 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
-    """Read a file."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
@@ -46,7 +49,7 @@ def read(content: bytes, origin: str) -> TfliteGraph:
         )
         for graph in root.tables(2)
     ]
-    if not graphs or {0, *graphs_that_begin(graphs), *called(graphs, origin)} != set(range(len(graphs))):
+    if not graphs or {0, *graphs_that_begin(graphs), *called_graphs(graphs, origin)} != set(range(len(graphs))):
         raise CompileError(
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
@@ -158,18 +161,10 @@ def _integers(table: Table, field: int) -> tuple[int, ...]:
     return tuple(int(value) for value in table.array(field, np.int32).tolist())
 
 
-IDENTIFIER = b"TFL3"
-"""Bytes 4 to 7 of every file."""
+IDENTIFIER = b"TFL3"  # Bytes 4 to 7 of every file.
 
 
 def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
-    """Take a TensorFlow Lite file.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
-    """
-    from utvm.compiler.read.tflite_graph import read
     from utvm.compiler.read.tflite_validate import check
 
     origin = origin or f"TFLite model {name}"

@@ -1,13 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that a TensorFlow Lite file is read into."""
+"""Records of a TensorFlow Lite file, and a reader of FlatBuffers that checks that every read is inside the file.
+
+The package ``flatbuffers`` has no verifier. The format: https://flatbuffers.dev/internals/.
+"""
 
 import math
+import struct
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler.read.flatbuffer import Table
+from utvm.errors import ConfigError
+
+_READS_PER_BYTE = 4
+_READS_OF_ANY_FILE = 1 << 16
+
+
+class Buffer:
+    """The bytes of a file."""
+
+    def __init__(self, content: bytes, origin: str) -> None:
+        self.content = content
+        self.origin = origin
+        # Tables may share parts, so that a small file can be large to read. Files that tools write share little.
+        self._budget = _READS_OF_ANY_FILE + _READS_PER_BYTE * len(content)
+
+    def root(self) -> "Table":
+        return Table(self, self.integer("<I", 0))
+
+    def integer(self, kind: str, place: int) -> int:
+        """An integer of a kind as :mod:`struct` writes it, without leaving the file."""
+        self.claim(place, struct.calcsize(kind))
+        return int(struct.unpack_from(kind, self.content, place)[0])
+
+    def claim(self, place: int, size: int) -> None:
+        """Check that a range is inside the file, and count it as read."""
+        if place < 0 or place + size > len(self.content):
+            raise ConfigError(
+                f"{self.origin}: is damaged or only a part of a file: "
+                f"it points to byte {place + size} of {len(self.content)}",
+                "export the model again",
+            )
+        self._budget -= size
+        if self._budget < 0:
+            raise ConfigError(f"{self.origin}: is damaged: its parts point to each other too often")
+
+
+class Table:
+    """One table of a file."""
+
+    def __init__(self, buffer: Buffer, place: int) -> None:
+        self._buffer = buffer
+        self.place = place
+        self._fields = place - buffer.integer("<i", place)
+        self._fields_bytes = buffer.integer("<H", self._fields)
+        table_bytes = buffer.integer("<H", self._fields + 2)
+        buffer.claim(self._fields, self._fields_bytes)
+        buffer.claim(place, table_bytes)
+
+    def has(self, number: int) -> bool:
+        return self._field(number) is not None
+
+    def integer(self, number: int, kind: str, default: int = 0) -> int:
+        """A number field of a kind as :mod:`struct` writes it."""
+        place = self._field(number)
+        return default if place is None else self._buffer.integer(kind, place)
+
+    def table(self, number: int) -> "Table | None":
+        place = self._target(number)
+        return None if place is None else Table(self._buffer, place)
+
+    def tables(self, number: int) -> "list[Table]":
+        start, count = self._vector(number, 4)
+        places = range(start, start + 4 * count, 4)
+        return [Table(self._buffer, place + self._buffer.integer("<I", place)) for place in places]
+
+    def array(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+        """A vector of numbers; empty if the field is not written. The array is a view of the file."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        start, count = self._vector(number, kind.itemsize)
+        return np.frombuffer(self._buffer.content, kind, count, start)
+
+    def text(self, number: int) -> str:
+        """A string; bytes that are not UTF-8 are replaced."""
+        return bytes(self.array(number, np.uint8)).decode("utf-8", "replace")
+
+    def _field(self, number: int) -> int | None:
+        slot = 4 + 2 * number
+        if slot + 2 > self._fields_bytes:
+            return None
+        offset = self._buffer.integer("<H", self._fields + slot)
+        return self.place + offset if offset else None
+
+    def _target(self, number: int) -> int | None:
+        place = self._field(number)
+        return None if place is None else place + self._buffer.integer("<I", place)
+
+    def _vector(self, number: int, item_bytes: int) -> tuple[int, int]:
+        place = self._target(number)
+        if place is None:
+            return 0, 0
+        count = self._buffer.integer("<I", place)
+        self._buffer.claim(place + 4, count * item_bytes)
+        return place + 4, count
 
 
 @dataclass(frozen=True)
@@ -15,8 +111,6 @@ class Quantisation:
     """How integers stand for real numbers: real = scale * (value - zero point).
 
     Attributes:
-        scales: one, or one for each index along :attr:`axis`.
-        zero_points: as many.
         axis: a dimension of the tensor; 0 where there is one scale.
     """
 
@@ -30,12 +124,8 @@ class TfliteTensor:
     """A tensor of a file.
 
     Attributes:
-        name: as the file calls it; not unique, and may be empty.
         signature: the shape as its author declared it, -1 for a dimension that varies.
         dtype: numpy's name of the element type, or the schema's where numpy has none.
-        data: the bytes of a constant, or None.
-        variable: it keeps its value from one run to the next.
-        sparse: only some of its elements are stored.
     """
 
     name: str
@@ -49,7 +139,6 @@ class TfliteTensor:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
         return math.prod(self.shape)
 
 
@@ -58,10 +147,8 @@ class TfliteOperator:
     """An operator of a file.
 
     Attributes:
-        name: as ``BuiltinOperator`` calls it, or a custom operator's own name.
         inputs, outputs: numbers of tensors; -1 for an optional input that is left out.
         options_type: which table of the schema :attr:`options` is: a number of ``BuiltinOptions``.
-        options: None if there are none.
     """
 
     name: str
@@ -73,13 +160,7 @@ class TfliteOperator:
 
 @dataclass(frozen=True)
 class KeptTensor:
-    """A tensor that a model keeps from one run to the next.
-
-    Attributes:
-        read: number of the tensor in which a run finds it.
-        written: number of the tensor whose value is kept.
-        initial: the bytes that the first run finds.
-    """
+    """A tensor that a model keeps from one run to the next."""
 
     name: str
     read: int

@@ -2,17 +2,16 @@
 """Checks on a TensorFlow Lite model, each with a message that names the place."""
 
 import functools
-import math
 import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from utvm.compiler.kernels import kernels
-from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_control import CONTROL, called, check_call
+from utvm.compiler.library import check_tensor
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
-from utvm.compiler.refusal import hints, refusals, refuse
+from utvm.compiler.read.tflite_state import CONTROL, called_graphs, check_call
+from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError
 
 SUPPORTED = frozenset(
@@ -58,12 +57,7 @@ _MAX_OPTION = 1 << 16
 
 
 def check(graph: TfliteGraph, origin: str) -> None:
-    """Check a model, with the graphs that it calls.
-
-    Args:
-        origin: what messages call the model.
-    """
-    numbers = called((graph, *graph.graphs[1:]), origin)
+    numbers = called_graphs((graph, *graph.graphs[1:]), origin)
     _check_graph(graph, graph.graphs, origin)
     for number in numbers:
         _check_graph(graph.graphs[number], graph.graphs, f"{origin}: graph {number}")
@@ -83,13 +77,11 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    """How messages call an operator: its name, and the tensor that it makes."""
     made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
     return f"{operator.name} (at {made})" if made else operator.name
 
 
 def _check_parts(graph: TfliteGraph, origin: str) -> None:
-    """Check operators, tensors and options, and name everything that is not supported at once."""
     checks: list[Callable[[], None]] = [
         lambda: _check_operators(graph),
         lambda: _check_hybrid(graph),
@@ -104,7 +96,6 @@ def _check_parts(graph: TfliteGraph, origin: str) -> None:
 
 
 def _check_operators(graph: TfliteGraph) -> None:
-    """Name every operator that is not supported."""
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
         # To ask takes seconds, for TVM is imported: only where the answer counts.
@@ -147,17 +138,7 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
     # Half floats are only a way to store weights: an operator makes floats of them.
     half = tensor.dtype == "float16" and tensor.data is not None
-    if tensor.dtype not in ELEMENT_TYPES and not half:
-        raise CompileError(
-            f"{place}: has elements of type {tensor.dtype}, which is not supported",
-            f"supported are {', '.join(ELEMENT_TYPES)}",
-        )
-    size = math.prod(tensor.shape) * (2 if half else item_bytes(tensor.dtype))
-    if size > MAX_TENSOR_BYTES:
-        raise CompileError(
-            f"{place}: is absurdly large: shape {tensor.shape}, {size} bytes",
-            f"no tensor may have more than {MAX_TENSOR_BYTES} bytes",
-        )
+    size = check_tensor(place, tensor.shape, "int16" if half else tensor.dtype, may_be_empty=True)
     if tensor.data is not None and tensor.data.size != size:
         raise CompileError(f"{place}: holds {tensor.data.size} bytes where its shape needs {size}")
     _check_quantisation(tensor, place)
@@ -212,7 +193,6 @@ def _check_options(operator: TfliteOperator, place: str) -> None:
 
 
 def _check_ends(graph: TfliteGraph, origin: str) -> None:
-    """Check the model's own inputs and outputs."""
     for kind, numbers in (("input", graph.inputs), ("output", graph.outputs)):
         for number in numbers:
             if not 0 <= number < len(graph.tensors):
@@ -241,44 +221,18 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
         number for number, tensor in enumerate(graph.tensors) if tensor.data is not None or 0 in tensor.shape
     }
     known = stored | set(graph.inputs) | {state.read for state in graph.states} | {-1}
-    producer: dict[int, TfliteOperator] = {}
+    produced = set(known)
     for operator in graph.operators:
         for number in operator.outputs:
-            if number in producer or number in known:
+            if number in produced:
                 name = graph.tensors[number].name
                 raise CompileError(f"{origin}: tensor {name!r} is given a value more than once")
-            producer[number] = operator
-    for operator in graph.operators:
-        for number in operator.inputs:
-            if number in known:
-                continue
-            name = graph.tensors[number].name
-            if number not in producer:
-                raise CompileError(f"{origin}: nothing produces {name!r}, which {place(graph, operator)} reads")
-            if _depends_on(operator, number, producer):
-                raise CompileError(f"{origin}: the graph has a cycle through {place(graph, operator)}")
-            raise CompileError(
-                f"{origin}: {place(graph, operator)} comes before {place(graph, producer[number])}, "
-                "whose result it reads",
-                "sort the operators",
-            )
-        known.update(operator.outputs)
+            produced.add(number)
+    steps = [Reading(place(graph, item), item.inputs, item.outputs) for item in graph.operators]
+    check_order(origin, steps, known, lambda number: repr(graph.tensors[number].name), "sort the operators")
     for number in graph.outputs:
         if number not in known:
             raise CompileError(f"{origin}: nothing produces the output {graph.tensors[number].name!r}")
     for state in graph.states:
         if state.written not in known:
             raise CompileError(f"{origin}: nothing produces what the variable {state.name!r} is assigned")
-
-
-def _depends_on(operator: TfliteOperator, number: int, producer: dict[int, TfliteOperator]) -> bool:
-    waiting, seen = [number], set()
-    while waiting:
-        current = waiting.pop()
-        if current in operator.outputs:
-            return True
-        if current in seen or current not in producer:
-            continue
-        seen.add(current)
-        waiting.extend(producer[current].inputs)
-    return False

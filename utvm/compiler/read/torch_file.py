@@ -12,12 +12,8 @@ from utvm.compiler.refusal import tvm_errors
 from utvm.errors import CompileError, ConfigError
 
 _LOG = logging.getLogger("utvm.compiler")
-
 _MARK = b"quantized_decomposed"  # In the archive of a PT2E-quantised program.
-
-ARCHIVE = b"PK\x03\x04"
-"""First bytes of a ZIP archive, as ``torch.export.save`` writes it."""
-
+ARCHIVE = b"PK\x03\x04"  # First bytes of a ZIP archive, as torch.export.save writes it.
 MAX_UNPACKED_BYTES = 1 << 28
 
 # One of them is in every archive, of PyTorch before 2.8 and since.
@@ -25,11 +21,6 @@ _MARKS = ("serialized_exported_program.json", "archive_format")
 
 
 def from_torch(program: Any, name: str) -> Model:
-    """Take a ``torch.export.ExportedProgram``.
-
-    Args:
-        name: a C identifier.
-    """
     origin = f"PyTorch model {name}"
     with tvm_errors(origin, "read the model"):
         from utvm.compiler.read.torch_program import import_program
@@ -42,10 +33,6 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
 
     ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)``, and when that fails, by pickle: it
     may run what the archive's author put in. So this is called only where the user has asked for that.
-
-    Args:
-        name: a C identifier.
-        origin: what messages call the model.
     """
     try:
         import torch

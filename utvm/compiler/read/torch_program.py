@@ -16,16 +16,32 @@ from utvm.errors import CompileError, UtvmError
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-def converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
-    """Converters of these operators to Relax, by their names.
+def _converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
+    """Converters of quantised operators; the program has the scales of each channel."""
 
-    Args:
-        program: a ``torch.export.ExportedProgram``, which has the scales of each channel.
-    """
+    def parameters(node: Any, dtype: str) -> tuple[Any, Any]:
+        return relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
+
+    def quantize(node: Any, importer: Any) -> Any:
+        dtype = _dtype(node, 3)
+        result = relax.op.quantize(importer.env[node.args[0]], *parameters(node, dtype), axis=0, out_dtype=dtype)
+        return importer.block_builder.emit(result)
+
+    def dequantize(node: Any, importer: Any) -> Any:
+        value, scales = importer.env[node.args[0]], parameters(node, _dtype(node, 3))
+        return importer.block_builder.emit(relax.op.dequantize(value, *scales, axis=0, out_dtype="float32"))
+
+    def dequantize_channels(node: Any, importer: Any) -> Any:
+        dtype = _dtype(node, 4)
+        scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
+        constants = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
+        value, axis = importer.env[node.args[0]], int(node.args[3])
+        return importer.block_builder.emit(relax.op.dequantize(value, *constants, axis=axis, out_dtype="float32"))
+
     return {
-        "quantize_per_tensor.default": _quantize,
-        "dequantize_per_tensor.default": _dequantize,
-        "dequantize_per_channel.default": lambda node, importer: _dequantize_channels(program, node, importer),
+        "quantize_per_tensor.default": quantize,
+        "dequantize_per_tensor.default": dequantize,
+        "dequantize_per_channel.default": dequantize_channels,
     }
 
 
@@ -36,36 +52,6 @@ def _dtype(node: Any, first: int) -> str:
     if dtype not in _RANGES or (writes and (low, high) != _RANGES[dtype]):
         raise CompileError(f"{node.name}: quantisation to {dtype} from {low} to {high} is not supported")
     return dtype
-
-
-def _quantize(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 3)
-    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(relax.op.quantize(value, scale, zero, axis=0, out_dtype=dtype))
-
-
-def _dequantize(node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 3)
-    scale, zero = relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(relax.op.dequantize(value, scale, zero, axis=0, out_dtype="float32"))
-
-
-def _dequantize_channels(program: Any, node: Any, importer: Any) -> Any:
-    from tvm import relax
-
-    dtype = _dtype(node, 4)
-    scales, zeros = (_stored_type(program, node.args[place]) for place in (1, 2))
-    parameters = (relax.const(scales.astype("float32"), "float32"), relax.const(zeros.astype(dtype), dtype))
-    value = importer.env[node.args[0]]
-    return importer.block_builder.emit(
-        relax.op.dequantize(value, *parameters, axis=int(node.args[3]), out_dtype="float32")
-    )
 
 
 def _stored_type(program: Any, node: Any) -> Any:
@@ -82,12 +68,12 @@ _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
-    def converted(node: Any, importer: Any) -> Any:
+    def convert_node(node: Any, importer: Any) -> Any:
         value, *given = node.args
         axes = list(given[0]) if given else []
         return importer.block_builder.emit(operator(importer.env[value], axes or None, given[1:] == [True]))
 
-    return converted
+    return convert_node
 
 
 def _select(node: Any, importer: Any) -> Any:
@@ -118,11 +104,10 @@ _OWN = {
 
 
 def import_program(program: Any) -> Any:
-    """Turn a ``torch.export.ExportedProgram`` into a Relax module."""
     program = program.run_decompositions()
     importer = _Importer()
     try:
-        own = {**_OWN, **converters(program)}
+        own = {**_OWN, **_converters(program)}
         module = importer.from_exported_program(program, False, True, False, own)
     finally:
         refuse("", importer.reasons, _HELP)
@@ -130,11 +115,7 @@ def import_program(program: Any) -> Any:
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
-    """Imports one program. The base class calls methods by the names they have here.
-
-    Attributes:
-        reasons: why nodes could not be read; what is made of the others is of no use then.
-    """
+    """Imports one program. The base class calls methods by the names they have here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +126,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             self.convert_map[name] = self._noting(self.convert_map.get(name))
 
     def _noting(self, convert: Callable[..., Any] | None) -> Callable[..., Any]:
-        def converted(node: Any, *others: Any) -> Any:
+        def convert_node(node: Any, *others: Any) -> Any:
             where = f"{node.target.__name__} (at {node.name})"
             try:
                 if convert is not None:
@@ -162,10 +143,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             parts = [self._stand_in(item) for item in (made if isinstance(made, tuple | list) else [made])]
             return tuple(parts) if isinstance(made, tuple | list) else parts[0]
 
-        return converted
+        return convert_node
 
     def _hold(self, where: str, node: Any, result: Any) -> None:
-        """Refuse a result that is not of the shape or the element type that the program states."""
         stated = node.meta.get("val")
         kind = getattr(result, "ty", None)
         if not hasattr(stated, "shape") or not isinstance(kind, relax.TensorType):

@@ -1,6 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compile report: what the compiler did to a model, as a page and as JSON."""
+"""The compile report, as a page and as JSON: operators, those in float, and a picture of the memory plan."""
 
-from utvm.compiler.report.page import FILES, RuleCount, as_json, plan_svg, render, total_macs, write_report
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-__all__ = ["FILES", "RuleCount", "as_json", "plan_svg", "render", "total_macs", "write_report"]
+import jinja2
+
+from utvm.base.storage.files import write_whole
+from utvm.compiler.library import Block, Library
+from utvm.errors import ConfigError
+from utvm.pages import label_in, pages_of
+
+_WIDTH, _HEIGHT = 820.0, 340.0  # Of the plot, in picture units.
+_SMALLEST = 1.5  # What is tiny is still to be seen.
+_LETTERS = 13.0  # Height of a label.
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A block as a rectangle: its corner, its size, and what its colour and label are."""
+
+    block: Block
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    hint: str
+
+
+def plots(library: Library) -> list[dict[str, object]]:
+    used = [arena for arena in library.arenas if arena.size_bytes]
+    bound = library.lower_bound_bytes if len(used) == 1 else None
+    return [_plot(library, arena.region, arena.size_bytes, bound) for arena in used]
+
+
+def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[str, object]:
+    # Time goes from the writing of the inputs to the reading of the outputs.
+    columns = len(library.calls) + 2
+    column, unit = _WIDTH / columns, _HEIGHT / size
+    rectangles = []
+    for block in library.blocks:
+        if block.region != region:
+            continue
+        width, height = (block.last - block.first + 1) * column, max(block.size * unit, _SMALLEST)
+        hint = (
+            f"{block.tensor} ({block.kind}): {block.size:,} B at {block.offset:,}, "
+            f"{_moment(library, block.first)} to {_moment(library, block.last)}"
+        )
+        y = _HEIGHT - (block.offset + block.size) * unit
+        rectangles.append(Rectangle(block, (block.first + 1) * column, max(y, 0.0), width, height, "", hint))
+    steps = range(0, len(library.calls), -(-columns // 24))
+    return {
+        "region": region,
+        "size": size,
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "rectangles": [
+            replace(rectangle, label=_label(rectangle, rectangles[n + 1 :]))
+            for n, rectangle in enumerate(rectangles)
+        ],
+        "steps": [{"position": (step + 1.5) * column, "label": str(step)} for step in steps],
+        "addresses": [
+            {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
+            for number in range(0, size + 1, _pace(size))
+        ],
+        # Of a plan with several regions, there is no lower bound for one.
+        "bound": None if bound is None else _HEIGHT - bound * unit,
+    }
+
+
+def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
+    if rectangle.height <= _LETTERS:
+        return ""
+    middle, end = rectangle.y + rectangle.height / 2, rectangle.x + rectangle.width
+    for item in later:
+        beside = item.x >= end or item.x + item.width <= rectangle.x
+        if not beside and item.y < middle + _LETTERS / 2 and item.y + item.height > middle - _LETTERS / 2:
+            end = item.x
+    room, block = end - rectangle.x, rectangle.block
+    name = label_in(room, block.tensor)
+    return name if name == block.tensor or block.first < 0 else label_in(room, str(block.first))
+
+
+def _moment(library: Library, step: int) -> str:
+    if step < 0:
+        return "before the first step"
+    return f"step {step}" if step < len(library.calls) else "after the last step"
+
+
+def _pace(size: int) -> int:
+    pace = 1
+    while size > 10 * pace:
+        pace *= 2
+    return pace
+
+
+FILES = ("compile.json", "compile.html")
+
+
+@dataclass(frozen=True)
+class RuleCount:
+    """A MISRA C:2012 rule that is broken, and why that stays."""
+
+    rule: str
+    library: int
+    runtime: int
+    reason: str
+
+
+def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] | None = None) -> tuple[Path, Path]:
+    """Write the compile report of a library: ``compile.json`` and ``compile.html``; return their paths."""
+    json_path, html_path = (directory / name for name in FILES)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: the compile report cannot be written: {error.strerror or error}",
+            "choose a directory that can be written",
+        ) from error
+    content = json.dumps(as_json(library, misra), indent=2, ensure_ascii=False) + "\n"
+    write_whole(json_path, content)
+    write_whole(html_path, render(library, misra))
+    return json_path, html_path
+
+
+def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
+    content = asdict(library)
+    counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
+    fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
+    return {
+        "model": library.name,
+        "executor": library.executor,
+        "target": library.target.fields,
+        "macs": total_macs(library),
+        "weights_bytes": library.weights_bytes,
+        "arena_bytes": library.arena_bytes,
+        "state_bytes": library.state_bytes,
+        "lower_bound_bytes": library.lower_bound_bytes,
+        **{field: list(content[field]) for field in fields},
+        **({"decisions": list(content["decisions"])} if library.decisions else {}),
+        "digest": library.digest,
+        **counted,
+    }
+
+
+def total_macs(library: Library) -> int:
+    return sum(call.macs for call in library.calls)
+
+
+def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
+    """The page: style and picture are in it, so that it can be mailed and kept."""
+    return (
+        _templates()
+        .get_template("report.html.j2")
+        .render(library=library, plots=plots(library), macs=total_macs(library), misra=misra)
+    )
+
+
+def plan_svg(library: Library) -> str:
+    """The picture of the memory plan as SVG elements, one a region, with their own style."""
+    return _templates().get_template("plan.svg.j2").render(plots=plots(library), library=library)
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    return pages_of("utvm.compiler.report")

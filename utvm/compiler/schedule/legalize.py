@@ -11,20 +11,15 @@ from tvm.relax.expr import _update_type
 
 from utvm.compiler.names import MADE_UP
 from utvm.compiler.notes import note
-from utvm.compiler.schedule import extremes, scans, scatter
-
-LEGALIZATIONS = {**extremes.RULES, **scans.RULES, **scatter.RULES}
-"""Relax's operators that become TIRx in our own way: TVM's is missing, or wrong at the edges."""
+from utvm.compiler.schedule.legalizations import LEGALIZATIONS
+from utvm.compiler.tvm_types import operator_name
 
 CONCATENATION = "utvm.concatenate"
 """Name of the packed function whose calls stand for concatenations that need no loop."""
 
 
 def mark_concatenations(module: Any) -> Any:
-    """Replace concatenations along the first dimension that is not 1 by calls of :data:`CONCATENATION`.
-
-    What they join lies one behind the other in the result. All other concatenations stay as they are.
-    """
+    """Replace concatenations of pieces that are adjacent in memory by calls of :data:`CONCATENATION`."""
     main = _Marker(module).visit_expr(module["main"])
     module = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     module.update_func(module.get_global_var("main"), main)
@@ -35,7 +30,7 @@ def mark_concatenations(module: Any) -> Any:
 class _Marker(relax.PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if str(getattr(call.op, "name", "")) != "relax.concat" or not _joins_in_memory(call):
+        if operator_name(call) != "relax.concat" or not _joins_in_memory(call):
             return call
         return relax.op.call_dps_packed(CONCATENATION, call.args[0], call.ty)
 
@@ -75,7 +70,8 @@ def _names(module: Any) -> list[str]:
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
         found.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
-            note("fused", f"{' + '.join(_name_of(function.body, does))}, into {found[-1] or binding.var.name}")
+            parts = [does[name] for name in _called(function.body) if name in does]
+            note("fused", f"{' + '.join(parts)}, into {found[-1] or binding.var.name}")
     return found
 
 
@@ -83,20 +79,14 @@ def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
-    called = (
-        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "")
-        for binding in bindings[::-1]
-    )
-    names = (makes.get(str(name), "") for name in called)
+    names = (makes.get(name, "") for name in _called(body)[::-1])
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
 
 
-def _name_of(body: Any, does: Mapping[str, str]) -> list[str]:
+def _called(body: Any) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
-    called = (
-        getattr(next(iter(getattr(binding.value, "args", ())), None), "name_hint", "") for binding in bindings
-    )
-    return [does[str(name)] for name in called if str(name) in does]
+    functions = (next(iter(getattr(binding.value, "args", ())), None) for binding in bindings)
+    return [str(getattr(function, "name_hint", "")) for function in functions]
 
 
 def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
@@ -112,7 +102,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
         bindings = []
         for binding in block.bindings:
             call = binding.value
-            if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+            if operator_name(call) != "relax.call_tir":
                 bindings.append(binding)
                 continue
             own = tvm.ir.GlobalVar(f"{call.args[0].name_hint}__{len(makes)}")
@@ -150,11 +140,10 @@ class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _fold(module: Any) -> Any:
-    """Compute what only depends on constants, and say what that is."""
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
-        if str(getattr(getattr(call, "op", None), "name", "")) != "relax.call_tir":
+        if operator_name(call) != "relax.call_tir":
             continue
         if all(isinstance(field, tvm.ir.GenericConst) or hash(field) in known for field in call.args[1].fields):
             known.add(hash(binding.var))
@@ -163,10 +152,7 @@ def _fold(module: Any) -> Any:
 
 
 def legalize(module: Any) -> Any:
-    """Turn a Relax module of high-level operators into one of calls to TIRx functions.
-
-    Concatenations whose pieces follow each other in memory become calls of :data:`CONCATENATION`.
-    """
+    """Turn a Relax module of high-level operators into one of calls to TIRx functions."""
     return tvm.transform.Sequential(
         [
             tvm.transform.module_pass(lambda item, _: mark_concatenations(item), opt_level=0),

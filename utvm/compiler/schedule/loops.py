@@ -1,33 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schedule of operators that no schedule of their own knows.
+"""Loops of operators without a schedule of their own, and schedules found by measuring.
 
-What is done here never changes a result, not even its last bit: every sum keeps its order.
+Nothing here changes a result, not even its last bit: every sum keeps its order. A schedule that was measured is a
+trace of TVM's, as JSON: the steps and choices, which are replayed.
 """
 
 import contextlib
+import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.schedule.tile_choice import TileRegisters
+from utvm.compiler.accelerator import INCLUDE
+from utvm.compiler.kernels.functions import KERNEL, LAYER, OPERATOR
+from utvm.compiler.schedule.tile_choice import ROWS, TileRegisters
 from utvm.compiler.schedule.tiles import with_tiles
+from utvm.compiler.target import Target
+from utvm.compiler.tvm_types import element_type
+from utvm.errors import CompileError
 
-SCHEDULED = "utvm.scheduled"
-"""Attribute of a function whose loops are arranged already."""
-
-MACS = "utvm.macs"
-"""Attribute of a function: its multiply-accumulates."""
+SCHEDULED = "utvm.scheduled"  # Attribute of a function whose loops are with_tuned_loops already.
+MACS = "utvm.macs"  # Attribute of a function: its multiply-accumulates.
 
 
 def schedule(function: Any, registers: TileRegisters) -> Any:
-    """Arrange the loops of one TIRx function, by what a core has for sums.
+    """Arrange the loops of one TIRx function, by the registers of a core.
 
-    - An element-wise block that feeds one element-wise block of the same size is computed inside it, which
-      saves its buffer and its loop (bias and activation after a convolution).
-    - What pads the input of a pool is read where it is, and not copied.
-    - Sums stay in registers, and what is made of them follows at once: :mod:`utvm.compiler.schedule.tiles`.
-    - A reduction's first value is set before the reduction's loops, not by a test inside them.
+    Element-wise blocks of one size become one loop, a pool's input is padded without a copy, sums stay in
+    registers.
     """
     if not has_blocks(function):
         return function
@@ -121,3 +125,64 @@ def _set_first_values_outside(plan: Any) -> None:
             plan.decompose_reduction(block, reduction_loops[0])
         except (s_tir.ScheduleError, IndexError):
             continue  # A reduction that TVM cannot take apart keeps the test inside its loops.
+
+
+TRACED = "loops as they were tuned"  # Name in reports of the kernel of such a function.
+
+
+def layer_of(function: Any) -> str:
+    """Tuning's name of a layer; empty where there is no choice of kernels.
+
+    Functions that compute the same, of whatever model, have one name.
+    """
+    attributes = dict(function.attrs.items()) if function.attrs else {}
+    if LAYER in attributes:
+        return str(attributes[LAYER])
+    if OPERATOR in attributes or INCLUDE in attributes or not has_blocks(function) or not _is_plain(function):
+        return ""
+    shapes = ["x".join(str(int(extent)) for extent in parameter.ty.shape) or "1" for parameter in function.params]
+    kind = element_type(function.params[-1])
+    return f"{kind} {' '.join(shapes[:-1])} to {shapes[-1]} #{tvm_ffi.structural_hash(subject(function)):016x}"
+
+
+def subject(function: Any) -> Any:
+    """The function as schedules are made for it: by one name, with 32-bit indices."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    return tirx.transform.ForceNarrowIndexToInt32()(module)["main"]
+
+
+def with_tuned_loops(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Functions, those that were tuned for a target with their loops with_tuned_loops so."""
+    if not target.tuned:
+        return dict(functions)
+    return {name: _apply_trace(function, target) for name, function in functions.items()}
+
+
+def _apply_trace(function: Any, target: Target) -> Any:
+    attributes = function.attrs or {}
+    trace = "" if LAYER in attributes else target.choice(layer_of(function))
+    return replay(function, trace) if trace and trace not in {item.name for item in ROWS} else function
+
+
+def replay(function: Any, trace: str) -> Any:
+    """A function with its loops with_tuned_loops as a trace has it; raises as :func:`with_tuned_loops`."""
+    made = plan_of(function, trace).mod["main"]
+    return made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
+
+
+def plan_of(function: Any, trace: str) -> Any:
+    """The schedule of a function to which a trace has been done; raises as :func:`with_tuned_loops`."""
+    plan = s_tir.Schedule(tvm.IRModule({"main": subject(function)}))
+    try:
+        s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)
+    except Exception as error:  # TVM raises nearly every built-in kind, and its own
+        raise CompileError(
+            f"what was tuned for {layer_of(function)} cannot be done to it",
+            "is the log of this version of TVM? tune again, into another log",
+        ) from error
+    return plan
+
+
+def _is_plain(function: Any) -> bool:
+    extents = [extent for parameter in function.params for extent in parameter.ty.shape]
+    return all(isinstance(extent, tirx.IntImm) for extent in extents)

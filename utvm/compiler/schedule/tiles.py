@@ -16,20 +16,23 @@ from tvm import ir, s_tir, tirx
 
 from utvm.compiler.kernels.functions import KERNEL, OVERLAP
 from utvm.compiler.library import item_bytes
-from utvm.compiler.schedule.nests import Axis, Group, groups, loads_of, read_nest
-from utvm.compiler.schedule.tile_choice import Tile, TileRegisters, address, choose
+from utvm.compiler.schedule.tile_choice import (
+    Axis,
+    Group,
+    Tile,
+    TileRegisters,
+    address,
+    choose,
+    groups,
+    loads_of,
+    read_nest,
+)
 from utvm.compiler.tvm_types import element_type
 
 _Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles there are, how long one is.
 
 
 def with_tiles(function: Any, registers: TileRegisters) -> Any:
-    """A TIRx function whose reductions are computed in tiles, if it has any that can be.
-
-    Args:
-        function: its body is a block of nests of loops, none of them arranged.
-        registers: what the core has for sums.
-    """
     root = function.body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     nests = [read_nest(statement) for statement in statements]
@@ -83,11 +86,6 @@ class _Writer:
         self._sums = sums
 
     def all_of(self, axes: Sequence[Axis], *begun: tuple[Axis, Any, int]) -> Any:
-        """Write the loops over some axes.
-
-        Args:
-            begun: the axes around them: each with where a tile begins, and how long it is.
-        """
         if not axes:
             return self._one(begun)
         parts = []
@@ -131,7 +129,6 @@ class _Writer:
         return tirx.BufferLoad(self._sums, [_at(number)])
 
     def _results(self, number: int, point: dict[int, Any]) -> Iterator[Any]:
-        """Compute what is made of a sum, and store what others read."""
         reduction = self._group.reduction
         known = {hash(reduction.buffer): self._load(number)}
         places = [point.get(hash(index), index) for index in reduction.indices]
@@ -186,14 +183,7 @@ _MOST = 1 << 20  # Reads that are looked at.
 
 
 def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
-    """For each input how many bytes the output must begin before it for the two to share memory.
-
-    -1 where they must not, or where it is too much to find out.
-
-    Args:
-        group: all that the function computes.
-        tile: of it: first all that it reads for its sums is read, then its results are written.
-    """
+    """For each input, how many bytes the output must begin before it to share memory; -1 if unknown."""
     nowhere = [-1] * len(inputs)
     axes = [axis for axis in group.reduction.axes if not axis.reduces]
     reduced = [axis for axis in group.reduction.axes if axis.reduces]

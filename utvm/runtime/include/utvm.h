@@ -102,8 +102,8 @@ extern const uint32_t utvm_step_room;
 /** A step takes the time from now on; for utvm_step(). */
 void utvm_profile_step(uint32_t number);
 
-/** Run a program as utvm_run() does, and keep the cycles of each of its steps in utvm_step_cycles. */
-int32_t utvm_profile(uint32_t program);
+/** Store the cycles of each step of the next run in utvm_step_cycles, until utvm_profiling is cleared. */
+void utvm_profile_begin(void);
 
 /** The run has ended at a count of cycles; for utvm_run(). */
 void utvm_profile_end(uint64_t cycles);

@@ -219,8 +219,15 @@ bool utvm_run_model(const utvm_call_t *call) {
   return good;
 }
 
+static int32_t profile(uint32_t program) {
+  utvm_profile_begin();
+  const int32_t status = utvm_run(program);
+  utvm_profiling = false;
+  return status;
+}
+
 bool utvm_profile_model(const utvm_call_t *call) {
-  const bool good = run_by(utvm_profile, call);
+  const bool good = run_by(profile, call);
   if (good) {
     utvm_write_result(call->reply, UTVM_TYPE_INTEGER, utvm_step_room);
   }

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small C functions that operators call where C's own operators do not mean what TIRx means.
+"""Small C functions for TIRx operations that C has not, printed into a library only if an operator calls them.
 
-A helper is printed into a library only if an operator calls it. There are three sorts: those made for an element
-type and named after it, as ``max_float32``; the C files beside this one, each named after the one function that it
-defines and that others may call; and those that are made for a layer's numbers, by
-:mod:`utvm.compiler.c.vector_tiles` and :mod:`utvm.compiler.c.dsp_kernels`.
+Some are made for an element type, as ``max_float32``, or for a layer's numbers; others are C files of this folder.
 """
 
 import functools
@@ -48,7 +45,6 @@ _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floo
 
 
 def is_helper(name: str) -> bool:
-    """Whether a C function is one of the helpers."""
     operation, _, dtype = name.partition("_")
     return (
         (operation in (*_BODIES, *_OF_REALS, *_BY_ANY, "within") and dtype in C_TYPES)
@@ -60,11 +56,7 @@ def is_helper(name: str) -> bool:
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
-    """The C texts of helpers and of those that they call, each after what it calls.
-
-    Args:
-        names: as ``floordiv_int8`` or ``requantize``.
-    """
+    """The C texts of helpers and of those that they call, each after what it calls."""
     texts: dict[str, str] = {}
 
     def add(name: str) -> None:

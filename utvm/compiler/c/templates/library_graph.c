@@ -53,8 +53,8 @@ static const {{ name }}_graph_constant_t constants[] = {
 
 {% include "state.c" %}
 {% for kind, members in (("input", inputs), ("output", outputs), ("region", arenas)) %}
-static const uint32_t {{ kind }}_bytes[] = { {%- for each in members %}{{ each.size_bytes }}u, {% endfor %}
-{%- for each in states if kind == "region" %}sizeof {{ each.name }}, {% endfor %}0u};
+static const uint32_t {{ kind }}_bytes[] = { {%- for member in members %}{{ member.size_bytes }}u, {% endfor %}
+{%- for state in states if kind == "region" %}sizeof {{ state.name }}, {% endfor %}0u};
 {% endfor %}
 
 static const uint8_t description[{{ description | length }}] = {

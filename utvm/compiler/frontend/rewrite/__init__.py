@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX models in terms of fewer operators: those that the importer reads, and reads rightly.
 
-A *rule* says how an operator is computed by others, or why it cannot be. Each module here but ``graph``, ``body``
-and ``fold`` holds the rules of a family, in its table ``RULES``. Operators that have no rule and no converter are
-taken apart as ONNX's own definition of them says (``body``).
+A *rule* says how an operator is computed by others, or why it cannot be. Modules other than ``graph`` and ``fold``
+have the rules of a family in a table. An operator without a rule and a converter is expanded as ONNX defines it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,56 +11,24 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-from utvm.compiler.frontend.rewrite import (
-    control,
-    elementwise,
-    indices,
-    learned,
-    microsoft,
-    normalisation,
-    recurrent,
-    resampling,
-    spectral,
-)
-from utvm.compiler.frontend.rewrite.graph import (
-    MICROSOFT,
-    NOT_SUPPORTED,
-    OPSET_ATTRIBUTE,
-    STANDARD,
-    Rule,
-    RuleGraph,
-    place,
-)
+from utvm.compiler.frontend.rewrite import elementwise, foreign, indices, linear, normalisation, recurrent
+from utvm.compiler.frontend.rewrite.graph import MICROSOFT, STANDARD, Rule, RuleGraph
 
-__all__ = ["NOT_SUPPORTED", "OPSET_ATTRIBUTE", "Rewritten", "place", "rewritten"]
-
-_FAMILIES = (control, elementwise, indices, normalisation, recurrent, resampling, spectral)
+_FAMILIES = (elementwise, indices, linear, normalisation, recurrent)
 _RULES: dict[str, Rule] = {name: rule for family in _FAMILIES for name, rule in family.RULES.items()}
-_FOREIGN = {MICROSOFT: microsoft.RULES, "ai.onnx.ml": learned.RULES}
+_FOREIGN = {MICROSOFT: foreign.MICROSOFT_RULES, "ai.onnx.ml": foreign.LEARNED}
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A model in fewer operators.
-
-    Attributes:
-        model: the very same as it was, if nothing in it had to change.
-        types: of its values, as far as they are known.
-        reasons: why nodes cannot be computed, if some cannot: the place, a colon, and why. The model then takes
-            what they would make.
-    """
+    """A model in fewer operators."""
 
     model: onnx.ModelProto
     types: Mapping[str, onnx.TypeProto]
     reasons: tuple[str, ...]
 
 
-def rewritten(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
-    """Rewrite a model that has been checked.
-
-    Args:
-        known: operators that the importer reads.
-    """
+def rewrite_model(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     opset = next(item.version for item in proto.opset_import if item.domain in STANDARD)
     graph = RuleGraph(opset, _RULES, _FOREIGN, frozenset(known))
     for value in proto.graph.input:

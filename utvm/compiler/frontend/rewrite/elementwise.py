@@ -27,7 +27,6 @@ def _power(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _whole_power(graph: RuleGraph, value: str, powers: np.ndarray) -> str:
-    """Multiply as often as the largest power asks for, and choose for each element."""
     shape = np.broadcast_shapes(graph.shape(value), powers.shape)
     product = result = graph.op("Expand", graph.like(1, value), graph.constant(shape, np.int64))
     for power in range(1, int(powers.max()) + 1):
@@ -50,7 +49,7 @@ def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         low if kind.kind == "u" else graph.op("And", low, graph.op("GreaterOrEqual", count, graph.like(0, count)))
     )
     safe = graph.op("Where", inside, count, graph.like(0, count))
-    shifted = graph.kept("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
+    shifted = graph.raw_op("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
     nothing = graph.like(0, value)
     if kind.kind == "i" and node.attributes["direction"] == "RIGHT":
         # A negative number that is shifted out leaves its sign.
@@ -96,7 +95,7 @@ def _prelu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value, slope = node.inputs
     shape, slopes = graph.shape(value), graph.shape(slope)
     slope = (
-        graph.reshaped(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
+        graph.reshape(slope, (*slopes, *[1] * (len(shape) - 2))) if node.opset < 7 and len(slopes) == 1 else slope
     )
     kind = graph.dtype(value).kind
     if kind == "u":
@@ -114,13 +113,12 @@ def _sign(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if graph.dtype(value).kind == "i":
         return None
     # What is no number has no sign; the importer's would be 0.
-    return [graph.op("Where", graph.op("IsNaN", value), value, graph.kept("Sign", value))]
+    return [graph.op("Where", graph.op("IsNaN", value), value, graph.raw_op("Sign", value))]
 
 
 def _reduction(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Compute what is left of a reduction along no axes; and in float64 what has no form in integers."""
     value = node.inputs[0]
-    axes = graph.needed(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
+    axes = graph.require(node.input(1), "its axes").tolist() if node.input(1) else node.attributes.get("axes")
     if node.attributes.get("noop_with_empty_axes", 0) and not axes:
         choices = {
             "ReduceL1": lambda: graph.op("Abs", value),
@@ -156,13 +154,7 @@ def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
-    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero.
-
-    Args:
-        below: what it is where it is not its operand, by the operand and alpha.
-        alpha: the attribute's default value.
-        threshold: whether alpha, and not 0, is where it becomes its operand.
-    """
+    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero."""
 
     def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         value = node.inputs[0]
@@ -194,10 +186,6 @@ def _selu(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     return [graph.op("Mul", gamma, graph.op("Elu", value, alpha=node.attributes.get("alpha", 1.6732632423543772)))]
 
 
-def _nothing_below(graph: RuleGraph, value: str, alpha: float) -> str:
-    return graph.like(0, value)
-
-
 def _extreme_of_booleans(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if graph.dtype(node.inputs[0]) != np.bool_:
         return None
@@ -217,8 +205,8 @@ def _bit_cast(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _dropout(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    ratio = 0.5 if not node.input(1) else float(graph.needed(node.input(1), "its ratio").reshape(-1)[0])
-    training = bool(node.input(2)) and bool(graph.needed(node.input(2), "its mode").reshape(-1)[0])
+    ratio = 0.5 if not node.input(1) else float(graph.require(node.input(1), "its ratio").reshape(-1)[0])
+    training = bool(node.input(2)) and bool(graph.require(node.input(2), "its mode").reshape(-1)[0])
     if training and ratio > 0:
         raise Unsupported("training mode, which is random, is not supported")
     shape = graph.shape(node.inputs[0])
@@ -256,5 +244,5 @@ RULES: dict[str, Rule] = {
     "Selu": _selu,
     "Shrink": _in_float64,
     "Sign": _sign,
-    "ThresholdedRelu": _of_float64(_nothing_below, 1.0, threshold=True),
+    "ThresholdedRelu": _of_float64(lambda graph, value, _: graph.like(0, value), 1.0, threshold=True),
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are computed while compiling, by ONNX's reference evaluator."""
+"""Nodes computed while compiling, by ONNX's reference evaluator, and ONNX's definitions of operators by others."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import onnx
+import onnx.defs
 from onnx import helper, numpy_helper
 
 _MAX_ELEMENTS = 1 << 20
@@ -36,10 +37,7 @@ class KnownValues(Protocol):
 
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
-    """Whether a node that the importer reads is computed while compiling all the same.
-
-    Shapes and what is computed from them are; arithmetic on weights is as it stands in the model.
-    """
+    """Whether a node that the importer reads is computed while compiling: shapes, not arithmetic on weights."""
     if node.op_type in ("Shape", "Size"):
         return True
     if node.op_type == "Constant":
@@ -53,7 +51,7 @@ def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
     )
 
 
-def computed(
+def compute_node(
     node: onnx.NodeProto,
     opset: int,
     constant: Callable[[str], onnx.TensorProto | None],
@@ -122,3 +120,84 @@ def _evaluate(
     except Exception:  # The evaluator raises whatever numpy does; what it cannot compute is not constant.
         return None
     return [next(tensors) if name else onnx.TensorProto() for name in node.output]
+
+
+def function_body(
+    node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]
+) -> onnx.FunctionProto | None:
+    """ONNX's definition of a node's operator, its attributes filled in; None where there is none."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
+    elif schema.has_context_dependent_function:
+        written = _write(schema.context_dependent_function_opset_versions, opset)
+        # A body is written for the types of a node's inputs; those of inputs left out are empty.
+        kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
+        body.ParseFromString(text)
+    if not body.node:
+        return None
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            given[name] = attribute.default_value
+    for item in body.attribute_proto:
+        given.setdefault(item.name, item)
+    for item in body.node:
+        _fill_in(item, given)
+    return body
+
+
+def _write(versions: Sequence[int], opset: int) -> int:
+    return max((version for version in versions if version <= opset), default=min(versions))
+
+
+def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
+    kept = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name not in given:
+                continue
+            value = onnx.AttributeProto()
+            value.CopyFrom(given[attribute.ref_attr_name])
+            value.name = attribute.name
+            kept.append(value)
+            continue
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            for inner in attribute.g.node:
+                _fill_in(inner, given)
+        kept.append(attribute)
+    kept = [_copy(item) for item in kept]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
+    copy = onnx.AttributeProto()
+    copy.CopyFrom(attribute)
+    return copy
+
+
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = [names.get(name, name) for name in node.input]
+    copy.output[:] = [names.get(name, name) for name in node.output]
+    for attribute in copy.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            _rename_captured(attribute.g, names)
+    return copy
+
+
+def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    captured = {name: new for name, new in names.items() if name not in own}
+    for node in graph.node:
+        node.CopyFrom(rename(node, captured))
+    for value in graph.output:
+        value.name = captured.get(value.name, value.name)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX graph that is written anew, node by node, with what is known of its values.
+"""An ONNX graph that is rewritten node by node, with what is known of its values.
 
-Each node goes through :meth:`Graph.add`: it is computed at once where all its inputs are constants and somebody
-needs the result, replaced where a rule knows how, taken apart into its function body where the importer has no
-converter, and otherwise kept. What a rule adds goes the same way.
+A node is computed at once if its inputs are constants, replaced by a rule, expanded into its function body if the
+importer has no converter, or left as it is. Nodes that a rule adds go the same way.
 """
 
 import logging
@@ -19,13 +18,11 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import helper, numpy_helper
 
-from utvm.compiler.frontend.rewrite.body import function_body, rename
-from utvm.compiler.frontend.rewrite.fold import computed, worth_folding
+from utvm.compiler.frontend.rewrite.fold import compute_node, function_body, rename, worth_folding
 from utvm.compiler.notes import note
 
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
-
 OPSET_ATTRIBUTE = "utvm_opset"
 """The attribute of a node that is to be read as one of another operator set than the model's."""
 
@@ -42,13 +39,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class RuleNode:
-    """A node as a rule sees it.
-
-    Attributes:
-        inputs: names, as many as the operator can have; empty for those left out.
-        outputs: names; empty for those that nobody wants.
-        opset: the version of the operator set that it is written in.
-    """
+    """A node as a rule sees it."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -57,11 +48,9 @@ class RuleNode:
     opset: int
 
     def input(self, number: int) -> str:
-        """The name of an input, empty for one left out."""
         return self.inputs[number] if number < len(self.inputs) else ""
 
     def wants(self, number: int) -> bool:
-        """Whether somebody may read an output."""
         return number < len(self.outputs) and bool(self.outputs[number])
 
 
@@ -71,18 +60,7 @@ Rule = Callable[["RuleGraph", RuleNode], "Sequence[str] | None"]
 
 @dataclass
 class RuleGraph:
-    """A graph in the making.
-
-    Attributes:
-        opset: the model's operator set.
-        rules: operator to rule.
-        foreign_rules: domain to those for operators that are not ONNX's own.
-        known: operators that the importer reads.
-        nodes: what there is so far.
-        reasons: why some nodes cannot be computed, each with the place.
-        refused: what these nodes would make.
-        changed: whether anything is not as it was in the model.
-    """
+    """A graph in the making."""
 
     opset: int
     rules: Mapping[str, Rule]
@@ -104,11 +82,9 @@ class RuleGraph:
     # What rules ask.
 
     def name(self, value: str) -> str:
-        """The present name of a value."""
         return self._aliases.get(value, value)
 
     def shape(self, value: str) -> tuple[int, ...]:
-        """The shape of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.HasField("shape"):
             raise Unsupported("a shape is not known while compiling")
@@ -118,7 +94,6 @@ class RuleGraph:
         return tuple(extent.dim_value for extent in extents)
 
     def dtype(self, value: str) -> np.dtype[Any]:
-        """The element type of a value."""
         kind = self.types.get(self.name(value))
         if kind is None or not kind.tensor_type.elem_type:
             raise Unsupported("an element type is not known while compiling")
@@ -130,12 +105,7 @@ class RuleGraph:
         tensor = self._constant(self.name(value))
         return None if tensor is None else numpy_helper.to_array(tensor)
 
-    def needed(self, value: str, what: str) -> Array:
-        """A value that must be the same in each run.
-
-        Args:
-            what: what the value is, as in "its axes".
-        """
+    def require(self, value: str, what: str) -> Array:
         array = self.value(value)
         if array is None:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
@@ -144,26 +114,20 @@ class RuleGraph:
     # What rules do.
 
     def constant(self, content: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        """Add a constant; return its name."""
         # numpy makes a row of a scalar that is to be contiguous.
         array = np.asarray(content, dtype, order="C")
         return self._keep(numpy_helper.from_array(array))
 
     def op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
-        """Add a node of one output; return the output's name.
-
-        Args:
-            inputs: names; empty for those left out.
-        """
+        """Add a node of one output; return the output's name."""
         return self.ops(operator, 1, *inputs, opset=opset, **attributes)[0]
 
     def ops(self, operator: str, count: int, *inputs: str, opset: int = _OPSET, **attributes: Any) -> list[str]:
-        """Add a node of several outputs; return their names."""
         names = [self._fresh(operator) for _ in range(count)]
         self.add(helper.make_node(operator, list(inputs), names, **attributes), opset)
         return [self.name(name) for name in names]
 
-    def kept(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
+    def raw_op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
         """Add a node as it stands, past the rules: its own rule wants it so."""
         name = self._fresh(operator)
         node = helper.make_node(operator, [self.name(value) for value in inputs], [name], **attributes)
@@ -172,12 +136,10 @@ class RuleGraph:
         return name
 
     def body_of(self, node: RuleNode) -> list[str]:
-        """Take a node apart as ONNX defines its operator."""
         proto = helper.make_node(node.operator, list(node.inputs), list(node.outputs), **node.attributes)
         return self._expand(proto, node.opset)
 
     def cast(self, value: str, dtype: npt.DTypeLike) -> str:
-        """Add a conversion to another element type, unless it has it."""
         if self.dtype(value) == np.dtype(dtype):
             return self.name(value)
         return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -186,16 +148,14 @@ class RuleGraph:
         """Add a constant of the element type that another value has."""
         return self.constant(np.asarray(content, self.dtype(value)))
 
-    def reshaped(self, value: str, shape: Sequence[int]) -> str:
-        """Add a reshape."""
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
         return self.op("Reshape", value, self.constant(shape, np.int64))
 
-    def sliced(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
-        """Add a slice along one axis."""
+    def slice(self, value: str, axis: int, start: int, end: int, step: int = 1) -> str:
         bounds = (self.constant([item], np.int64) for item in (start, end, axis, step))
         return self.op("Slice", value, *bounds)
 
-    def multiplied(self, value: str, axis: int, weights: Array) -> str:
+    def multiply(self, value: str, axis: int, weights: Array) -> str:
         """Add a product along an axis with a constant matrix, a row of which makes one element."""
         rank = len(self.shape(value))
         order = [place for place in range(rank) if place != axis] + [axis]
@@ -211,16 +171,7 @@ class RuleGraph:
         stored: Sequence[onnx.TensorProto] = (),
         opset: int = 0,
     ) -> list[str]:
-        """Add the nodes of a function or of a subgraph.
-
-        Args:
-            names: its parameters, and what they are here.
-            results: the names in it of what it gives.
-            stored: its own constants.
-
-        Returns:
-            What its results are called here.
-        """
+        """Add the nodes of a function or of a subgraph."""
         scope = {parameter: self.name(name) for parameter, name in names.items()}
         for tensor in stored:
             scope[tensor.name] = self.constant(numpy_helper.to_array(tensor))
@@ -234,7 +185,6 @@ class RuleGraph:
     # The way of a node.
 
     def add(self, node: onnx.NodeProto, opset: int) -> None:
-        """Take a node in."""
         if len(self.nodes) > _MAX_NODES:
             raise Unsupported(f"the model becomes more than {_MAX_NODES} operators")
         inputs = [self.name(name) for name in node.input]
@@ -290,17 +240,16 @@ class RuleGraph:
             self._append(node, opset)
         elif not self._fold(node, opset):
             # ONNX's definitions make rows of one element of scalars.
-            results = zip(node.output, self._expand(node, opset), strict=False)
-            self._replace(
-                node, [self._scalar_if(self.shape_or_none(name) == (), result) for name, result in results]
-            )
-
-    def _scalar_if(self, wanted: bool, value: str) -> str:
-        return self.reshaped(value, ()) if wanted and self.shape_or_none(value) == (1,) else value
+            results = self._expand(node, opset)
+            for number, (name, result) in enumerate(zip(node.output, results, strict=False)):
+                if self.shape_or_none(name) == () and self.shape_or_none(result) == (1,):
+                    results[number] = self.reshape(result, ())
+            self._replace(node, results)
 
     def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
-        results = rule(self, _seen(node, opset)) if rule else None
+        seen = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+        results = rule(self, seen) if rule else None
         if results is None:
             return False
         self._replace(node, results)
@@ -330,7 +279,7 @@ class RuleGraph:
         begin = 0
         for output in node.output:
             end = begin + self.shape(output)[axis]
-            self._aliases[output] = self.sliced(node.input[0], axis, begin, end)
+            self._aliases[output] = self.slice(node.input[0], axis, begin, end)
             begin = end
 
     def _expand(self, node: onnx.NodeProto, opset: int) -> list[str]:
@@ -361,8 +310,7 @@ class RuleGraph:
         self.nodes.append(node)
 
     def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
-        """Compute a node while compiling, if that can be done."""
-        results = computed(node, opset, self._constant, self.types)
+        results = compute_node(node, opset, self._constant, self.types)
         if results is None:
             return False
         self.changed = True
@@ -377,16 +325,14 @@ class RuleGraph:
         node = None if name in self._varying else self._made.get(name)
         results = None
         if node is not None and node.domain in STANDARD:
-            results = computed(node, self._opset_of(node), self._constant, self.types)
+            opset = next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
+            results = compute_node(node, opset, self._constant, self.types)
         if node is None or results is None:
             self._varying.add(name)
             return None
         for output, tensor in zip(node.output, results, strict=True):
             self.constants[output] = tensor
         return self.constants[name]
-
-    def _opset_of(self, node: onnx.NodeProto) -> int:
-        return next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
 
     def _keep(self, tensor: onnx.TensorProto) -> str:
         name = tensor.name = self._fresh("constant")
@@ -420,7 +366,6 @@ class RuleGraph:
                 self.types.setdefault(name, kind)
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value, None where it is not known."""
         try:
             return self.shape(value)
         except Unsupported:
@@ -429,10 +374,6 @@ class RuleGraph:
     def _fresh(self, stem: str) -> str:
         self._count += 1
         return f"utvm_{self._count}_{stem}"
-
-
-def _seen(node: onnx.NodeProto, opset: int) -> RuleNode:
-    return RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -446,6 +387,21 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: plain(helper.get_attribute_value(item)) for item in node.attribute}
 
 
+def window_table(places: Sequence[Array], shape: Sequence[int]) -> Array:
+    """Numbers of the elements that windows see, rows by elements of a window; -1 outside of the image.
+
+    Args:
+        places: along each axis, windows by elements.
+    """
+    rank = len(shape)
+    number, inside = np.zeros((1,) * 2 * rank, np.int64), np.ones((1,) * 2 * rank, np.bool_)
+    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
+        form = [1] * 2 * rank
+        form[axis], form[rank + axis] = place.shape
+        number = number * extent + place.reshape(form)
+        inside = inside & ((place >= 0) & (place < extent)).reshape(form)
+    return np.where(inside, number, -1).reshape(math.prod(len(place) for place in places), -1)
+
+
 def place(node: onnx.NodeProto) -> str:
-    """Say which node of a model is meant."""
     return f"{node.op_type} (at {node.name or next(filter(None, node.output), '')})"

@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported, window_table
 
 
 def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
     indices, depth, values = node.inputs
-    count = int(graph.needed(depth, "its depth").reshape(-1)[0])
+    count = int(graph.require(depth, "its depth").reshape(-1)[0])
     shape = graph.shape(indices)
     axis = node.attributes.get("axis", -1) % (len(shape) + 1)
     form = [1] * (len(shape) + 1)
@@ -22,14 +22,14 @@ def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
     if kind.kind != "u":
         # Numbers from -depth to -1 count from the end; what is beyond is nowhere.
         hot = graph.op("Or", hot, graph.op("Equal", spread, graph.constant(numbers - count, kind)))
-    off, on = (graph.reshaped(graph.sliced(values, 0, item, item + 1), ()) for item in (0, 1))
+    off, on = (graph.reshape(graph.slice(values, 0, item, item + 1), ()) for item in (0, 1))
     return [graph.op("Where", hot, on, off)]
 
 
 def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
     value = node.inputs[0]
     time, batch = node.attributes.get("time_axis", 0), node.attributes.get("batch_axis", 1)
-    lengths = graph.needed(node.inputs[1], "its sequence lengths").reshape(-1)
+    lengths = graph.require(node.inputs[1], "its sequence lengths").reshape(-1)
     shape = graph.shape(value)
     steps = np.arange(shape[time])
     places = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
@@ -40,22 +40,21 @@ def _reverse_sequence(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _pick(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
-    """Take elements along an axis by a constant table, spread over the other axes."""
     shape = list(graph.shape(value))
     shape[axis] = table.shape[axis]
     flat = np.broadcast_to(table, shape)
     grid = list(np.indices(shape))
     grid[axis] = flat
     numbers = np.ravel_multi_index(grid, graph.shape(value))
-    return graph.op("Gather", graph.reshaped(value, (-1,)), graph.constant(numbers, np.int64), axis=0)
+    return graph.op("Gather", graph.reshape(value, (-1,)), graph.constant(numbers, np.int64), axis=0)
 
 
 def _compress(graph: RuleGraph, node: RuleNode) -> list[str]:
-    chosen = np.flatnonzero(graph.needed(node.inputs[1], "its condition"))
+    chosen = np.flatnonzero(graph.require(node.inputs[1], "its condition"))
     if not chosen.size:
         raise Unsupported("a result without elements is not supported")
     axis = node.attributes.get("axis")
-    value = graph.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
+    value = graph.reshape(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
     return [graph.op("Gather", value, graph.constant(chosen, np.int64), axis=axis or 0)]
 
 
@@ -64,15 +63,15 @@ def _space_to_depth(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return None
     size = node.attributes["blocksize"]
     batch, channels, height, width = graph.shape(node.inputs[0])
-    cut = graph.reshaped(node.inputs[0], (batch, channels, height // size, size, width // size, size))
+    cut = graph.reshape(node.inputs[0], (batch, channels, height // size, size, width // size, size))
     moved = graph.op("Transpose", cut, perm=[0, 1, 3, 5, 2, 4])
-    return [graph.reshaped(moved, (batch, channels * size * size, height // size, width // size))]
+    return [graph.reshape(moved, (batch, channels * size * size, height // size, width // size))]
 
 
 def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
     """Add up the columns: each element of the image is a sum of a fixed set of theirs."""
-    image = [int(item) for item in graph.needed(node.inputs[1], "its image shape")]
-    block = [int(item) for item in graph.needed(node.inputs[2], "its block shape")]
+    image = [int(item) for item in graph.require(node.inputs[1], "its image shape")]
+    block = [int(item) for item in graph.require(node.inputs[2], "its block shape")]
     rank = len(image)
     strides = node.attributes.get("strides", [1] * rank)
     dilations = node.attributes.get("dilations", [1] * rank)
@@ -86,14 +85,7 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
         places.append(
             np.arange(block[axis])[:, None] * dilations[axis] + np.arange(count) * strides[axis] - pads[axis]
         )
-    target = np.zeros((1,) * 2 * rank, np.int64)
-    inside = np.ones((1,) * 2 * rank, np.bool_)
-    for axis, place in enumerate(places):
-        form = [1] * 2 * rank
-        form[axis], form[rank + axis] = place.shape
-        target = target * image[axis] + place.reshape(form)
-        inside = inside & ((place >= 0) & (place < image[axis])).reshape(form)
-    goes = np.where(inside, target, -1).reshape(-1)
+    goes = window_table(places, image).ravel()
     cells = math.prod(image)
     sources: list[list[int]] = [[] for _ in range(cells)]
     for source, cell in enumerate(goes):
@@ -102,16 +94,15 @@ def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
     most = max(1, *map(len, sources))
     size = math.prod(block) * columns
     table = np.array([source + [size] * (most - len(source)) for source in sources])
-    flat = graph.reshaped(node.inputs[0], (batch, channels, size))
+    flat = graph.reshape(node.inputs[0], (batch, channels, size))
     padding = graph.constant(np.zeros((batch, channels, 1)), graph.dtype(flat))
     whole = graph.op("Concat", flat, padding, axis=2)
     picked = graph.op("Gather", whole, graph.constant(table, np.int64), axis=2)
     summed = graph.op("ReduceSum", picked, graph.constant([3], np.int64), keepdims=0)
-    return [graph.reshaped(summed, (batch, channels, *image))]
+    return [graph.reshape(summed, (batch, channels, *image))]
 
 
 def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Turn a wished shape into the padding that gives it."""
     wished = node.attributes.get("output_shape")
     if not wished:
         return None
@@ -145,7 +136,7 @@ def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
     form = [1] * len(shape)
     form[axis] = len(steps)
     begin = node.input(2) or graph.constant(np.zeros(shape[0]), np.int64)
-    begins = graph.reshaped(begin, (shape[0], *[1] * (len(shape) - 1)))
+    begins = graph.reshape(begin, (shape[0], *[1] * (len(shape) - 1)))
     places = graph.op("Add", begins, graph.constant(steps.reshape(form), np.int64))
     if node.attributes.get("mode", "linear") == "circular":
         places = graph.op("Mod", places, graph.constant(shape[axis], np.int64))
@@ -163,11 +154,10 @@ def _roi_align(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     # The importer takes half an element off before the corners are scaled, ONNX afterwards.
     corners = graph.op("Add", node.inputs[1], graph.like(0.5 - 0.5 / scale, node.inputs[1]))
     attributes = {**node.attributes, "coordinate_transformation_mode": "half_pixel"}
-    return [graph.kept("RoiAlign", node.inputs[0], corners, node.inputs[2], opset=16, **attributes)]
+    return [graph.raw_op("RoiAlign", node.inputs[0], corners, node.inputs[2], opset=16, **attributes)]
 
 
 def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Choose between the tensor and a number that is known only while the model runs."""
     value, number = node.inputs[0], node.input(2)
     if node.attributes.get("mode", "constant") != "constant" or not number or graph.value(number) is not None:
         return None
@@ -175,7 +165,7 @@ def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     rest = (node.inputs[1], "", node.input(3))
     inside = graph.cast(graph.op("Pad", ones, *rest, opset=node.opset), np.bool_)
     padded = graph.op("Pad", value, *rest, opset=node.opset)
-    return [graph.op("Where", inside, padded, graph.reshaped(number, ()))]
+    return [graph.op("Where", inside, padded, graph.reshape(number, ()))]
 
 
 def _slice(graph: RuleGraph, node: RuleNode) -> list[str] | None:
@@ -194,13 +184,9 @@ def _dynamic(what: str) -> Rule:
     return refuse
 
 
-def _body(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return graph.body_of(node)
-
-
 RULES: dict[str, Rule] = {
     # TVM's converter of this name is com.microsoft's operator.
-    "Attention": _body,
+    "Attention": RuleGraph.body_of,
     "Col2Im": _column_to_image,
     "Compress": _compress,
     "ConvTranspose": _transposed_convolution,

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 
-from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported
+from utvm.compiler.frontend.rewrite.graph import Rule, RuleGraph, RuleNode, Unsupported, window_table
 
 
 def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the mean and the inverse deviation, too, where they are asked for; or spread scales and biases."""
     value = node.inputs[0]
     shape = graph.shape(value)
     first = node.attributes.get("axis", -1) % len(shape)
@@ -31,7 +30,6 @@ def _layer_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _response_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Sum squares by a constant matrix where the importer does not: an even number, other ranks than 4."""
     value, size = node.inputs[0], node.attributes["size"]
     shape = graph.shape(value)
     if size % 2 and len(shape) == 4:
@@ -39,7 +37,7 @@ def _response_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     channels = np.arange(shape[1])
     ahead = channels[None, :] - channels[:, None]
     near = (ahead >= -((size - 1) // 2)) & (ahead <= size // 2)
-    summed = graph.multiplied(graph.op("Mul", value, value), 1, near.astype(np.float64))
+    summed = graph.multiply(graph.op("Mul", value, value), 1, near.astype(np.float64))
     scaled = graph.op("Mul", summed, graph.like(node.attributes.get("alpha", 1e-4) / size, value))
     whole = graph.op("Add", scaled, graph.like(node.attributes.get("bias", 1.0), value))
     return [graph.op("Div", value, graph.op("Pow", whole, graph.like(node.attributes.get("beta", 0.75), value)))]
@@ -66,15 +64,15 @@ def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
     deviation = graph.op("Sqrt", graph.op("Add", spread, epsilon))
     channels = (1, -1, *[1] * (rank - 2))
-    scaled = graph.op("Mul", graph.op("Div", centred, deviation), graph.reshaped(scale, channels))
+    scaled = graph.op("Mul", graph.op("Div", centred, deviation), graph.reshape(scale, channels))
     momentum = node.attributes.get("momentum", 0.9)
 
     def running(before: str, now: str) -> str:
         settings = graph.op("Mul", before, graph.like(momentum, before))
-        new = graph.cast(graph.reshaped(now, graph.shape(before)), graph.dtype(before))
+        new = graph.cast(graph.reshape(now, graph.shape(before)), graph.dtype(before))
         return graph.op("Add", settings, graph.op("Mul", new, graph.like(1 - momentum, before)))
 
-    result = graph.op("Add", scaled, graph.reshaped(bias, channels))
+    result = graph.op("Add", scaled, graph.reshape(bias, channels))
     return [result, running(mean, seen), running(variance, spread)]
 
 
@@ -90,14 +88,13 @@ def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give the places of the largest elements, too, where they are asked for; and say what padding is meant."""
     value = node.inputs[0]
     shape = graph.shape(value)
     if not node.wants(1):
-        return _pad(graph, node, shape[2:])
+        return _pad(graph, node)
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
-    flat = graph.reshaped(value, (*shape[:2], cells))
+    flat = graph.reshape(value, (*shape[:2], cells))
     # An element more, which no other is less than, stands for the padding.
     kind = graph.dtype(value)
     lowest = -np.inf if kind.kind == "f" else np.iinfo(kind).min
@@ -110,30 +107,22 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     which = graph.op("ArgMax", seen, axis=3, keepdims=1)
     numbers = table
     if node.attributes.get("storage_order", 0):
-        numbers = np.where(table < 0, -1, _column_major(table, shape[2:]))
+        at = np.unravel_index(np.maximum(table, 0), shape[2:])
+        numbers = np.where(table < 0, -1, np.ravel_multi_index(at, shape[2:], order="F").astype(np.int64))
     every = graph.constant(np.broadcast_to(numbers, (*shape[:2], *numbers.shape)).copy())
     places = graph.op("GatherElements", every, which, axis=3)
     first = np.arange(math.prod(shape[:2])).reshape(*shape[:2], 1) * cells
-    places = graph.op("Add", graph.reshaped(places, (*shape[:2], len(table))), graph.constant(first, np.int64))
+    places = graph.op("Add", graph.reshape(places, (*shape[:2], len(table))), graph.constant(first, np.int64))
     result = (*shape[:2], *extents)
-    return [graph.reshaped(best, result), graph.reshaped(places, result)]
+    return [graph.reshape(best, result), graph.reshape(places, result)]
 
 
-def _column_major(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    places = np.unravel_index(np.maximum(table, 0), shape)
-    return np.asarray(np.ravel_multi_index(places, shape, order="F"), np.int64)
-
-
-def _pad(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[str] | None:
+def _pad(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if not node.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
         return None
     settings = {key: value for key, value in node.attributes.items() if key != "auto_pad"}
-    pads = _pads(graph, node, shape)
-    return [graph.kept(node.operator, node.inputs[0], opset=node.opset, **{**settings, "pads": pads})]
-
-
-def _average_pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    return _pad(graph, node, graph.shape(node.inputs[0])[2:])
+    pads = _pads(graph, node, graph.shape(node.inputs[0])[2:])
+    return [graph.raw_op(node.operator, node.inputs[0], opset=node.opset, **{**settings, "pads": pads})]
 
 
 def _pads(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> list[int]:
@@ -164,23 +153,16 @@ def _windows(graph: RuleGraph, node: RuleNode, shape: tuple[int, ...]) -> tuple[
         np.arange(count)[:, None] * stride - begin + np.arange(size) * dilation
         for count, stride, begin, size, dilation in zip(extents, strides, begins, kernel, dilations, strict=True)
     ]
-    number: np.ndarray = np.zeros([1] * 2 * rank, np.int64)
-    inside: np.ndarray = np.ones([1] * 2 * rank, np.bool_)
-    for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):
-        form = [1] * 2 * rank
-        form[axis], form[rank + axis] = place.shape
-        number = number * extent + place.reshape(form)
-        inside = inside & ((place >= 0) & (place < extent)).reshape(form)
-    return np.where(inside, number, -1).reshape(math.prod(extents), -1), extents
+    return window_table(places, shape), extents
 
 
 RULES: dict[str, Rule] = {
-    "AveragePool": _average_pool,
+    "AveragePool": _pad,
     "BatchNormalization": _batch_norm,
     "LRN": _response_norm,
     "LayerNormalization": _layer_norm,
     "LpNormalization": _lp_norm,
-    "LpPool": _average_pool,
+    "LpPool": _pad,
     "MaxPool": _pool,
     "RMSNormalization": _rms_norm,
 }

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and RNN: one step after the other, with the inputs' part of all steps in one product.
-
-The equations are those of ONNX's documentation of the operators.
-"""
+"""Loops unrolled: LSTM, GRU and RNN step by step, and control flow that is known while compiling."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,9 +19,6 @@ class _Direction:
 
     Attributes:
         steps: what the inputs and the biases give to all gates, a tensor for each step.
-        recurrent: the transposed recurrent weights of all gates.
-        gates: their number.
-        functions: the activations.
     """
 
     graph: RuleGraph
@@ -37,7 +31,7 @@ class _Direction:
     functions: list[_Function]
 
     def part(self, value: str, gate: int) -> str:
-        return self.graph.sliced(value, 1, gate * self.size, (gate + 1) * self.size)
+        return self.graph.slice(value, 1, gate * self.size, (gate + 1) * self.size)
 
     def product(self, state: str, gate: int) -> str:
         return self.graph.op("MatMul", state, self.part(self.recurrent, gate))
@@ -114,7 +108,7 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
         raise Unsupported(f"more than {_MAX_STEPS} steps are not supported")
     lengths = np.full(batch, length)
     if node.input(4):
-        lengths = graph.needed(node.input(4), "its sequence lengths")
+        lengths = graph.require(node.input(4), "its sequence lengths")
     names = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     directions = names[node.attributes.get("direction", "forward")]
     rows, states, memories = [], [], []
@@ -139,13 +133,12 @@ def _join(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
 def _direction(
     graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
-    """The states of all steps, and what the last one leaves."""
     kind = _KINDS[node.operator]
     length, batch, width = graph.shape(given)
     size = graph.shape(node.inputs[2])[2]
 
     def own(value: str) -> str:
-        piece = graph.sliced(value, 0, number, number + 1)
+        piece = graph.slice(value, 0, number, number + 1)
         return graph.op("Squeeze", piece, graph.constant([0], np.int64))
 
     def state(value: str) -> str:
@@ -154,19 +147,19 @@ def _direction(
         return own(graph.op("Transpose", value, perm=[1, 0, 2]) if batch_first else value)
 
     weights = graph.op("Transpose", own(node.inputs[1]), perm=[1, 0])
-    sums = graph.op("MatMul", graph.reshaped(given, (length * batch, width)), weights)
+    sums = graph.op("MatMul", graph.reshape(given, (length * batch, width)), weights)
     recurrent_bias = ""
     if node.input(3):
-        biases = graph.sliced(node.input(3), 0, number, number + 1)
+        biases = graph.slice(node.input(3), 0, number, number + 1)
         half = kind.gates * size
-        early, recurrent_bias = graph.sliced(biases, 1, 0, half), graph.sliced(biases, 1, half, 2 * half)
+        early, recurrent_bias = graph.slice(biases, 1, 0, half), graph.slice(biases, 1, half, 2 * half)
         at_once = np.arange(half) < kind.joined * size
         early = graph.op("Add", early, graph.op("Mul", recurrent_bias, graph.like(at_once[None], given)))
         sums = graph.op("Add", sums, early)
-    steps = [graph.sliced(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
+    steps = [graph.slice(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
     cell = _Direction(
         graph, node, steps, graph.op("Transpose", own(node.inputs[2]), perm=[1, 0]), recurrent_bias,
-        graph.sliced(node.input(7), 0, number, number + 1) if node.input(7) else "",
+        graph.slice(node.input(7), 0, number, number + 1) if node.input(7) else "",
         size, _functions(graph, node, kind, number),
     )  # fmt: skip
     memory = state(node.input(6)) if node.operator == "LSTM" else ""
@@ -194,7 +187,6 @@ def _steps(
 
 
 def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> list[_Function]:
-    """The activations of one direction."""
     count = len(kind.defaults)
     names = node.attributes.get("activations") or list(kind.defaults) * 2
     names = names[number * count : (number + 1) * count] or list(kind.defaults)
@@ -234,4 +226,75 @@ _ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ThresholdedRelu": ("ThresholdedRelu", ("alpha",)),
 }
 
-RULES: dict[str, Rule] = dict.fromkeys(_KINDS, _recurrent)
+
+_MAX_ROUNDS = 1024
+
+
+def _if(graph: RuleGraph, node: RuleNode) -> list[str]:
+    condition = graph.require(node.inputs[0], "its condition")
+    branch = node.attributes["then_branch" if condition.reshape(-1)[0] else "else_branch"]
+    return graph.inline(branch.node, {}, [value.name for value in branch.output], branch.initializer)
+
+
+def _loop(graph: RuleGraph, node: RuleNode) -> list[str]:
+    body = node.attributes["body"]
+    most = None if not node.inputs[0] else int(graph.require(node.inputs[0], "its trip count").reshape(-1)[0])
+    condition = node.input(1) or graph.constant(True, np.bool_)
+    carried = [graph.name(name) for name in node.inputs[2:]]
+    rows: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
+    number = 0
+    while (most is None or number < most) and graph.require(condition, "its condition").reshape(-1)[0]:
+        if number == _MAX_ROUNDS:
+            raise Unsupported(f"more than {_MAX_ROUNDS} rounds of a loop are not supported")
+        given = [graph.constant(number, np.int64), condition, *carried]
+        condition, *results = _round(graph, body, given)
+        carried = results[: len(carried)]
+        for row, result in zip(rows, results[len(carried) :], strict=True):
+            row.append(_stacked_alone(graph, result, 0))
+        number += 1
+    if rows and not number:
+        raise Unsupported("a loop without a round gives tensors without elements")
+    return [*carried, *(graph.op("Concat", *row, axis=0) for row in rows)]
+
+
+def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
+    if node.opset < 9:
+        raise Unsupported("Scan of operator set 8 is not supported; 9 is")
+    body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
+    carried, scanned = list(node.inputs[:-count]), node.inputs[-count:]
+    wanted = len(body.output) - len(carried)
+    axes = node.attributes.get("scan_input_axes", [0] * count)
+    backwards = node.attributes.get("scan_input_directions", [0] * count)
+    out_axes = node.attributes.get("scan_output_axes", [0] * wanted)
+    out_backwards = node.attributes.get("scan_output_directions", [0] * wanted)
+    rounds = graph.shape(scanned[0])[axes[0]]
+    if rounds > _MAX_ROUNDS:
+        raise Unsupported(f"more than {_MAX_ROUNDS} rounds of a scan are not supported")
+    rows: list[list[str]] = [[] for _ in range(wanted)]
+    for number in range(rounds):
+        given = list(carried)
+        for value, axis, back in zip(scanned, axes, backwards, strict=True):
+            place = rounds - 1 - number if back else number
+            piece = graph.slice(value, axis, place, place + 1)
+            given.append(graph.op("Squeeze", piece, graph.constant([axis], np.int64)))
+        results = _round(graph, body, given)
+        carried = results[: len(carried)]
+        for row, result, axis in zip(rows, results[len(carried) :], out_axes, strict=True):
+            row.append(_stacked_alone(graph, result, axis))
+    joined = [
+        graph.op("Concat", *(row[::-1] if back else row), axis=axis)
+        for row, axis, back in zip(rows, out_axes, out_backwards, strict=True)
+    ]
+    return [*carried, *joined]
+
+
+def _round(graph: RuleGraph, body: Any, given: list[str]) -> list[str]:
+    names = dict(zip((value.name for value in body.input), given, strict=True))
+    return graph.inline(body.node, names, [value.name for value in body.output], body.initializer)
+
+
+def _stacked_alone(graph: RuleGraph, value: str, axis: int) -> str:
+    return graph.op("Unsqueeze", value, graph.constant([axis], np.int64))
+
+
+RULES: dict[str, Rule] = {"If": _if, "Loop": _loop, "Scan": _scan, **dict.fromkeys(_KINDS, _recurrent)}

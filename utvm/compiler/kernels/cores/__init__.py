@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel computes a convolution on a core: the one table of them, and the choice.
+"""The table of kernels that compute convolutions on particular cores, and the choice of one."""
 
-Another core's kernels are rows here, and the functions that make operators of them. A library's steps say by their
-rows' names what was chosen (:attr:`utvm.compiler.library.Call.kernel`).
-"""
-
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from utvm.compiler.kernels.cores.dsp import make_with_dsp
-from utvm.compiler.kernels.cores.dsp_depthwise import make_depthwise_with_dsp, make_planes_with_dsp
+from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
 from utvm.compiler.kernels.cores.packed import make_packed
-from utvm.compiler.kernels.cores.vectors import make_with_mve, make_with_neon
+from utvm.compiler.kernels.cores.vectors import make_with_vectors
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.kernels.records import Convolution, Operator
 from utvm.compiler.target import Target
@@ -22,12 +18,7 @@ class CoreKernel:
     """A way to compute convolutions.
 
     Attributes:
-        name: what reports and packages call it.
-        extensions: what the core must have, as toolchain files name it.
-        depthwise: which convolutions it is for.
-        make: makes the operator; None where the kernel does not hold for a record's shape or numbers.
-        cycles_a_mac: to decide by, and not to report as measured: instructions of the networks of
-            ``benchmarks/cores.py``, those without depthwise layers for what is not depthwise.
+        cycles_a_mac: an estimate to decide by: instructions of the networks of ``benchmarks/cores.py``.
     """
 
     name: str
@@ -42,11 +33,13 @@ _DSP = frozenset({"dsp"})
 _MVE = frozenset({"mve"})
 _NEON = frozenset({"neon"})
 
+_make_with_mve, _make_with_neon = (functools.partial(make_with_vectors, alone=alone) for alone in (True, False))
+
 KERNELS = (
-    CoreKernel("MVE: 16 products in an instruction", _MVE, False, make_with_mve, 0.16),
-    CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, make_with_mve, 1.0),
-    CoreKernel("NEON: eight products in an instruction", _NEON, False, make_with_neon, 0.4),
-    CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, make_with_neon, 2.0),
+    CoreKernel("MVE: 16 products in an instruction", _MVE, False, _make_with_mve, 0.16),
+    CoreKernel("MVE: a channel's four by four values in a vector", _MVE, True, _make_with_mve, 1.0),
+    CoreKernel("NEON: eight products in an instruction", _NEON, False, _make_with_neon, 0.4),
+    CoreKernel("NEON: a channel's four by four values in a vector", _NEON, True, _make_with_neon, 2.0),
     CoreKernel("DSP extension: two products in an instruction", _DSP, False, make_with_dsp, 0.9),
     CoreKernel(
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3

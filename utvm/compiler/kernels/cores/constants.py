@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of int8 convolutions, as the kernels of several cores read them."""
+"""Constants of int8 convolutions for the kernels of several cores, and a convolution as calls of C helpers."""
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as script
 
 from utvm.compiler.kernels.fixed_point import requantize
-from utvm.compiler.kernels.records import Convolution, Int32, Rescale, Residual
+from utvm.compiler.kernels.functions import THRIFTY, describe
+from utvm.compiler.kernels.records import Convolution, Int32, Operator, Rescale, Residual
 
-_SUM_LIMIT = 2**30
-"""Sums below it can be doubled in 32 bits."""
-_FOLDED_LIMIT = 2**28
-"""Sums below it can be multiplied by four in 31 bits."""
+_SUM_LIMIT = 2**30  # Sums below it can be doubled in 32 bits.
+_FOLDED_LIMIT = 2**28  # Sums below it can be multiplied by four in 31 bits.
 
 
 def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
-    """The bias with the input's zero point folded in: sums are of raw values then."""
     sums = record.weights.sum(axis=(1, 2, 3), dtype=np.int64)
     return np.asarray(record.bias.astype(np.int64) - record.input_zero * sums)
 
@@ -89,12 +93,7 @@ def _table(
 
 
 def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """The convolution that the kernels compute, and the table of ``scale_folded`` for its sums.
-
-    Returns:
-        As :func:`settle` has the convolution, and int32 ``[channels][4]``: bias,
-        multiplier, offset, shift. None where it cannot be proved that every sum fits.
-    """
+    """As :func:`settle`, with the table of ``scale_folded``: bias, multiplier, offset, shift."""
     settled, table = settle(record, _FOLDED_LIMIT)
     folded = None if table is None else _fold(table)
     if folded is None:
@@ -113,31 +112,17 @@ def _fold(table: Int32) -> npt.NDArray[np.int64] | None:
 
 def residual_tables(residual: Residual) -> Int32 | None:
     """The tables of the helper ``add_tables``, or None where it does not hold for them."""
-    plain = _residual_table(residual)
-    if plain is None:
-        return None
     operands = ((residual.result_zero, residual.result), (residual.other_zero, residual.other))
+    output = residual.output
+    multipliers, shifts = output.multipliers.astype(np.int64), -output.shifts.astype(np.int64)
+    last = _table(multipliers, shifts, residual.output_zero, 2**29)
+    if last is None or any(not 0 <= -int(rescale.shifts[0]) <= 30 for _, rescale in operands):
+        return None
     tables = [_scale_values(zero, rescale) for zero, rescale in operands]
-    folded = _fold(plain[None, 8:11])
+    folded = _fold(last)
     if folded is None or sum(max(map(abs, table)) for table in tables) >= _FOLDED_LIMIT:
         return None
     return np.array([*tables[0], *tables[1], *folded[0], residual.low, residual.high], np.int32)
-
-
-def _residual_table(residual: Residual) -> Int32 | None:
-    rows: list[int] = []
-    for zero, rescale in ((residual.result_zero, residual.result), (residual.other_zero, residual.other)):
-        shift = -int(rescale.shifts[0])
-        if not 0 <= shift <= 30:
-            return None
-        rows += [zero, int(rescale.multipliers[0]), (1 << shift) >> 1, shift]
-    output = residual.output
-    last = _table(
-        output.multipliers.astype(np.int64), -output.shifts.astype(np.int64), residual.output_zero, 2**29
-    )
-    if last is None:
-        return None
-    return np.array([*rows, *last[0].tolist(), residual.low, residual.high], np.int32)
 
 
 def _scale_values(zero: int, rescale: Rescale) -> list[int]:
@@ -161,3 +146,70 @@ def geometry(record: Convolution) -> Int32:
         ],
         np.int32,
     )
+
+
+class Pointers(dict[str, Any]):
+    """Pointers to the beginnings of what a step reads, and of its own buffers, by name."""
+
+    def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        super().__init__({item: buffer.access_ptr("r") for item, buffer in read.items()})
+        self.update({item: buffer.access_ptr("rw") for item, buffer in written.items()})
+        self._buffers = {**read, **written}
+
+    def to(self, name: str, element: Any) -> Any:
+        return tirx.address_of(self._buffers[name][element])
+
+
+_Body = Callable[[Any, Any, Pointers], None]  # Of a step's number, the output, and pointers to the rest.
+
+
+def operator_of_steps(
+    record: Convolution,
+    name: str,
+    overlap: tuple[int | None, ...],
+    constants: Mapping[str, npt.NDArray[Any]],
+    own: Mapping[str, tuple[int, str]],
+    steps: int,
+    body: _Body,
+) -> Operator:
+    """Make an operator of helpers' calls, one step after the other."""
+    size = int(np.prod(record.output_shape))
+    with IRBuilder() as builder, script.prim_func(s_tir=True):
+        script.func_name("main")
+        read = {"data": script.arg("data", script.Buffer((int(np.prod(record.input_shape)),), "int8"))}
+        if record.residual is not None:
+            read["other"] = script.arg("other", script.Buffer((size,), "int8"))
+        for constant, array in constants.items():
+            read[constant] = script.arg(constant, script.Buffer(array.shape, str(array.dtype)))
+        output = script.arg("output", script.Buffer((size,), "int8"))
+        with script.sblock("root"):
+            written = {item: _buffer(item, *what) for item, what in own.items()}
+            with script.serial(0, steps) as loop, script.sblock("step"):
+                number = script.axis.spatial(steps, loop)
+                script.reads(*map(_whole, read.values()))
+                script.writes(*map(_whole, (output, *written.values())))
+                body(number, output, Pointers(read, written))
+    function = describe(builder.get(), name, overlap, record.macs)
+    return Operator(function, tuple(constants.values()))
+
+
+def with_forms(forms: Sequence[Operator]) -> Operator:
+    """The first of operators that differ in speed and memory only; each next one needs less memory."""
+    operator = forms[-1]
+    for form in reversed(forms[:-1]):
+        operator = replace(form, function=form.function.with_attr(THRIFTY, operator.function))
+    return operator
+
+
+def _buffer(name: str, elements: int, dtype: str) -> Any:
+    buffer = script.sblock_alloc_buffer((elements,), dtype)
+    IRBuilder.name(name, buffer)
+    return buffer
+
+
+def _whole(buffer: Any) -> Any:
+    return buffer[0 : int(buffer.shape[0])]
+
+
+def call_helper(helper: str, *arguments: Any) -> None:
+    script.evaluate(script.call_extern("int32", helper, *arguments))

@@ -13,10 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import geometry, residual_tables, settle_folded
-from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
-from utvm.compiler.kernels.overlaps import channelwise, distance
-from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator
+from utvm.compiler.kernels.cores.constants import (
+    Pointers,
+    call_helper,
+    geometry,
+    operator_of_steps,
+    residual_tables,
+    settle_folded,
+    with_forms,
+)
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
 _NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
@@ -31,11 +37,9 @@ def make_packed(record: Convolution) -> Operator | None:
         return None
     if record.depthwise:
         return _depthwise(*settled)
-    return _dense(*settled) if _is_dense(record) else _convolution(*settled)
-
-
-def _is_dense(record: Convolution) -> bool:
-    return record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None
+    if record.weights[0].shape == record.input_shape and not any(record.padding) and record.residual is None:
+        return _dense(*settled)
+    return _convolution(*settled)
 
 
 def _dense(record: Convolution, table: Int32) -> Operator:
@@ -104,7 +108,6 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
 
 
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
-    """Make a depthwise operator that computes so many pixels of a row together, channel by channel."""
     height, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
     # Up to a step behind the last window is pointed to.

@@ -14,10 +14,17 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
-from utvm.compiler.kernels.cores.constants import folded_bias, geometry, residual_tables, settle
-from utvm.compiler.kernels.cores.steps import Pointers, call_helper, operator_of_steps, with_forms
-from utvm.compiler.kernels.overlaps import distance
-from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual
+from utvm.compiler.kernels.cores.constants import (
+    Pointers,
+    call_helper,
+    folded_bias,
+    geometry,
+    operator_of_steps,
+    residual_tables,
+    settle,
+    with_forms,
+)
+from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Residual, distance
 
 _VECTOR = 16  # Bytes.
 _HALF = 2**30
@@ -29,17 +36,8 @@ _LITTLE = 512  # Bytes of scratch that are not worth narrower parts.
 _MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
 
 
-def make_with_mve(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for its numbers."""
-    return _make(record, True)
-
-
-def make_with_neon(record: Convolution) -> Operator | None:
-    """As :func:`make_with_mve`; one pixel alone is computed twice."""
-    return _make(record, False)
-
-
-def _make(record: Convolution, alone: bool) -> Operator | None:
+def make_with_vectors(record: Convolution, alone: bool) -> Operator | None:
+    """Make the operator, or None where the kernels do not hold; alone: a single pixel is computed once."""
     settled = _settle_vectors(record)
     if settled is None or len(record.bias) > _MOST_APART:
         return None
@@ -58,7 +56,8 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     run = unrolled * _VECTOR
     seen = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
     line = max(-(-seen // _VECTOR) * _VECTOR, run)
-    more = [channels, record.output_zero, record.low, record.high, _mask(channels, pixels), len(stream)]
+    mask = (1 << 2 * pixels * ((channels - 1) % (8 // pixels) + 1)) - 1
+    more = [channels, record.output_zero, record.low, record.high, mask, len(stream)]
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
     constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
     # A pixel is copied only where what is read of it is more than it has.
@@ -89,7 +88,6 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
 
 
 def _way(record: Convolution) -> tuple[str, Convolution]:
-    """From what windows are read (row, pixels or windows), and the convolution as it is computed so."""
     height, width, channels = record.input_shape
     outputs, rows, columns, _ = record.weights.shape
     if not any(record.padding) and (rows, columns) == (height, width):
@@ -151,7 +149,6 @@ def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
 
 
 def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
-    """Make a depthwise operator that computes so many pixels of a row at a time."""
     height, width, channels = record.output_shape
     seen, scratch = _scratch(record, pixels)
     own = {"scratch": (scratch, "int8")}
@@ -187,13 +184,6 @@ def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
 
 
 def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
-    """The stream of the helper ``vector_tiles``.
-
-    Args:
-        weights: ``[channels][bytes of a window]``, a multiple of a vector.
-        scales: of :func:`_settle_vectors`.
-        pixels: 2 for tiles of four channels, 1 for tiles of eight.
-    """
     held = 8 // pixels
     order = np.arange(4) if pixels == 2 else np.array([0, 2, 4, 6, 1, 3, 5, 7])
     channels, length = weights.shape
@@ -211,19 +201,7 @@ def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
     return np.concatenate(parts)
 
 
-def _mask(channels: int, pixels: int) -> int:
-    held = 8 // pixels
-    return (1 << 2 * pixels * ((channels - 1) % held + 1)) - 1
-
-
 def _channel_stream(weights: Int8, scales: Int32, copies: int) -> Int32:
-    """The stream of the helper ``vector_channels``.
-
-    Args:
-        weights: ``[channels][rows][columns][1]``, at most four of each.
-        scales: of :func:`_settle_vectors`.
-        copies: channels of the output of each of the input.
-    """
     channels, rows, columns, _ = weights.shape
     square = np.zeros((channels, 4, 4), np.int8)
     square[:, :columns, :rows] = weights[..., 0].transpose(0, 2, 1)

@@ -49,10 +49,8 @@ class Env:
         return self.configuration.bitstream
 
     def depth(self, scope: str) -> int:
-        """How many elements a memory on the chip has."""
         return self.configuration.memories[MEMORY_OF[scope]].depth
 
     def lanes(self, scope: str) -> int:
-        """How many numbers one of its elements has."""
         inputs = self.BATCH * self.BLOCK_IN
         return {INP: inputs, WGT: self.BLOCK_OUT * self.BLOCK_IN, ACC: inputs}[scope]

@@ -13,7 +13,6 @@ Array = npt.NDArray[Any]
 
 
 def _blocks(array: Array, sizes: Sequence[int]) -> Array:
-    """Cut the first dimensions into blocks, whose insides become the last dimensions."""
     counts = [-(-extent // size) for extent, size in zip(array.shape, sizes, strict=False)]
     rest = array.ndim - len(sizes)
     missing = [(0, count * size - n) for count, size, n in zip(counts, sizes, array.shape, strict=False)]
@@ -41,7 +40,6 @@ def bias(env: Env, array: Array) -> Array:
 
 
 def flat(env: Env, array: Array) -> Array:
-    """Pack any array for an element-wise operator."""
     return _blocks(array.reshape(-1), (env.BATCH * env.BLOCK_OUT,)).reshape(-1, env.BATCH, env.BLOCK_OUT)
 
 

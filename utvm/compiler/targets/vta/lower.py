@@ -1,30 +1,308 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a scheduled function to calls of VTA's driver."""
+"""From a scheduled function to calls of the driver of VTA: copies between DRAM and the chip, GEMM and ALU.
 
+A copy is a transfer of rows, with zeros around. An operation is two loops in hardware around micro-ops.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from utvm.compiler.targets.vta.chip import OnChip
-from utvm.compiler.targets.vta.dma import copy
-from utvm.compiler.targets.vta.env import ACC, MEMORY_OF, Env
-from utvm.compiler.targets.vta.nest import Nest, TensorLoad, call, read_nest
-from utvm.compiler.targets.vta.uops import alu, gemm, is_gemm
+from utvm.compiler.targets.vta.env import ACC, INP, MEMORY_OF, WGT, Env
+from utvm.compiler.targets.vta.nest import (
+    ANALYZER,
+    Dim,
+    Nest,
+    OnChip,
+    TensorLoad,
+    affine,
+    call,
+    dims_of,
+    element,
+    in_elements,
+    merge,
+    read_nest,
+    repeat,
+)
 from utvm.errors import CompileError
+from utvm.runtime.vta.instructions import OPERATIONS
+
+_MOST = (1 << 16) - 1  # Of elements in a row of a transfer, of its rows, and of elements from one to the next.
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A copy between two buffers; of both strides of a loop, the first is DRAM's.
+
+    Attributes:
+        condition: where it is not true, the copy is zero.
+    """
+
+    chip: Any
+    dram: Any
+    chip_index: Any
+    dram_index: Any
+    loads: bool
+    condition: Any = None
+
+
+def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
+    found = _read_copy(nest)
+    scope = found.chip.scope()
+    lanes = env.lanes(scope)
+    dram, dram_base = affine(found.dram_index, nest.variables)
+    on_chip, chip_base = affine(found.chip_index, nest.variables)
+    dims = dims_of(nest, dram, on_chip)
+    if found.condition is not None:
+        dims = _with_padding(dims, found.condition, nest)
+    dims = merge(in_elements(dims, lanes))
+    x, y, others, row = _rectangle(dims)
+    if any(dim.padded for dim in others):
+        raise CompileError("VTA: padding is on the two innermost dimensions, in whole elements")
+    first = element(dram_base, lanes) + y.before * row + x.before
+    number, name = tvm.tirx.const, MEMORY_OF[scope]
+    memory = env.configuration.memories[
+        "ACC_8BIT" if name == "ACC" and found.loads and _narrow(found.dram) else name
+    ]
+
+    def transfer(offsets: list[Any]) -> Any:
+        sizes = [ANALYZER.simplify(dim.extent - dim.before - dim.after) for dim in (x, y)]
+        if not found.loads:
+            out = env.configuration.memories["OUT"].number
+            return call("VTAStoreBuffer2D", offsets[1], out, pointer, offsets[0], *sizes, row)
+        padding = [ANALYZER.simplify(number(0, "int32") + pad) for pad in (x.before, y.before, x.after, y.after)]
+        return call("VTALoadBuffer2D", pointer, offsets[0], *sizes, row, *padding, offsets[1], memory.number)
+
+    return repeat(others, [first, element(chip_base, lanes) + chip.base(found.chip)], transfer)
+
+
+def _narrow(buffer: Any) -> bool:
+    return str(buffer.dtype) == "int8"
+
+
+def _read_copy(nest: Nest) -> _Copy:
+    store, value, condition = nest.store, nest.store.value, None
+    if isinstance(value, tvm.ir.Call) and value.op.name.endswith("if_then_else"):
+        condition, value, otherwise = value.args
+        if not (isinstance(otherwise, tirx.IntImm) and int(otherwise) == 0):
+            raise CompileError(f"VTA: padding is with zeros, not with {otherwise}")
+    if isinstance(value, tirx.Cast):
+        value = value.value
+    if not isinstance(value, TensorLoad):
+        raise CompileError(
+            f"VTA: is no copy: {store.buffer.name} = {store.value}", "the ALU works in local.acc_buffer"
+        )
+    loads = store.buffer.scope() in MEMORY_OF
+    if loads:
+        made = _Copy(store.buffer, value.source, store.indices[0], value.indices[0], True, condition)
+    else:
+        made = _Copy(value.source, store.buffer, value.indices[0], store.indices[0], False, condition)
+    scope, narrow = made.chip.scope(), _narrow(made.dram)
+    if scope not in MEMORY_OF or made.dram.scope() in MEMORY_OF:
+        raise CompileError(
+            f"VTA: {store.buffer.name} = {store.value}: one side of a copy is on the chip, one is not"
+        )
+    if not loads and (scope != ACC or not narrow):
+        raise CompileError(f"VTA: what is stored are accumulators, as int8: {store.buffer.name} = {store.value}")
+    if loads and scope != ACC and not narrow:
+        raise CompileError(f"VTA: {made.dram.name} is {made.dram.dtype}, and {MEMORY_OF[scope]} holds int8")
+    if loads and scope == ACC and not narrow and str(made.dram.dtype) != "int32":
+        raise CompileError(f"VTA: {made.dram.name} is {made.dram.dtype}, and ACC takes int8 and int32")
+    return made
+
+
+def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
+    bounds = tvm.sym.detect_clip_bound(condition, nest.variables)
+    if not bounds:
+        raise CompileError(f"VTA: padding has a range in each dimension, not {condition}")
+    zero, made = tirx.const(0, "int32"), []
+    for number, dim in enumerate(dims):
+        low, high = bounds[2 * number], bounds[2 * number + 1]
+        before = zero if low is None else ANALYZER.simplify(tirx.max(low, zero))
+        after = zero if high is None else ANALYZER.simplify(tirx.max(dim.extent - 1 - high, zero))
+        made.append(replace(dim, before=before, after=after))
+    return [dim if dim.padded else Dim(dim.extent, dim.strides) for dim in made]
+
+
+def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:
+    one, left = Dim(1, (0, 0)), list(dims)
+    x = left.pop() if left and left[-1].strides == (1, 1) else one
+    if x.extent > _MOST:
+        raise CompileError(f"VTA: a row of {x.extent} elements is copied, and a transfer has {_MOST} at most")
+    if left and left[-1].strides[1] == x.extent and max(left[-1].extent, left[-1].strides[0]) <= _MOST:
+        y = left.pop()
+        return x, y, left, y.strides[0]
+    return x, one, left, x.extent
+
+
+_GEMM, _ALU = 0, 1
+_MOST_TURNS = (1 << 14) - 1
+_BITS_16 = range(-(1 << 15), 1 << 15)
+
+
+def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, alu: tuple[int, int, int]) -> Any:
+    dims = sorted(merge(dims), key=lambda dim: -dim.extent)
+    hardware, software = dims[:2], dims[2:]
+    if any(dim.extent > _MOST_TURNS for dim in hardware):
+        raise CompileError(f"VTA: a loop of {dims[0].extent} turns, and an operation's have {_MOST_TURNS} at most")
+
+    def push(indices: list[Any]) -> Any:
+        return call("VTAUopPush", mode, reset, *indices, *alu)
+
+    return tirx.stmt_seq(
+        *(call("VTAUopLoopBegin", dim.extent, *dim.strides) for dim in hardware),
+        repeat(software, bases, push),
+        *(call("VTAUopLoopEnd") for _ in hardware),
+        call("VTAPushALUOp" if mode == _ALU else "VTAPushGEMMOp"),
+    )
+
+
+def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
+    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
+    store = nest.store
+    inputs, weights = _factors(store)
+    batch, block = env.BATCH, env.BLOCK_IN
+    out, out_base = affine(store.indices[0], nest.variables)
+    inp, inp_base = affine(inputs.indices[0], nest.variables)
+    wgt, wgt_base = affine(weights.indices[0], nest.variables)
+    dims = [dim for dim in dims_of(nest, out, inp, wgt) if dim.extent != 1]
+    core = [Dim(block, (0, 1, 1)), Dim(block, (1, 0, block)), Dim(batch, (block, block, 0))]
+    for inside in core:
+        if inside.extent != 1:
+            if inside not in dims:
+                raise CompileError(
+                    f"VTA: a product of {batch} x {block} inputs with {block} x {block} weights is wanted, "
+                    f"and {store.buffer.name} has the loops {[(dim.extent, dim.strides) for dim in dims]}"
+                )
+            dims.remove(inside)
+    lanes = (env.lanes(ACC), env.lanes(INP), env.lanes(WGT))
+    if any(step % size for dim in dims for step, size in zip(dim.strides, lanes, strict=True)):
+        raise CompileError(f"VTA: the loops of {store.buffer.name} do not step by whole blocks")
+    dims = [Dim(d.extent, tuple(step // size for step, size in zip(d.strides, lanes, strict=True))) for d in dims]
+    places = zip((out_base, inp_base, wgt_base), lanes, (store.buffer, inputs.source, weights.source), strict=True)
+    bases = [element(base, size) + chip.base(buffer) for base, size, buffer in places]
+    return _operation(dims, bases, _GEMM, alu=(0, 0, 0))
+
+
+def is_gemm(store: Any) -> bool:
+    return isinstance(store.value, tirx.Add) and any(
+        isinstance(side, tirx.Mul) for side in (store.value.a, store.value.b)
+    )
+
+
+def _factors(store: Any) -> tuple[Any, Any]:
+    sum_, product = store.value.a, store.value.b
+    if isinstance(sum_, tirx.Mul):
+        sum_, product = product, sum_
+    factors = [side.value if isinstance(side, tirx.Cast) else side for side in (product.a, product.b)]
+    by_scope = {factor.source.scope(): factor for factor in factors if isinstance(factor, TensorLoad)}
+    own = isinstance(sum_, TensorLoad) and sum_.source.same_as(store.buffer)
+    if not own or set(by_scope) != {INP, WGT} or store.buffer.scope() != ACC:
+        raise CompileError(
+            f"VTA: is no GEMM: {store.buffer.name} = {store.value}",
+            f"a product of what is in {INP} with what is in {WGT} is added to what is in {ACC}",
+        )
+    return by_scope[INP], by_scope[WGT]
+
+
+def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
+    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
+    store, value = nest.store, nest.store.value
+    if isinstance(value, tirx.IntImm):
+        return _constant(env, chip, nest, int(value))
+    _, left, _ = _read(store)
+    out, out_base = affine(store.indices[0], nest.variables)
+    first, first_base = affine(left.indices[0], nest.variables)
+    to = element(out_base, env.lanes(ACC)) + chip.base(store.buffer)
+    over = element(first_base, env.lanes(ACC)) + chip.base(left.source)
+    if out != first or not ANALYZER.can_prove_equal(to, over):
+        if chip.share(store.buffer, left.source):
+            raise CompileError(
+                f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
+            )
+        return tirx.stmt_seq(_copy(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
+    return _done(env, chip, nest, to, out)
+
+
+def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
+    dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in in_elements(dims_of(nest, *strides), env.lanes(ACC))]
+    zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
+    return tirx.stmt_seq(
+        _operation(zeros, [places[0], 0, 0], _GEMM, reset=1, alu=(0, 0, 0)),
+        _operation(dims, [*places, 0], _ALU, alu=(OPERATIONS["ADD"], 0, 0)),
+    )
+
+
+def _done(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
+    operation, _, right = _read(nest.store)
+    if isinstance(right, tirx.IntImm):
+        dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
+        dims = [Dim(dim.extent, (*dim.strides, 0)) for dim in dims]
+        return _operation(dims, [to, to, 0], _ALU, alu=(operation, 1, _number(int(right))))
+    second, second_base = affine(right.indices[0], nest.variables)
+    dims = [Dim(d.extent, (*d.strides, 0)) for d in in_elements(dims_of(nest, out, second), env.lanes(ACC))]
+    source = element(second_base, env.lanes(ACC)) + chip.base(right.source)
+    return _operation(dims, [to, source, 0], _ALU, alu=(operation, 0, 0))
+
+
+def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
+    """Fill accumulators: with zeros, by a GEMM that resets, and then what is added to those."""
+    out, base = affine(nest.store.indices[0], nest.variables)
+    dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
+    to = element(base, env.lanes(ACC)) + chip.base(nest.store.buffer)
+    zeros = [Dim(dim.extent, (dim.strides[0], 0, 0)) for dim in dims]
+    reset = _operation(zeros, [to, 0, 0], _GEMM, reset=1, alu=(0, 0, 0))
+    if value == 0:
+        return reset
+    same = [Dim(dim.extent, (*dim.strides, 0)) for dim in dims]
+    add = (OPERATIONS["ADD"], 1, _number(value))
+    return tirx.stmt_seq(reset, _operation(same, [to, to, 0], _ALU, alu=add))
+
+
+def _number(value: int) -> int:
+    if value not in _BITS_16:
+        raise CompileError(f"VTA: {value} is in an ALU operation, whose numbers have 16 bits")
+    return value
+
+
+def _read(store: Any) -> tuple[int, Any, Any]:
+    value = store.value
+    kinds = ((tirx.Min, "MIN"), (tirx.Max, "MAX"), (tirx.Add, "ADD"), (tirx.Sub, "SUB"), (tirx.RShift, "SHR"))
+    name = next((name for kind, name in kinds if isinstance(value, kind)), "")
+    if not name:
+        raise _refuse(store)
+    left, right = value.a, value.b
+    if name == "SUB" and isinstance(right, tirx.IntImm):
+        name, right = "ADD", tirx.const(-int(right), "int32")
+    if name not in OPERATIONS:
+        raise _refuse(store)
+    turned = name != "SHR" and isinstance(right, TensorLoad)
+    if turned and (not isinstance(left, TensorLoad) or right.source.same_as(store.buffer)):
+        left, right = right, left
+    operands = (left, right) if isinstance(right, TensorLoad) else (left,)
+    for operand in operands:
+        if not isinstance(operand, TensorLoad) or operand.source.scope() != ACC:
+            raise _refuse(store)
+    if not isinstance(right, TensorLoad | tirx.IntImm):
+        raise _refuse(store)
+    return OPERATIONS[name], left, right
+
+
+def _refuse(store: Any) -> CompileError:
+    return CompileError(
+        f"VTA: the ALU cannot do {store.buffer.name} = {store.value}",
+        f"it does min, max, + and >> on int32 in {ACC}, with a number or another accumulator",
+    )
+
 
 BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
 """Functions that a lowered one calls first and last, with the name of its configuration."""
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:
-    """Lower all functions of a module.
-
-    Args:
-        module: an ``IRModule`` of scheduled functions, whose buffers on the chip have a scope of VTA's.
-        linked: they will be linked with its driver, and wait for it; else TVM looks for who has one.
-    """
     for transform in (
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -37,20 +315,18 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
         tirx.transform.StmtSimplify(),
     ):
         module = transform(module)
-    lowered = {name: _Function(function, env).lowered() for name, function in module.functions.items()}
-    framed = {
-        name: _waiting(function) if linked else _by_name(function, env) for name, function in lowered.items()
-    }
-    return tvm.IRModule(framed)
-
-
-def _waiting(function: Any) -> Any:
-    return function.with_body(tirx.stmt_seq(function.body, call("VTASynchronize")))
-
-
-def _by_name(function: Any, env: Env) -> Any:
-    before, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
-    return function.with_body(tirx.stmt_seq(before, function.body, after))
+    if linked:
+        before, after = [], call("VTASynchronize")
+    else:
+        begin, after = (tirx.Evaluate(tirx.call_packed(name, env.BITSTREAM)) for name in (BEGIN, SYNCHRONIZE))
+        before = [begin]
+    functions = {name: _Function(function, env).lower() for name, function in module.functions.items()}
+    return tvm.IRModule(
+        {
+            name: function.with_body(tirx.stmt_seq(*before, function.body, after))
+            for name, function in functions.items()
+        }
+    )
 
 
 class _Function:
@@ -63,19 +339,17 @@ class _Function:
         self._loaded: set[Any] = set()
         self._stored: set[Any] = set()
         # Parameters are seen flat, under another name.
-        self._views: dict[Any, Any] = {}
-        tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, self._note_view), order="pre")
+        declared: list[Any] = []
+        tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, declared.append), order="pre")
+        self._views = {node.buffer: node.data for node in declared}
 
-    def lowered(self) -> Any:
+    def lower(self) -> Any:
         body = self._statement(self._function.body)
         if self._loaded & self._stored:
             raise CompileError("VTA: a buffer in DRAM is both stored and loaded, and nothing waits for the store")
         return self._function.with_body(
             tirx.stmt_seq(*(self._map(parameter) for parameter in self._function.params), body)
         )
-
-    def _note_view(self, declared: Any) -> None:
-        self._views[declared.buffer] = declared.data
 
     def _map(self, parameter: Any) -> Any:
         size = int(tvm.DataType(str(parameter.dtype)).bits) // 8

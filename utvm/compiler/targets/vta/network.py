@@ -98,7 +98,7 @@ class _Divided:
             return tirx.if_then_else(inside, data[0, y, x, c], tirx.const(record.input_zero, "int8"))
 
         function = te.create_prim_func([data, te.compute(self._blocks, value, "output")])
-        return Operator(describe(function, "blocks_for_vta", (None,)), (), (None,))
+        return Operator(describe(function, "blocks_for_vta", (None,)))
 
     def _product(self) -> Operator:
         record, env = self._record, self._env
@@ -106,7 +106,7 @@ class _Divided:
         lowered = lower(self._work.schedule(env).mod, env, linked=True)
         (function,) = lowered.functions.values()
         function = describe(function, "conv2d_int8_on_vta", (None,), record.macs)
-        return Operator(function.with_attr(INCLUDE, "vta.h"), (weights,), (None,), record.macs)
+        return Operator(function.with_attr(INCLUDE, "vta.h"), (weights,))
 
     def _rounding(self) -> Operator:
         record = self._record
@@ -136,4 +136,4 @@ class _Divided:
         added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
         left = (record.bias.astype(np.int64) - added).astype(np.int32)
         function = describe(plan.mod["main"], "rounding_of_vta", overlap)
-        return Operator(function, (left, *channels_of(record)), overlap)
+        return Operator(function, (left, *channels_of(record)))

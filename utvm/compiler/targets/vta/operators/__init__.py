@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for VTA: each is a record of what is computed, and makes a schedule of it for a VTA.
+"""Operators for VTA: records of computations, which make schedules. ``layout`` packs their tensors in blocks."""
 
-Tensors are made of blocks: ``layout`` packs numpy's arrays, with zeros where a dimension ends within a block.
-"""
-
-from utvm.compiler.targets.vta.operators.convolution import Conv2d
 from utvm.compiler.targets.vta.operators.elementwise import Elementwise, Requantise, Sums
-from utvm.compiler.targets.vta.operators.matmul import Matmul
 from utvm.compiler.targets.vta.operators.pooling import MaxPool
+from utvm.compiler.targets.vta.operators.products import Conv2d, Matmul
 
 __all__ = ["Conv2d", "Elementwise", "Matmul", "MaxPool", "Requantise", "Sums"]

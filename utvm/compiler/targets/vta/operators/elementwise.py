@@ -1,21 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ALU of VTA: two tensors element by element, and from sums to int8."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tvm import te, tirx
 
-from utvm.compiler.targets.vta.env import ACC, Env
-from utvm.compiler.targets.vta.operators.tiles import (
-    Turns,
-    best_tile,
-    cached,
-    check_sizes,
-    named,
-    put_on_chip,
-    tiled_output,
-)
+from utvm.compiler.targets.vta.env import ACC, WGT, Env
+from utvm.compiler.targets.vta.operators import tiles
 from utvm.errors import CompileError
 
 _LARGEST_HALF = 15  # The shift whose half is the largest of 16 bits.
@@ -26,9 +19,7 @@ class Requantise:
     """A division by a power of two, and limits.
 
     Attributes:
-        shift: 0 to 31 bits to the right.
         rounding: whether half of what is divided by is added before.
-        low, high: the range of the results.
     """
 
     shift: int = 0
@@ -50,12 +41,8 @@ class Requantise:
         """About how many cycles a row of sums takes beside its products: a reset, and two an operation."""
         return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
-    def declared(self, total: Any) -> tuple[Any, list[str]]:
-        """Declare what is done with a tensor of int32.
-
-        Returns:
-            The int8 tensor in DRAM, and the names of the stages before it, which are on the chip.
-        """
+    def declare(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare what is done with a tensor of int32."""
         steps: list[tuple[str, Any]] = []
         # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
         before = self.shift - 1 if self.rounding and self.shift > _LARGEST_HALF else 0
@@ -90,8 +77,8 @@ class Sums:
     cycles = 16
     """About how many a row of sums takes beside its products: resets of all four, three copies, three shifts."""
 
-    def declared(self, total: Any) -> tuple[Any, list[str]]:
-        """Declare the output; returns as :meth:`Requantise.declared`."""
+    def declare(self, total: Any) -> tuple[Any, list[str]]:
+        """Declare the output; returns as :meth:`Requantise.declare`."""
         names = ["byte_1", "byte_2", "byte_3"]
         shifts = (_shift(8 * number) for number in (1, 2, 3))
         planes = [total, *(_stage(total, shift, name) for shift, name in zip(shifts, names, strict=True))]
@@ -125,6 +112,33 @@ def _number(value: int) -> Any:
     return tirx.const(value, "int32")
 
 
+def schedule_product(layer: Any, name: str, operands: Sequence[Any], sums: Any, tile: tuple[int, ...]) -> Any:
+    """Schedule a sum of products with its bias and requantisation.
+
+    Args:
+        layer: a Conv2d or Matmul.
+        operands: inputs, weights, bias.
+        tile: of the output's outer dimensions, and last of the inputs.
+
+    Returns:
+        The schedule, and the loop into which inputs are loaded.
+    """
+    total, stages, outer = sums, ["sum"], len(tile) - 1
+    if layer.bias:
+        total = te.compute(sums.shape, lambda *at: sums(*at) + operands[2](at[1], *at[-2:]), name="biased")
+        stages.append("biased")
+    out, more = layer.requantise.declare(total)
+    schedule = tiles.schedule_of(te.create_prim_func([*operands[: 3 if layer.bias else 2], out]), name)
+    loop = tiles.tiled_output(schedule, tile[:-1])
+    layer.requantise.arrange(schedule, outer)
+    tiles.put_on_chip(schedule, [*stages, *more], loop)
+    if layer.bias:
+        tiles.cache(schedule, "biased", 1, ACC, loop)
+    loads = tiles.split_sum(schedule, outer, 3 if outer == 3 else 1, tile[-1], layer.overlapped)
+    tiles.cache(schedule, "sum_update", 2, WGT, loads)
+    return schedule, loads
+
+
 _OPERATIONS = {"add": lambda a, b: a + b, "max": tirx.max, "min": tirx.min}
 _DTYPES = ("int8", "int32")
 
@@ -142,7 +156,7 @@ class Elementwise:
     requantise: Requantise = field(default_factory=Requantise)
 
     def __post_init__(self) -> None:
-        check_sizes(self.numbers)
+        tiles.check_sizes(self.numbers)
         if self.operation not in _OPERATIONS or self.dtype not in _DTYPES:
             raise CompileError(
                 f"VTA: there is no {self.operation} of {self.dtype}",
@@ -150,31 +164,31 @@ class Elementwise:
             )
 
     def schedule(self, env: Env) -> Any:
-        """The schedule."""
         count = -(-self.numbers // env.lanes(ACC))
         shape = (count, env.BATCH, env.BLOCK_OUT)
         given = [te.placeholder(shape, self.dtype, name) for name in "ab"]
         stages = ["wide_a", "wide_b"] if self.dtype == "int8" else []
-        a, b = (_widen(item, name) for item, name in zip(given, stages, strict=True)) if stages else given
+        a, b = given
+        if stages:
+            a, b = (
+                _stage(of, lambda value: value.astype("int32"), name)
+                for of, name in zip(given, stages, strict=True)
+            )
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
-        out, more = self.requantise.declared(total)
-        schedule = named(te.create_prim_func([*given, out]), "elementwise")
-        tile = best_tile(
+        out, more = self.requantise.declare(total)
+        schedule = tiles.schedule_of(te.create_prim_func([*given, out]), "elementwise")
+        tile = tiles.best_tile(
             env,
             (count,),
             lambda tile: {ACC: 2 * tile[0]},
-            lambda tile: Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
+            lambda tile: tiles.Turns(count // tile[0], 2 * tile[0] * env.lanes(ACC), tile[0]),
             False,
             lambda _: 1,
         ).tile
-        loop = tiled_output(schedule, tile)
-        put_on_chip(schedule, [*stages, "sum", *more], loop)
+        loop = tiles.tiled_output(schedule, tile)
+        tiles.put_on_chip(schedule, [*stages, "sum", *more], loop)
         if not stages:
-            cached(schedule, "sum", 1, ACC, loop)
-            cached(schedule, "sum", 0, ACC, loop)
+            tiles.cache(schedule, "sum", 1, ACC, loop)
+            tiles.cache(schedule, "sum", 0, ACC, loop)
         return schedule
-
-
-def _widen(of: Any, name: str) -> Any:
-    return te.compute(of.shape, lambda *i: of(*i).astype("int32"), name=name)

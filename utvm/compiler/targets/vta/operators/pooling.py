@@ -8,17 +8,8 @@ from typing import Any
 from tvm import s_tir, te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
-from utvm.compiler.targets.vta.operators.tiles import (
-    Chosen,
-    Needs,
-    Tile,
-    Turns,
-    best_tile,
-    check_padding,
-    check_sizes,
-    count_windows,
-    named,
-)
+from utvm.compiler.targets.vta.operators import tiles
+from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
 _LEAST = -128
@@ -29,11 +20,6 @@ class MaxPool:
     """The largest of each window, in NCHW before it is packed. What is around the image is no one's largest.
 
     Parameters of the function that is made: x, out, packed as ``layout`` packs them.
-
-    Attributes:
-        shape: of x: images, channels, height, width.
-        window: height, width.
-        padding: rows above and below, columns left and right.
     """
 
     shape: tuple[int, int, int, int]
@@ -42,21 +28,18 @@ class MaxPool:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do."""
-        check_sizes(*self.shape, *self.window, self.stride)
+        tiles.check_sizes(*self.shape, *self.window, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
                 f"VTA: a window of {self.window} does not fit into {self.shape} with {self.padding}"
             )
-        check_padding(self.padding, self.window)
+        tiles.check_padding(self.padding, self.window)
 
     @property
     def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return count_windows(self.shape, self.window, self.stride, self.padding)
+        return tiles.count_windows(self.shape, self.window, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         lanes = (env.BATCH, env.BLOCK_IN)
         images, channels = -(-self.shape[0] // env.BATCH), -(-self.shape[1] // env.BLOCK_IN)
         x = te.placeholder((images, channels, *self.shape[2:], *lanes), "int8", "x")
@@ -72,15 +55,15 @@ class MaxPool:
         )
 
         def of_blocks(image: Any, group: Any) -> Any:
-            tiles = [
+            parts = [
                 _Tile(self, source, target, wide, largest, image, group * blocks, row)
                 for row in range(0, self.out_size[0], height)
             ]
-            return tirx.SeqStmt([statement for tile in tiles for statement in tile.statements()])
+            return tirx.SeqStmt([statement for part in parts for statement in part.statements()])
 
         body = _nest((images, channels // blocks), of_blocks)
         root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=[wide, largest])
-        return named(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
+        return tiles.schedule_of(function.with_body(s_tir.SBlockRealize([], True, root)), "max_pool")
 
     def _rows(self, height: int) -> int:
         return (height - 1) * self.stride + self.window[0]
@@ -102,7 +85,7 @@ class MaxPool:
             )
 
         # Of the loops of an operation, two are hardware's.
-        return best_tile(env, (channels, height), needs, turns, False, lambda tile: min(*tile, width))
+        return tiles.best_tile(env, (channels, height), needs, turns, False, lambda tile: min(*tile, width))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tvm import s_tir
 
-from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, INP, MEMORY_OF, Env
+from utvm.compiler.targets.vta.env import ACC, DOUBLE_BUFFER, MEMORY_OF, Env
 from utvm.errors import CompileError, DoesNotFitError
 
 Tile = tuple[int, ...]
@@ -25,20 +25,13 @@ _BYTES_A_CYCLE = 8
 
 @dataclass(frozen=True)
 class Turns:
-    """Loads and computations of a tile.
-
-    Attributes:
-        count: how often.
-        loaded: bytes each time.
-        computed: blocks that are multiplied each time, or rows that the ALU works on.
-    """
+    """Loads and computations of a tile."""
 
     count: int
     loaded: int
     computed: int
 
     def estimate(self, overlapped: bool) -> int:
-        """About how many cycles all turns take, with what is waited for."""
         load, compute = _LATENCY + self.loaded // _BYTES_A_CYCLE, _START + self.computed
         if overlapped:
             return self.count * max(load, compute) + min(load, compute)
@@ -54,7 +47,6 @@ class Chosen(NamedTuple):
 
 
 def check_sizes(*sizes: int) -> None:
-    """Refuse sizes of nothing."""
     for size in sizes:
         if not isinstance(size, Integral) or size < 1:
             raise CompileError(f"VTA: sizes and strides are whole numbers from 1 on, not {size!r}")
@@ -71,12 +63,6 @@ def check_tile(tile: Tile, extents: Tile) -> Tile:
 def count_windows(
     shape: Sequence[int], window: tuple[int, int], stride: int, padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
-    """How many windows there are in an image, one below the other and one beside the other.
-
-    Args:
-        shape: of the image, height and width last.
-        padding: rows above and below, columns left and right.
-    """
     height = shape[-2] + padding[0] + padding[1] - window[0]
     width = shape[-1] + padding[2] + padding[3] - window[1]
     return height // stride + 1, width // stride + 1
@@ -90,7 +76,6 @@ def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], l
 
 
 def divisors(number: int) -> list[int]:
-    """Divisors of a number, the largest first."""
     return [place for place in range(number, 0, -1) if number % place == 0]
 
 
@@ -102,13 +87,7 @@ def best_tile(
     overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Chosen:
-    """The tile that takes the least time, by an estimate; of several, the largest.
-
-    Args:
-        needs: how many elements of each memory a tile takes.
-        overlapped: whether a turn loads while the one before computes.
-        uops: micro-ops of its largest operation.
-    """
+    """The tile that takes the least time, by an estimate; of several, the largest."""
     room = env.configuration.memories["UOP"].depth
     candidates = [
         (turns(tile).estimate(overlapped), -math.prod(tile), tile)
@@ -144,25 +123,14 @@ def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
         schedule.compute_at(block, loop, preserve_unit_loops=True)
 
 
-def cached(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
-    """Load what a block reads, where a loop says."""
+def cache(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None:
     schedule.compute_at(
         schedule.cache_read(schedule.get_sblock(block), number, scope), loop, preserve_unit_loops=True
     )
 
 
-def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
-    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are.
-
-    Args:
-        outer_tiles: how many loops go through the output's tiles.
-        reductions: how many dimensions are summed up, without the one within a block.
-        size: of a tile of the first of these.
-        overlapped: whether the next tile is loaded while one is computed.
-
-    Returns:
-        The loop that loads are put into.
-    """
+def split_sum(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
+    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are."""
     block = schedule.get_sblock("sum")
     loops = schedule.get_loops(block)[outer_tiles:]
     within, sums = loops[: -reductions - 1], loops[-reductions - 1 :]
@@ -174,29 +142,9 @@ def reduced(schedule: Any, outer_tiles: int, reductions: int, size: int, overlap
     return outer
 
 
-def named(function: Any, name: str) -> Any:
-    """A schedule of a function under a name."""
+def schedule_of(function: Any, name: str) -> Any:
     return s_tir.Schedule(function.with_attr("global_symbol", name))
 
 
 def twice(needs: Needs, overlapped: bool) -> Needs:
-    """The needs where inputs and weights are there twice."""
     return {scope: count * (2 if overlapped and scope != ACC else 1) for scope, count in needs.items()}
-
-
-__all__ = [
-    "ACC",
-    "INP",
-    "best_tile",
-    "cached",
-    "check_padding",
-    "check_sizes",
-    "check_tile",
-    "count_windows",
-    "divisors",
-    "named",
-    "put_on_chip",
-    "reduced",
-    "tiled_output",
-    "twice",
-]

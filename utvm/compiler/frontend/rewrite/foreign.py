@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of scikit-learn's models (domain ai.onnx.ml): trees, linear models, preparation of inputs.
+"""Operators of other domains: ai.onnx.ml (models of scikit-learn) and com.microsoft (quantised operators).
 
-All trees are walked at once, one level a step: a tree's place is a number, and tables say what is asked there and
-where to go. A leaf leads to itself. What onnxruntime computes is what these give.
+All trees are walked at once, one level a step, by tables of features, thresholds and successors; a leaf leads to
+itself. ``docs/ContribOperators.md`` of microsoft/onnxruntime defines the others.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,7 @@ class _Forest:
 
     Attributes:
         numbers: of the file's (tree, node), the node's number here.
-        roots: of the trees, in the file's order.
-        leaves: how many there are.
         depth: of the deepest tree: how often a branch is taken at most.
-        comparison: the operator of all branches.
     """
 
     numbers: dict[tuple[int, int], int]
@@ -121,7 +118,6 @@ def _leaf_weights(node: RuleNode, forest: _Forest, kind: str, count: int) -> Arr
 
 
 def _walk(graph: RuleGraph, node: RuleNode, forest: _Forest, weights: Array, base: Sequence[float]) -> str:
-    """Add up what the leaves give that each row comes to: rows by results."""
     rows = _rows(graph, node.inputs[0])
     count, width = graph.shape(rows)
     if int(forest.features.max()) >= width:
@@ -191,11 +187,7 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
-    """Label and scores of two classes of which trees know one.
-
-    Args:
-        shares: whether no leaf takes anything away: the score is the second class's share then.
-    """
+    """Label and scores of two classes of which trees know one."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform not in ("NONE", "LOGISTIC"):
         raise Unsupported(f"the transformation {transform} of one score is not supported")
@@ -207,7 +199,7 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
         pair = graph.op("Sigmoid", pair) if transform == "LOGISTIC" else pair
     chosen = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
     label = graph.op("Where", chosen, *(graph.constant([label], np.int64) for label in labels[::-1]))
-    return [graph.reshaped(label, (graph.shape(score)[0],)), pair]
+    return [graph.reshape(label, (graph.shape(score)[0],)), pair]
 
 
 def _best(graph: RuleGraph, scores: str, labels: Array) -> str:
@@ -226,10 +218,6 @@ def _product(graph: RuleGraph, node: RuleNode, count: int) -> str:
         raise Unsupported(f"{coefficients.size} coefficients for {width} features and {count} results")
     product = graph.op("MatMul", rows, graph.constant(coefficients.reshape(count, width).T))
     return graph.op("Add", product, graph.constant(intercepts)) if intercepts.size else product
-
-
-def _linear_regressor(graph: RuleGraph, node: RuleNode) -> list[str]:
-    return [_transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))]
 
 
 def _linear_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -255,11 +243,77 @@ def _normalizer(graph: RuleGraph, node: RuleNode) -> list[str]:
     return [graph.op("Div", rows, graph.op("Where", empty, graph.constant([1], np.float32), size))]
 
 
-RULES: dict[str, Rule] = {
+LEARNED: dict[str, Rule] = {
     "LinearClassifier": _linear_classifier,
-    "LinearRegressor": _linear_regressor,
+    "LinearRegressor": lambda graph, node: [
+        _transform(graph, node, _product(graph, node, int(node.attributes.get("targets", 1))))
+    ],
     "Normalizer": _normalizer,
     "Scaler": _scaler,
     "TreeEnsembleClassifier": _tree_classifier,
     "TreeEnsembleRegressor": _tree_regressor,
+}
+
+
+def _real(graph: RuleGraph, node: RuleNode, first: int, axis: int = 1) -> str:
+    given = filter(None, (node.input(first + place) for place in range(3)))
+    return graph.op("DequantizeLinear", *given, opset=13, axis=axis)
+
+
+def _integer(graph: RuleGraph, node: RuleNode, value: str, scale: int) -> list[str]:
+    zero = node.input(scale + 1) or graph.like(0, node.inputs[2 if node.operator == "QLinearConcat" else 0])
+    return [graph.op("QuantizeLinear", value, node.inputs[scale], zero, opset=13)]
+
+
+def _binary(operator: str) -> Rule:
+    def rule(graph: RuleGraph, node: RuleNode) -> list[str]:
+        return _integer(graph, node, graph.op(operator, _real(graph, node, 0), _real(graph, node, 3)), 6)
+
+    return rule
+
+
+def _unary(operator: str, *kept: str) -> Rule:
+    def rule(graph: RuleGraph, node: RuleNode) -> list[str]:
+        if node.attributes.get("channels_last", 0):
+            raise Unsupported("channels last is not supported")
+        attributes = {key: value for key, value in node.attributes.items() if key in kept}
+        return _integer(graph, node, graph.op(operator, _real(graph, node, 0), **attributes), 3)
+
+    return rule
+
+
+def _concatenation(graph: RuleGraph, node: RuleNode) -> list[str]:
+    pieces = [_real(graph, node, first) for first in range(2, len(node.inputs), 3)]
+    return _integer(graph, node, graph.op("Concat", *pieces, axis=node.attributes["axis"]), 0)
+
+
+def _dense(graph: RuleGraph, node: RuleNode) -> list[str]:
+    transposed = {key: value for key, value in node.attributes.items() if key in ("transA", "transB", "alpha")}
+    names = [_real(graph, node, 0), _real(graph, node, 3, 1 - node.attributes.get("transB", 0))]
+    if node.input(6):
+        if node.attributes.get("alpha", 1.0) != 1:
+            raise Unsupported("alpha beside a bias is not supported")
+        sums = graph.op("Mul", node.inputs[1], node.inputs[4])
+        names.append(graph.op("DequantizeLinear", node.inputs[6], sums, opset=13, axis=0))
+    product = graph.op("Gemm", *names, opset=13, **transposed)
+    return _integer(graph, node, product, 7) if node.input(7) else [product]
+
+
+def _softmax(graph: RuleGraph, node: RuleNode) -> list[str]:
+    axis, opset = node.attributes.get("axis", -1), node.attributes.get("opset", 13)
+    return _integer(graph, node, graph.op("Softmax", _real(graph, node, 0), opset=opset, axis=axis), 3)
+
+
+_WINDOW = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+
+MICROSOFT_RULES: dict[str, Rule] = {
+    "QGemm": _dense,
+    "QLinearAdd": _binary("Add"),
+    "QLinearAveragePool": _unary("AveragePool", *_WINDOW),
+    "QLinearConcat": _concatenation,
+    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
+    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
+    "QLinearMul": _binary("Mul"),
+    "QLinearSigmoid": _unary("Sigmoid"),
+    "QLinearSoftmax": _softmax,
 }

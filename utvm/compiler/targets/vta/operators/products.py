@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two-dimensional convolution."""
+"""Products on VTA: matrix multiplication, which is a dense layer too, and two-dimensional convolution."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,25 +8,64 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums
-from utvm.compiler.targets.vta.operators.tiles import (
-    Chosen,
-    Needs,
-    Tile,
-    Turns,
-    best_tile,
-    cached,
-    check_padding,
-    check_sizes,
-    check_tile,
-    count_windows,
-    named,
-    put_on_chip,
-    reduced,
-    tiled_output,
-    twice,
-)
+from utvm.compiler.targets.vta.operators import tiles
+from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums, schedule_product
+from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``.
+
+    Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
+
+    Attributes:
+        tile: blocks of rows, outputs and inputs at a time; by default the best that fits.
+    """
+
+    rows: int
+    inputs: int
+    outputs: int
+    requantise: Requantise | Sums = field(default_factory=Requantise)
+    bias: bool = False
+    overlapped: bool = True
+    tile: Tile | None = None
+
+    def __post_init__(self) -> None:
+        tiles.check_sizes(self.rows, self.inputs, self.outputs)
+
+    def schedule(self, env: Env) -> Any:
+        batch, block = env.BATCH, env.BLOCK_IN
+        rows, inner, outer = -(-self.rows // batch), -(-self.inputs // block), -(-self.outputs // block)
+        x = te.placeholder((rows, inner, batch, block), "int8", "x")
+        w = te.placeholder((outer, inner, block, block), "int8", "w")
+        bias = te.placeholder((outer, batch, block), "int32", "bias")
+        ko, ki = te.reduce_axis((0, inner), "ko"), te.reduce_axis((0, block), "ki")
+
+        def product(r: Any, o: Any, b: Any, c: Any) -> Any:
+            return te.sum(x[r, ko, b, ki].astype("int32") * w[o, ko, c, ki].astype("int32"), axis=[ko, ki])
+
+        sums = te.compute((rows, outer, batch, block), product, name="sum")
+        tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
+        schedule, loads = schedule_product(self, "matmul", [x, w, bias], sums, tile)
+        tiles.cache(schedule, "sum_update", 1, INP, loads)
+        return schedule
+
+    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
+        def needs(tile: Tile) -> Needs:
+            sums = self.requantise.accumulators * tile[0] * tile[1]
+            accumulators = sums + (tile[1] if self.bias else 0)
+            return tiles.twice(
+                {INP: tile[0] * tile[2], WGT: tile[1] * tile[2], ACC: accumulators}, self.overlapped
+            )
+
+        def turns(tile: Tile) -> Turns:
+            count = rows // tile[0] * (outer // tile[1]) * (inner // tile[2])
+            loaded = tile[2] * (tile[0] * env.lanes(INP) + tile[1] * env.lanes(WGT))
+            return Turns(count, loaded, tile[0] * tile[1] * tile[2])
+
+        return tiles.best_tile(env, (rows, outer, inner), needs, turns, self.overlapped, min)
 
 
 @dataclass(frozen=True)
@@ -36,10 +75,7 @@ class Conv2d:
     Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
 
     Attributes:
-        shape: of x: images, channels, height, width.
-        kernel: height, width.
         padding: rows above and below, columns left and right, of zeros.
-        overlapped: whether blocks are loaded while others are multiplied.
         tile: blocks of outputs, rows of the output and blocks of inputs at a time; by default the best that fits.
     """
 
@@ -54,21 +90,18 @@ class Conv2d:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the accelerator does not do."""
-        check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
+        tiles.check_sizes(*self.shape, self.outputs, *self.kernel, self.stride)
         if min(self.out_size) < 1:
             raise CompileError(
                 f"VTA: a kernel of {self.kernel} does not fit into {self.shape} with {self.padding}"
             )
-        check_padding(self.padding, self.kernel, 16)
+        tiles.check_padding(self.padding, self.kernel, 16)
 
     @property
     def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return count_windows(self.shape, self.kernel, self.stride, self.padding)
+        return tiles.count_windows(self.shape, self.kernel, self.stride, self.padding)
 
     def schedule(self, env: Env) -> Any:
-        """The schedule; raises DoesNotFitError where a VTA is too small for any tile."""
         batch, block = env.BATCH, env.BLOCK_IN
         images, inner, outer = -(-self.shape[0] // batch), -(-self.shape[1] // block), -(-self.outputs // block)
         x = te.placeholder((images, inner, *self.shape[2:], batch, block), "int8", "x")
@@ -83,29 +116,14 @@ class Conv2d:
             data = padded[n, ko, i * step + dy, j * step + dx, b, ki].astype("int32")
             return te.sum(data * w[o, ko, dy, dx, c, ki].astype("int32"), axis=[ko, dy, dx, ki])
 
-        total, stages = te.compute((images, outer, *self.out_size, batch, block), product, name="sum"), ["sum"]
-        if self.bias:
-            sums = total
-            total = te.compute(
-                sums.shape, lambda n, o, i, j, b, c: sums[n, o, i, j, b, c] + bias[o, b, c], name="biased"
-            )
-            stages.append("biased")
-        out, more = self.requantise.declared(total)
-        arguments = [x, w, bias, out] if self.bias else [x, w, out]
-        schedule = named(te.create_prim_func(arguments), "conv2d")
-        tile = check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
-        loop = tiled_output(schedule, (1, *tile[:2]))
-        self.requantise.arrange(schedule, 3)
-        put_on_chip(schedule, [*stages, *more], loop)
-        if self.bias:
-            cached(schedule, "biased", 1, ACC, loop)
-        loads = reduced(schedule, 3, 3, tile[2], self.overlapped)
-        cached(schedule, "sum_update", 2, WGT, loads)
+        sums = te.compute((images, outer, *self.out_size, batch, block), product, name="sum")
+        tile = tiles.check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
+        schedule, loads = schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
         if any(self.padding):
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
         else:
-            cached(schedule, "sum_update", 1, INP, loads)
+            tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:
@@ -140,7 +158,7 @@ class Conv2d:
             sums = self.requantise.accumulators * tile[0] * tile[1] * width
             accumulators = sums + (tile[0] if self.bias else 0)
             inputs, weights = tile[2] * rows(tile) * row, tile[0] * tile[2] * area
-            return twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
+            return tiles.twice({INP: inputs, WGT: weights, ACC: accumulators}, self.overlapped)
 
         def turns(tile: Tile) -> Turns:
             count = outer // tile[0] * (height // tile[1]) * (inner // tile[2])
@@ -152,4 +170,4 @@ class Conv2d:
             loops = sorted((tile[0], tile[1], tile[2], width, *self.kernel))
             return loops[0] * loops[1] * loops[2] * loops[3]
 
-        return best_tile(env, (outer, height, inner), needs, turns, self.overlapped, uops)
+        return tiles.best_tile(env, (outer, height, inner), needs, turns, self.overlapped, uops)

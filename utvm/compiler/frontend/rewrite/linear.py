@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize and Upsample: along each axis, every result is a fixed sum of a few elements.
+"""Resize, Upsample, DFT and STFT: selections of elements, or products with constant matrices.
 
-Where the importer's own converter means the same, it is left to that. The rest (scales that give no whole number
-of elements, antialiasing, some axes only, regions) becomes a selection or a product with constant weights, one
-axis after the other. The equations are those of ONNX's documentation.
+The equations are those of ONNX's documentation. Where the importer's converter means the same, it is used.
 """
 
 import math
@@ -25,7 +23,7 @@ def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
         node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest")
     )
     result = node.inputs[0]
-    factors = graph.needed(given, "its scales")
+    factors = graph.require(given, "its scales")
     # As ONNX Runtime reads operator set 10: along an axis that becomes shorter, the next element is the nearest.
     for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
         if (factors[chosen] != 1).any():
@@ -41,8 +39,8 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value = node.inputs[0]
     shape = graph.shape(value)
     axes = [axis % len(shape) for axis in node.attributes.get("axes", range(len(shape)))]
-    sizes = graph.needed(node.input(3), "its sizes") if node.input(3) else np.array([])
-    scales = graph.needed(node.input(2), "its scales") if node.input(2) else np.array([])
+    sizes = graph.require(node.input(3), "its sizes") if node.input(3) else np.array([])
+    scales = graph.require(node.input(2), "its scales") if node.input(2) else np.array([])
     if not scales.size and not sizes.size:
         raise Unsupported("neither scales nor sizes are given")
     ends = _ends(graph, node, axes, len(shape))
@@ -52,7 +50,7 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
             return None
         # What is left out may be a tensor without elements, which the importer takes for one.
         given = ("", node.inputs[3]) if sizes.size else (node.inputs[2], "")
-        return [graph.kept("Resize", value, "", *given, opset=max(13, node.opset), **node.attributes)]
+        return [graph.raw_op("Resize", value, "", *given, opset=max(13, node.opset), **node.attributes)]
     kind = graph.dtype(value)
     result = graph.cast(value, np.float64 if kind == np.float64 else np.float32)
     outside = ""
@@ -75,7 +73,7 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 def _ends(graph: RuleGraph, node: RuleNode, axes: list[int], rank: int) -> list[tuple[float, float]]:
     if node.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         return [(0.0, 1.0)] * len(axes)
-    region = graph.needed(node.input(1), "its region")
+    region = graph.require(node.input(1), "its region")
     half = len(region) // 2
     places = axes if half == rank and len(axes) == rank else list(range(half))
     return [(float(region[place]), float(region[half + place])) for place in places]
@@ -119,7 +117,7 @@ def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
         return value
     if ((weights == 1).sum(axis=1) + (weights == 0).sum(axis=1) == weights.shape[1]).all():
         return graph.op("Gather", value, graph.constant(weights.argmax(axis=1), np.int64), axis=axis)
-    return graph.multiplied(value, axis, weights)
+    return graph.multiply(value, axis, weights)
 
 
 def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
@@ -192,4 +190,92 @@ def _cubic(a: float) -> Any:
     return curve
 
 
-RULES: dict[str, Rule] = {"Resize": _resize, "Upsample": _upsample}
+_MAX_LENGTH = 2048
+
+
+def _dft(graph: RuleGraph, node: RuleNode) -> list[str]:
+    value = node.inputs[0]
+    shape = graph.shape(value)
+    if node.opset >= 20:
+        axis = int(graph.require(node.input(2), "its axis").reshape(-1)[0]) if node.input(2) else -2
+    else:
+        axis = node.attributes.get("axis", 1)
+    axis %= len(shape)
+    length = int(graph.require(node.input(1), "its length").reshape(-1)[0]) if node.input(1) else 0
+    inverse, onesided = bool(node.attributes.get("inverse", 0)), bool(node.attributes.get("onesided", 0))
+    if inverse and onesided:
+        return [_real_inverse(graph, value, axis, length or 2 * (shape[axis] - 1))]
+    length = length or shape[axis]
+    # A signal of another length is cut, or goes on with zeros.
+    value = _fit(graph, value, axis, length)
+    count = length // 2 + 1 if onesided else length
+    angles = _angles(count, length, inverse)
+    scale = 1 / length if inverse else 1.0
+    return [_transform(graph, value, axis, np.cos(angles) * scale, np.sin(angles) * scale)]
+
+
+def _angles(rows: int, columns: int, inverse: bool) -> np.ndarray:
+    if max(rows, columns) > _MAX_LENGTH:
+        raise Unsupported(f"transforms of more than {_MAX_LENGTH} elements are not supported")
+    turns = np.outer(np.arange(rows), np.arange(columns)) % columns
+    return (2 if inverse else -2) * np.pi * turns / columns
+
+
+def _fit(graph: RuleGraph, value: str, axis: int, length: int) -> str:
+    shape = graph.shape(value)
+    if length < shape[axis]:
+        return graph.slice(value, axis, 0, length)
+    if length > shape[axis]:
+        pads = np.zeros(2 * len(shape), np.int64)
+        pads[len(shape) + axis] = length - shape[axis]
+        return graph.op("Pad", value, graph.constant(pads), graph.like(0, value))
+    return value
+
+
+def _transform(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
+    """Multiply real numbers, or pairs of a real and an imaginary one, with cosine + i sine; return pairs."""
+    last = len(graph.shape(value)) - 1
+    real = graph.slice(value, last, 0, 1)
+    parts = [graph.multiply(real, axis, cosine), graph.multiply(real, axis, sine)]
+    if graph.shape(value)[last] == 2:
+        imaginary = graph.slice(value, last, 1, 2)
+        parts[0] = graph.op("Sub", parts[0], graph.multiply(imaginary, axis, sine))
+        parts[1] = graph.op("Add", parts[1], graph.multiply(imaginary, axis, cosine))
+    return graph.op("Concat", *parts, axis=last)
+
+
+def _real_inverse(graph: RuleGraph, value: str, axis: int, length: int) -> str:
+    value = _fit(graph, value, axis, length // 2 + 1)
+    count = length // 2 + 1
+    angles = _angles(length, length, True)[:, :count]
+    twice = np.array([1 if place == 0 or 2 * place == length else 2 for place in range(count)]) / length
+    last = len(graph.shape(value)) - 1
+    real = graph.multiply(graph.slice(value, last, 0, 1), axis, np.cos(angles) * twice)
+    if graph.shape(value)[last] == 1:
+        return real
+    return graph.op("Sub", real, graph.multiply(graph.slice(value, last, 1, 2), axis, np.sin(angles) * twice))
+
+
+def _stft(graph: RuleGraph, node: RuleNode) -> list[str]:
+    signal = node.inputs[0]
+    step = int(graph.require(node.inputs[1], "its step").reshape(-1)[0])
+    window = node.input(2)
+    if node.input(3):
+        size = int(graph.require(node.input(3), "its frame length").reshape(-1)[0])
+    elif window:
+        (size,) = graph.shape(window)
+    else:
+        raise Unsupported("neither a window nor a frame length is given")
+    shape = graph.shape(signal)
+    signal = signal if len(shape) == 3 else graph.reshape(signal, (*shape, 1))
+    frames = (shape[1] - size) // step + 1
+    places = np.arange(frames)[:, None] * step + np.arange(size)
+    cut = graph.op("Gather", signal, graph.constant(places, np.int64), axis=1)
+    if window:
+        cut = graph.op("Mul", cut, graph.reshape(window, (1, 1, size, 1)))
+    count = size // 2 + 1 if node.attributes.get("onesided", 1) else size
+    angles = _angles(count, size, False)
+    return [_transform(graph, cut, 2, np.cos(angles), np.sin(angles))]
+
+
+RULES: dict[str, Rule] = {"DFT": _dft, "Resize": _resize, "STFT": _stft, "Upsample": _upsample}
