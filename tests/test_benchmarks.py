@@ -11,7 +11,7 @@ def test_the_page_is_made_of_what_was_seen() -> None:
     assert seen.PAGE.read_text(encoding="utf-8") == seen.page(), "run .venv/bin/python -m benchmarks.seen"
 
 
-def test_every_benchmark_that_keeps_figures_has_them_and_is_on_the_page() -> None:
+def test_benchmarks_with_figures_are_on_the_page() -> None:
     kept = set()
     for path in seen.PAGE.parent.glob("*.py"):
         if found := re.search(r"seen\.keep\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")):

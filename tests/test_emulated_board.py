@@ -118,7 +118,7 @@ def _bare(folder: Path, name: str, **changes: Any) -> Board:
     return boards.load(str(target))
 
 
-def test_a_board_with_nothing_but_a_debug_port_runs_answers_and_reports(doubler: Library, tmp_path: Path) -> None:
+def test_board_with_only_a_debug_port_runs_and_reports(doubler: Library, tmp_path: Path) -> None:
     """Without console and port, counting with SysTick: host-driven, RPC over both pipes, and standing alone."""
     board = _bare(tmp_path, "mps2-an385", port=None, cycle_counter="systick")
     x = np.array([1, -2, 3, 4], np.int32)
@@ -170,7 +170,7 @@ def test_a_qemu_that_dies_in_the_middle_is_named(
             connection.check()
 
 
-def test_memory_can_be_reached_while_the_core_runs_and_it_runs_on(tmp_path: Path, doubler: Library) -> None:
+def test_memory_is_accessible_while_the_core_runs(tmp_path: Path, doubler: Library) -> None:
     board = boards.load(_NAME)
     image = firmware.build(board, [doubler])
     with attach(board, "virtual", log_directory=tmp_path) as connection:

@@ -77,9 +77,7 @@ _MOMENTS = [
     # Every third one each day: the fault campaign has a thousand such moments.
     [pytest.param(*one, marks=() if i % 3 == 1 else pytest.mark.nightly) for i, one in enumerate(_MOMENTS)],
 )
-def test_stopped_at_any_moment_it_leaves_no_process_and_nothing_half_written(
-    delay: float, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_stop_at_any_moment_leaves_nothing(delay: float, number: signal.Signals, tmp_path: Path) -> None:
     # Of its own: another run on this machine may be half way through a report in the usual place.
     reports = tmp_path / "reports"
     with subprocess.Popen(

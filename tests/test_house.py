@@ -108,7 +108,7 @@ def test_every_module_says_what_it_is_for() -> None:
     assert [str(path.relative_to(ROOT)) for path in PRODUCT if not ast.get_docstring(_parsed(path))] == []
 
 
-def test_the_table_of_contents_is_short_and_lists_the_commands_without_what_does_their_work() -> None:
+def test_tasks_file_is_short_and_lists_commands_only() -> None:
     assert len((ROOT / "tasks.py").read_text(encoding="utf-8").splitlines()) <= 60
     heavy = "{'docker', 'numpy', 'pydantic', 'pytest', 'tvm'}"
     _run(sys.executable, "-c", f"import sys, tasks; sys.exit(' '.join({heavy} & set(sys.modules)) or 0)")

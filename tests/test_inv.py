@@ -110,7 +110,7 @@ _LACKS_OPENOCD = '[ "$3" = openocd ] || echo installed'
 _APT = "echo apt-get $1 >>apt-was-here; exit 100"
 
 
-def test_a_python_that_is_not_supported_is_refused_before_anything_is_installed(checkout: Path) -> None:
+def test_unsupported_python_is_refused_before_installing(checkout: Path) -> None:
     python = "case $1 in --version) echo Python 3.9.2 ;; *) exit 1 ;; esac"
     done = _inv(checkout, _pretend(checkout, dpkg_query="exit 1", id="echo 0", apt_get=_APT, python3=python))
     assert done.returncode == 3
@@ -214,7 +214,7 @@ def test_in_another_checkout_it_is_still_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_left_of_an_interrupted_removal_does_not_pass_for_whole(checkout: Path) -> None:
+def test_interrupted_removal_is_not_taken_for_whole(checkout: Path) -> None:
     """Back at the lock that it was made of, the stamp alone would say that nothing lacks."""
     (checkout / ".venv").mkdir()
     stamp = checkout / ".venv" / "python.stamp"
@@ -237,7 +237,7 @@ def test_a_program_that_cannot_be_loaded_is_no_failed_test(tmp_path: Path) -> No
     assert done.stderr == "inv: error: the program cannot be loaded: [Errno 24] Too many open files\n"
 
 
-def test_where_no_file_can_be_opened_from_the_first_moment_on_no_test_has_failed() -> None:
+def test_no_file_handles_at_the_start_fail_no_test() -> None:
     """Python's own modules are files too; without them an uncaught exception would end with exit code 1."""
     scarce = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3)); del resource\n"
     done = subprocess.run(

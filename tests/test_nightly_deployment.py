@@ -69,7 +69,7 @@ def test_the_workflows_linters_find_what_is_wrong(
     assert finding in done.stdout + done.stderr
 
 
-def test_the_workflow_gives_each_board_its_runner_and_never_two_runs() -> None:
+def test_workflow_gives_each_board_one_runner() -> None:
     job = yaml.safe_load(_WORKFLOW.read_text())["jobs"]["board"]
     assert job["runs-on"] == ["self-hosted", "utvm-${{ matrix.board }}"]
     assert job["concurrency"] == {"group": "utvm-board-${{ matrix.board }}", "cancel-in-progress": False}
@@ -82,7 +82,7 @@ def test_the_workflow_gives_each_board_its_runner_and_never_two_runs() -> None:
     assert upload["with"]["path"] in run
 
 
-def test_a_newcomer_s_commands_run_on_each_system_that_the_readme_names() -> None:
+def test_readme_commands_run_on_each_named_system() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     named = re.search(r"^Debian (\d+) or (\d+), Python 3", readme, re.M)
     assert named

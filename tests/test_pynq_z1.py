@@ -40,7 +40,7 @@ def _variant(folder: Path, change: Callable[[dict[str, Any]], None], settings: s
     return boards.load(f"{target}{settings}")
 
 
-def test_the_memory_is_a_setting_and_on_chip_memory_is_the_default() -> None:
+def test_on_chip_memory_is_the_default() -> None:
     default, ddr = boards.load(_NAME), boards.load(f"{_NAME}:memory=ddr")
     assert (default.settings, ddr.settings) == ({"memory": "ocm"}, {"memory": "ddr"})
     assert (default.full_name, ddr.full_name) == ("pynq-z1:memory=ocm", "pynq-z1:memory=ddr")
@@ -69,7 +69,7 @@ def test_a_setting_that_is_not_offered_is_refused(name: str, said: str, hint: st
     assert hint in caught.value.hint
 
 
-def test_what_can_be_asked_of_it_depends_on_which_of_the_two_it_is() -> None:
+def test_offered_actions_depend_on_the_kind() -> None:
     board = boards.load(_NAME)
     assert board.kinds == ("virtual", "physical")
     both = {"accelerator vta", "bus errors", "console", "counter", "debug port", "execute never", "room"}
@@ -79,7 +79,7 @@ def test_what_can_be_asked_of_it_depends_on_which_of_the_two_it_is() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_does_not_fit_names_the_memory_that_has_room() -> None:
+def test_model_that_does_not_fit_names_the_free_memory() -> None:
     large = handwritten("large", "  y[0] = arena[x[0]];\n  return 0;", arena_bytes=256 * 1024)
     with pytest.raises(DoesNotFitError, match="region ocm of pynq-z1:memory=ocm has 253952 bytes") as caught:
         firmware.build(boards.load(_NAME), [large])
@@ -90,9 +90,7 @@ def test_a_model_that_does_not_fit_names_the_memory_that_has_room() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["jtag", "qemu"])
 @pytest.mark.parametrize("memory", ["ocm", "ddr"])
-def test_every_reset_ends_at_the_start_of_an_image_that_is_whole(
-    memory: str, driver: str, doubler: Library, tmp_path: Path
-) -> None:
+def test_every_reset_starts_a_whole_image(memory: str, driver: str, doubler: Library, tmp_path: Path) -> None:
     """Where nobody maps OCM, it is as after power-on: as UG585, B.28 says, or as QEMU does."""
     board = boards.load(f"{_NAME}:memory={memory},driver={driver}")
     made_by = {"jtag": "a software model, with", "qemu": "emulated by QEMU (xilinx-zynq-a9), with"}[driver]
@@ -116,7 +114,7 @@ def test_every_reset_ends_at_the_start_of_an_image_that_is_whole(
 
 
 @pytest.mark.slow
-def test_memory_that_is_not_ready_is_said_before_anything_is_written(doubler: Library, tmp_path: Path) -> None:
+def test_memory_not_ready_is_an_error_before_writing(doubler: Library, tmp_path: Path) -> None:
     """The check is the chip's; a register that QEMU has, and that says no, stands in for the controller's."""
 
     def change(content: dict[str, Any]) -> None:
@@ -173,7 +171,7 @@ def test_the_core_is_set_up_as_the_port_says(driver: str, tmp_path: Path) -> Non
 # OpenOCD's scripts: the real OpenOCD reads them, and goes as far as it can without an adapter.
 
 
-def test_openocd_reads_the_scripts_and_misses_nothing_but_the_probe(tmp_path: Path) -> None:
+def test_openocd_reads_the_scripts_and_lacks_only_the_probe(tmp_path: Path) -> None:
     board = boards.load(_NAME)
     log = tmp_path / "openocd.log"
     with (
@@ -186,7 +184,7 @@ def test_openocd_reads_the_scripts_and_misses_nothing_but_the_probe(tmp_path: Pa
     assert "no probe is plugged in" in caught.value.hint
 
 
-def test_with_an_adapter_that_has_no_board_openocd_finds_the_chain_empty(tmp_path: Path) -> None:
+def test_adapter_without_a_board_has_an_empty_chain(tmp_path: Path) -> None:
     board = boards.load(_NAME)
     (tmp_path / "openocd.cfg").write_text(f"{_DUMMY}\nsource {board.openocd_config}\n")
     log = tmp_path / "openocd.log"
@@ -209,7 +207,7 @@ def test_the_scripts_set_what_the_board_needs() -> None:
 
 
 @pytest.mark.slow
-def test_the_second_core_is_halted_and_stays_so_while_the_first_runs(doubler: Library, tmp_path: Path) -> None:
+def test_second_core_stays_halted(doubler: Library, tmp_path: Path) -> None:
     """Whatever it was booted with would go on in the memory that the image is in."""
     board = boards.load(f"{_NAME}:memory=ddr")
     with attach(board, "virtual", log_directory=tmp_path) as connection:

@@ -85,7 +85,7 @@ def test_every_instruction_is_counted_by_our_hart_as_by_qemu(name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", _CORES)
-def test_float_results_are_numpy_s_and_nan_is_the_architecture_s(name: str, tmp_path: Path) -> None:
+def test_float_results_equal_numpy(name: str, tmp_path: Path) -> None:
     """Nothing is fused that numpy does not fuse; every NaN is the canonical one (Volume I, 11.3)."""
     board = boards.load(name)
     a, b, c = np.float32(1 + 2**-12), np.float32(1 + 2**-12), np.float32(-1)
@@ -133,7 +133,7 @@ def _with_program(folder: Path, program: str) -> Board:
     return _changed(folder, lambda content: content["virtual"]["simulator"].update(program=program))
 
 
-def test_without_spike_it_is_our_model_behind_openocd_and_says_so(tmp_path: Path) -> None:
+def test_without_spike_our_model_stands_in(tmp_path: Path) -> None:
     board = _with_program(tmp_path, "no-such-spike")
     assert "OpenOCD" in choose(board, BoardSelection()).capabilities
     with attach(board, "auto", log_directory=tmp_path) as connection:

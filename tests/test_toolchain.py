@@ -27,7 +27,7 @@ def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DIRECTORY.glob("*.yaml")))
-def test_the_folder_that_stands_for_the_others_gives_the_same_bytes_as_they(name: str, tmp_path: Path) -> None:
+def test_placeholder_folder_gives_the_same_bytes(name: str, tmp_path: Path) -> None:
     """As a container does, which has the checkout where debug information says that every checkout is."""
     stand_in = tmp_path / "stands for all"
     c, assembler = _objects(Toolchain(name), stand_in, stand_in)

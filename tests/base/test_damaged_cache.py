@@ -148,7 +148,7 @@ def test_a_whole_entry_is_used_without_a_word(cache: Cache, caplog: pytest.LogCa
     assert not caplog.records
 
 
-def test_what_somebody_else_made_whole_meanwhile_is_not_set_aside(cache: Cache, tmp_path: Path) -> None:
+def test_complete_entry_of_another_process_is_kept(cache: Cache, tmp_path: Path) -> None:
     def overtaken(folder: Path) -> None:
         fill(folder)
         Cache("things", tmp_path).fetch("k", fill)
@@ -159,7 +159,7 @@ def test_what_somebody_else_made_whole_meanwhile_is_not_set_aside(cache: Cache, 
     assert sorted(path.name for path in cache.directory.iterdir()) == ["k", "k.damaged", "other"]
 
 
-def test_a_damaged_entry_that_cannot_be_replaced_is_one_clear_error(cache: Cache) -> None:
+def test_damaged_entry_that_stays_is_one_error(cache: Cache) -> None:
     # The name of what is set aside is longer than a file system takes.
     key = "k" * 250
     flip(cache.fetch(key, fill) / "text", 0)
@@ -207,9 +207,7 @@ def _fill_with_real_ones(own_cache: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("samples", [_SAMPLES, pytest.param(None, marks=pytest.mark.nightly)])
-def test_flipped_bytes_of_libraries_firmware_and_counter_are_seen(
-    own_cache: Path, tmp_path: Path, samples: int | None
-) -> None:
+def test_flipped_bytes_are_noticed(own_cache: Path, tmp_path: Path, samples: int | None) -> None:
     # Of copies: the counter is loaded into this process, which would not outlive what is done to its file.
     copies = tmp_path / "copies"
     for entry in _fill_with_real_ones(own_cache):
@@ -218,9 +216,7 @@ def test_flipped_bytes_of_libraries_firmware_and_counter_are_seen(
 
 
 @pytest.mark.slow
-def test_a_run_with_a_damaged_cache_gives_the_same_and_says_what_it_made_again(
-    own_cache: Path, tmp_path: Path
-) -> None:
+def test_damaged_cache_gives_the_same_result(own_cache: Path, tmp_path: Path) -> None:
     given = tmp_path / "x.npy"
     np.save(given, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 4)
     words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual", "--input", given)

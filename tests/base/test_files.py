@@ -11,7 +11,7 @@ from utvm.errors import ConfigError
 
 
 @pytest.mark.parametrize("place", ["no-such-folder/file", "a-folder", "a-file/file"])
-def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: Path, place: str) -> None:
+def test_unwritable_file_is_an_error_and_leaves_nothing(tmp_path: Path, place: str) -> None:
     (tmp_path / "a-folder").mkdir()
     (tmp_path / "a-file").touch()
     with pytest.raises(ConfigError, match=f"{tmp_path / place}: cannot be written: "):

@@ -72,7 +72,7 @@ time.sleep(1000)
 """
 
 
-def test_an_entry_that_another_process_uses_stays_until_that_ends() -> None:
+def test_entry_in_use_stays_until_its_user_ends() -> None:
     cache = Cache("libraries")
     for name in ("used", "idle"):
         cache.fetch(name, fill)

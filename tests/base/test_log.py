@@ -70,7 +70,7 @@ def test_what_openocd_says_is_in_the_log_of_whoever_runs_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "words", ["\x1b[2J\x07", "one\ntwo: a line of its own?", "\r\x00\x7f", "\u202e\u2028", "\x9b31m"]
 )
-def test_a_stranger_cannot_write_on_our_terminal_nor_lines_of_its_own(tmp_path: Path, words: str) -> None:
+def test_stranger_cannot_write_on_our_terminal(tmp_path: Path, words: str) -> None:
     with log.log_into(tmp_path):
         logging.getLogger("utvm.session.board").info("%s", f"<{words}>")
     (line,) = [line for line in _kept(tmp_path).split("\n") if "session.board" in line]
@@ -78,7 +78,7 @@ def test_a_stranger_cannot_write_on_our_terminal_nor_lines_of_its_own(tmp_path: 
     assert line.endswith(f"utvm.session.board: <{words.encode('unicode_escape').decode()}>")
 
 
-def test_a_stranger_cannot_do_it_in_another_program_s_log_either(caplog: pytest.LogCaptureFixture) -> None:
+def test_stranger_cannot_write_into_another_log(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("utvm.session.board").warning("%s", "\x1b[2J")
     assert caplog.messages == ["\\x1b[2J"]
 
@@ -200,7 +200,7 @@ def test_who_speaks_is_chosen_by_branch(levels: str, variable: str, debug: set[s
         assert {f"utvm.{name}" for name, told in map(str.split, spoken) if told == level} == expected
 
 
-def test_a_file_takes_everything_and_warnings_go_to_the_terminal_too(tmp_path: Path) -> None:
+def test_log_file_takes_everything_and_warnings_reach_the_terminal(tmp_path: Path) -> None:
     spoken = _spoken("", file=str(tmp_path / "deep" / "file"))
     assert spoken == tuple(f"{branch.removeprefix('utvm.')} WARNING" for branch in log.BRANCHES)
     lines = (tmp_path / "deep" / "file").read_text().splitlines()

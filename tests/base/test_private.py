@@ -210,7 +210,7 @@ def test_lock_that_is_linked_while_it_is_made_is_refused(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "socket"])
-def test_what_looks_like_a_dead_one_s_temporary_folder_is_left_alone(
+def test_other_temporary_folders_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -225,7 +225,7 @@ def test_what_looks_like_a_dead_one_s_temporary_folder_is_left_alone(
 
 
 @pytest.mark.parametrize("kind", ["link", "FIFO", "folder", "hard link", "socket"])
-def test_bitstream_of_an_emulated_board_is_not_read_from_elsewhere(
+def test_emulated_bitstream_is_not_read_from_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, board: Board, kind: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -271,7 +271,7 @@ def test_command_ends_with_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @needs_root
-def test_program_of_another_user_does_not_reach_a_lock_that_is_held_through_a_link(tmp_path: Path) -> None:
+def test_lock_held_through_a_link_is_not_reached(tmp_path: Path) -> None:
     """As a second user would do it, in a folder with the sticky bit."""
     tmp_path.chmod(0o1777)
     for folder in tmp_path.parents[:3]:

@@ -26,7 +26,7 @@ def _service(tmp_path: Path, code: str, **options: Any) -> Service:
     )
 
 
-def test_a_service_is_ready_after_its_health_line_and_gone_afterwards(tmp_path: Path) -> None:
+def test_service_is_ready_after_its_health_line(tmp_path: Path) -> None:
     with _service(tmp_path, "import time; print('ready 42'); time.sleep(60)") as service:
         assert service.health_match and service.health_match["port"] == "42"
         assert service.running
@@ -53,7 +53,7 @@ def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
     assert gone(child)
 
 
-def test_what_is_started_by_who_is_killed_just_then_does_not_begin() -> None:
+def test_process_of_a_killed_parent_does_not_begin() -> None:
     """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
     code = (
         "import os, signal, subprocess, time\n"
@@ -69,7 +69,7 @@ def test_what_is_started_by_who_is_killed_just_then_does_not_begin() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")
 
 
-def test_a_service_that_ends_early_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_early_end_of_a_service_is_an_error_with_its_output(tmp_path: Path) -> None:
     with (
         pytest.raises(ProbeError, match=r"exit code 7.*\n.*no such probe"),
         _service(tmp_path, "import sys; print('no such probe'); sys.exit(7)"),
@@ -188,6 +188,6 @@ def test_a_tool_s_version_is_what_it_says_whatever_that_is(says: str, version: s
     assert version_of(["sh", "-c", says], error=ToolchainError, pattern=r"Tool (\S+)") == version
 
 
-def test_a_tool_that_says_nothing_of_its_version_is_not_believed() -> None:
+def test_tool_without_version_is_not_believed() -> None:
     with pytest.raises(ToolchainError, match="sh says nothing of its version"):
         version_of(["sh", "-c", "echo"], error=ToolchainError)

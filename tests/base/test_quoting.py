@@ -78,9 +78,7 @@ class _Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_a_report_shows_any_name_and_does_nothing_of_what_it_says(
-    name: str, tmp_path: Path, printed: io.StringIO
-) -> None:
+def test_report_escapes_every_name(name: str, tmp_path: Path, printed: io.StringIO) -> None:
     choice = CompileChoice(model=str(model(tmp_path, name)))
     model_library.report(choice, str(tmp_path / "out"), explain=False, misra=False)
     assert is_harmless(printed.getvalue())

@@ -9,7 +9,7 @@ from rich.text import Text
 from utvm.base.text.terminal import Terminal
 
 
-def test_a_table_that_is_too_wide_is_folded_and_its_numbers_stay_whole() -> None:
+def test_wide_table_folds_and_numbers_stay_whole() -> None:
     table = Table("operator", "makes", box=None)
     table.add_column("instructions", justify="right")
     table.add_row("fused_conv2d_add_relu_of_a_very_long_name", "x" * 60, "123,456,789,012")
@@ -23,7 +23,7 @@ def test_a_table_that_is_too_wide_is_folded_and_its_numbers_stay_whole() -> None
     assert "".join(line[1:].partition(" ")[0] for line in lines[1:]) == "fused_conv2d_add_relu_of_a_very_long_name"
 
 
-def test_what_looks_like_markup_in_a_cell_is_shown_and_markup_takes_no_room() -> None:
+def test_markup_in_a_cell_is_escaped() -> None:
     table = Table("name", box=None)
     table.add_column("count", justify="right")
     table.add_row("a long name of a model", Text("[/b]"))

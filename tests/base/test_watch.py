@@ -62,7 +62,7 @@ def test_one_that_hangs_before_it_is_ready_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_is_stopped_later_is_ended_and_its_name_is_said(tmp_path: Path) -> None:
+def test_late_stop_is_ended_and_named(tmp_path: Path) -> None:
     with _service(tmp_path, "print('ready'); time.sleep(1000)") as service:
         os.kill(service.pid, signal.SIGSTOP)
         assert "helper ended unexpectedly (it hung: it was stopped by a signal" in _dies(service)
@@ -80,7 +80,7 @@ def test_one_that_goes_on_soon_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_restless_one_hangs_where_it_does_nothing_and_another_does_not(tmp_path: Path) -> None:
+def test_restless_process_hangs_only_while_idle(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with (
         _service(tmp_path, "print('ready'); time.sleep(1000)") as calm,
@@ -91,7 +91,7 @@ def test_a_restless_one_hangs_where_it_does_nothing_and_another_does_not(tmp_pat
 
 
 @pytest.mark.slow
-def test_one_that_rests_hangs_where_it_is_disturbed_and_does_nothing(tmp_path: Path) -> None:
+def test_resting_process_hangs_where_disturbed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     reads = "print('ready'); [None for _ in open(0)]"

@@ -80,7 +80,7 @@ _MODEL = {"cpu": "cortex-m7", "serial": "V", "probe": "tcp {port}", "peripherals
         ({"continues": "no-such-region"}, False),
     ],
 )
-def test_ram_that_continues_other_ram_begins_where_that_ends_and_is_alike(
+def test_adjacent_ram_continues_without_a_gap(
     board: Board, tmp_path: Path, upper: dict[str, Any], good: bool
 ) -> None:
     memory = [
@@ -206,20 +206,20 @@ def test_a_board_without_a_port_has_the_one_that_does_nothing(board: Board, tmp_
     assert board.capabilities - plain.capabilities == {"console", "reset cause"}
 
 
-def test_a_port_that_there_is_not_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_missing_port_is_an_error_that_lists_ports(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="port: there is no port 'no_such'") as caught:
         boards.load(str(_copy(boards.load("mps2-an385"), tmp_path, {"port": {"name": "no_such"}})))
     assert caught.value.hint == "ports of cortex_m: cmsdk, nrf_uarte, ns16550, pl011, plain, stm32_usart"
 
 
-def test_a_stack_above_other_memory_is_guarded_by_a_core_that_can(board: Board, tmp_path: Path) -> None:
+def test_stack_above_memory_is_guarded_where_possible(board: Board, tmp_path: Path) -> None:
     assert not board.guards_stack
     assert boards.load(str(_copy(board, tmp_path, {"layout": _BELOW}))).guards_stack
     assert boards.load("netduino2").guards_stack, "wrong addresses answer there"
     assert not boards.load("mps2-an505").guards_stack, "Armv8-M has a limit of the stack pointer"
 
 
-def test_a_toolchain_that_is_not_there_is_said_when_the_board_is_loaded(board: Board, tmp_path: Path) -> None:
+def test_missing_toolchain_is_named_on_loading_the_board(board: Board, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no-such\.yaml") as caught:
         boards.load(str(_copy(board, tmp_path, {"toolchain": "no-such"})))
     assert "arm-none-eabi" in caught.value.hint
@@ -231,7 +231,7 @@ def test_an_unknown_board_is_answered_with_the_known_ones() -> None:
     assert "stm32f746" in caught.value.hint
 
 
-def test_an_unknown_toolchain_or_cpu_is_answered_with_the_known_ones() -> None:
+def test_unknown_toolchain_or_cpu_lists_the_known() -> None:
     with pytest.raises(ConfigError) as caught:
         Toolchain("no-such")
     assert "arm-none-eabi" in caught.value.hint

@@ -138,9 +138,7 @@ def test_a_target_of_probe_rs_says_less_and_that_is_marked(targets: Path, tmp_pa
         ("<name>SC300</name>", None),
     ],
 )
-def test_the_registers_say_core_and_interrupts_where_the_target_does_not(
-    targets: Path, tmp_path: Path, cpu: str, core: str | None
-) -> None:
+def test_registers_show_core_and_interrupts(targets: Path, tmp_path: Path, cpu: str, core: str | None) -> None:
     (tmp_path / "some.svd").write_bytes(SVD.replace(b"<device>", f"<device><cpu>{cpu}</cpu>".encode()))
     chip = described.find(targets, "nRF51822_xxAA")
     refined = described.refine(chip, tmp_path / "some.svd")
@@ -206,7 +204,7 @@ def _spoilt(whole: bytes, choice: random.Random) -> bytes:
 @pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("name", "chip"), [("some.pdsc", "STM32F407VG"), ("some.pack", "STM32F407VG"),
                                             ("some.yaml", "nRF51822_xxAA")])  # fmt: skip
-def test_whatever_a_description_holds_a_board_comes_of_it_or_one_clear_error(
+def test_any_description_gives_a_board_or_one_error(
     pdsc: Path, targets: Path, tmp_path: Path, name: str, chip: str, count: int
 ) -> None:
     with zipfile.ZipFile(tmp_path / "some.pack", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -273,13 +271,13 @@ def test_what_its_boot_rom_would_not_start_runs_from_ram(targets: Path, tmp_path
     ]
 
 
-def test_the_most_alike_of_the_chips_that_are_there_is_named_first(targets: Path) -> None:
+def test_nearest_chip_name_is_listed_first(targets: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         described.find(targets, "xnRF51822_xxAAx")
     assert str(caught.value.hint).startswith("it describes nRF51822_xxAA, ")
 
 
-def test_the_real_openocd_reads_the_script_of_each_family_with_every_probe_that_it_takes() -> None:
+def test_openocd_reads_every_family_script_with_every_probe() -> None:
     taken = {(row.script, probe) for row in families() if row.script for probe in row.probes}
     assert len({probe for _, probe in taken}) == len(described.PROBES)
     for script, name in sorted(taken):
@@ -288,9 +286,7 @@ def test_the_real_openocd_reads_the_script_of_each_family_with_every_probe_that_
         _parses(f"target/{script}", interface, f"transport select {probe.transport}")
 
 
-def test_a_script_that_selects_swd_itself_takes_no_probe_that_is_asked_in_another_way(
-    targets: Path, tmp_path: Path
-) -> None:
+def test_script_selecting_swd_takes_no_other_probe(targets: Path, tmp_path: Path) -> None:
     chip = dataclasses.replace(described.find(targets, "nRF51822_xxAA"), name="ATSAML11E16A")
     with pytest.raises(ConfigError, match=r"atsaml1x\.cfg takes no st-link") as caught:
         described.write(chip, tmp_path / "l11", "st-link")
@@ -348,9 +344,7 @@ def _pyocd(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str = "told") 
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_target_of_pyocd_is_one_flash_where_its_sectors_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pyocd_flash_is_one_region_where_sectors_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pyocd(tmp_path / "bin", monkeypatch)
     assert described.names(described.PYOCD) == ("hc32f460xe", "lpc845", "stm32f429xg")
     described.write(described.find(described.PYOCD, "STM32F429xG"), tmp_path / "f429", "cmsis-dap")
@@ -360,9 +354,7 @@ def test_a_target_of_pyocd_is_one_flash_where_its_sectors_change(
     assert (flash.size, flash.sectors) == (1024 * 1024, (0x4000,) * 4 + (0x10000,) + (0x20000,) * 7)
 
 
-def test_a_core_that_nobody_names_is_marked_and_its_identity_tells_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unnamed_core_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _pyocd(tmp_path / "bin", monkeypatch)
     described.write(described.find(described.PYOCD, "lpc845"), tmp_path / "l845", "jlink")
     board = boards.load(str(tmp_path / "l845"))

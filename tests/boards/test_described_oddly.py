@@ -67,7 +67,7 @@ def test_words_of_a_namespace_are_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("core", "row"), [('Cortex-M85" Dfpu="DP_FPU', "cortex-m55-mve"), ("SC300", "cortex-m3")])
-def test_a_core_without_a_row_has_that_of_one_whose_code_it_runs(tmp_path: Path, core: str, row: str) -> None:
+def test_core_without_a_row_uses_a_compatible_one(tmp_path: Path, core: str, row: str) -> None:
     made = _made(_pdsc(tmp_path, _FLASH + _RAM, f'<processor Dcore="{core}"/>', name="R7FA8"), tmp_path, "R7FA8")
     assert made.cpu == row
     assert made.physical
@@ -126,7 +126,7 @@ def test_a_pack_is_cut_to_what_one_chip_takes_of_it(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_a_description_without_its_pack_says_that_pyocd_needs_it(tmp_path: Path) -> None:
+def test_description_without_its_pack_asks_for_pyocd(tmp_path: Path) -> None:
     source = _pdsc(tmp_path, _FLASH + _RAM + '<algorithm name="Flash/own.FLM"/>', name="XX32 F1")
     done = inv("board.new", "--chip", "xx32 f1", "--from", source, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -36,9 +36,7 @@ def _copy(place: Path, name: str, **changes: Any) -> Path:
         ("vexpress-a9", {"no trap: division by zero", "no trap: code that is not Thumb"}),
     ],
 )
-def test_suites_pass_on_machines_of_several_cores_that_are_data_alone(
-    tmp_path: Path, name: str, lacking: set[str]
-) -> None:
+def test_suites_pass_on_multicore_machines_from_data(tmp_path: Path, name: str, lacking: set[str]) -> None:
     folder = _copy(tmp_path, name)
     suites = ("--suite", "health,counter,faults,rpc", "-k", "not time_evaluator and not reference")
     done = inv("hil", "--board", folder, "--report-dir", tmp_path / "reports", *suites)

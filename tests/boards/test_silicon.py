@@ -36,7 +36,7 @@ def _with(tmp_path: Path, silicon: str) -> str:
     return str(folder)
 
 
-def test_every_part_and_every_suite_is_in_the_list_to_walk_through() -> None:
+def test_checklist_has_every_part_and_suite() -> None:
     assert list(_ROWS) == list(get_args(SiliconPart))
     assert sorted(name for row in _ROWS.values() for name in row.split(",")) == sorted(project.suite_names())
 

@@ -52,7 +52,7 @@ def test_a_boards_section_says_what_its_file_does() -> None:
     assert {"flash", "OpenOCD", "reset cause", "watchpoints"} <= set(lacking.split("|")[2].strip().split(", "))
 
 
-def test_a_board_that_has_not_been_measured_is_there_and_says_so(tmp_path: Path) -> None:
+def test_unmeasured_board_is_listed_as_such(tmp_path: Path) -> None:
     text = page(_changed(tmp_path, boards={}))
     assert text.count("not measured yet") == len(boards.names())
 

@@ -177,7 +177,7 @@ def test_a_board_whose_toolchain_is_missing_says_which_one(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_compiler_that_is_not_installed_is_named_with_its_package(tmp_path: Path) -> None:
+def test_missing_compiler_is_named_with_its_package(tmp_path: Path) -> None:
     missing = inv("firmware.size", "--model", _MODEL, "--board", _own(tmp_path, "mine"), PATH=str(tmp_path))
     assert missing.returncode == 3
     assert "arm-none-eabi-gcc is not installed" in missing.stderr

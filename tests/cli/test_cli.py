@@ -49,7 +49,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(tmp_path: Path) -> None:
     assert "sudo apt-get install gcc-arm-none-eabi" in done.stdout
 
 
-def test_doctor_calls_nothing_missing_that_it_could_not_look_for() -> None:
+def test_doctor_calls_nothing_missing_unchecked() -> None:
     # Enough for Python and for the lists that it reads, and none for what it asks.
     command = f"ulimit -n 8; exec {sys.executable} -m utvm doctor"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -163,7 +163,7 @@ def test_an_interruption_is_no_verdict_wherever_it_comes(comes: str, said: str) 
     assert (done.returncode, done.stderr) == (3, said)
 
 
-def test_an_interruption_after_a_command_does_not_change_how_it_ended() -> None:
+def test_late_interrupt_keeps_the_exit_code() -> None:
     code = (
         "import os, signal, sys; sys.argv = ['inv', 'board.list']\n"
         "class Last:\n"
@@ -185,7 +185,7 @@ def test_an_interruption_after_a_command_does_not_change_how_it_ended() -> None:
         pytest.param([*_SERVE, "host", "--port", "0"], id="board.serve", marks=pytest.mark.slow),
     ],
 )
-def test_a_command_that_ctrl_c_ends_ends_so_as_soon_as_it_says_so(words: list[object]) -> None:
+def test_ctrl_c_ends_a_command_with_its_own_message(words: list[object]) -> None:
     code = (
         f"import signal, sys; sys.argv = {['inv', *map(str, words)]}\n"
         "write = sys.stdout.write\n"
@@ -274,7 +274,7 @@ def test_sizes_are_printed_against_what_the_board_has() -> None:
     assert ".rodata" in done.stdout
 
 
-def test_a_layout_for_ram_is_printed_by_section_region_and_address() -> None:
+def test_ram_layout_is_printed_by_section() -> None:
     done = inv("firmware.size", "--model", DIGITS, "--board", "stm32f746", "--set=in-ram=yes")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^ \.text +itcm +0x0000[0-9a-f]{4}  [\d,]+ *$", done.stdout, re.M)
@@ -351,7 +351,7 @@ def test_a_damaged_archive_of_inputs_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_what_cannot_be_written_is_refused_before_the_board_works_for_it(tmp_path: Path) -> None:
+def test_unwritable_output_is_refused_before_the_board_works(tmp_path: Path) -> None:
     words = ("model.run", "--model", DIGITS, "--board", "stm32f746", "--virtual")
     done = inv(*words, "--output", tmp_path / "nowhere" / "y.npy")
     assert done.returncode == 2

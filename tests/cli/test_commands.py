@@ -39,7 +39,7 @@ def _read(*words: str) -> Inv:
     return program
 
 
-def test_the_list_has_every_command_once_in_a_group_within_80_columns() -> None:
+def test_command_list_fits_80_columns() -> None:
     done = inv("--list", COLUMNS="80")
     listed = re.findall(r"^  (\S+) ", done.stdout, re.MULTILINE)
     assert sorted(listed) == _COMMANDS
@@ -48,7 +48,7 @@ def test_the_list_has_every_command_once_in_a_group_within_80_columns() -> None:
 
 
 @pytest.mark.parametrize("name", _COMMANDS)
-def test_a_command_s_example_is_understood_and_its_page_names_it(name: str) -> None:
+def test_example_of_each_command_parses(name: str) -> None:
     command = tasks.namespace[name]
     words = shlex.split(command.example)
     assert [context.name for context in _read(*words).tasks] == [name]
@@ -165,7 +165,7 @@ def test_no_color_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ["--debug", "-j", "y.json", "x.onnx"],
     ],
 )
-def test_a_file_may_be_named_behind_an_option_whose_value_may_be_left_out(words: list[str]) -> None:
+def test_file_may_follow_an_option_with_optional_value(words: list[str]) -> None:
     (context,) = _read("model.run", *words).tasks
     assert context.args["model"].value == "x.onnx"
 

@@ -38,7 +38,7 @@ def _too_large(path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Path) -> None:
+def test_models_and_boards_become_a_table_and_a_picture(tmp_path: Path) -> None:
     samples = tmp_path / "few.npz"
     with np.load(DIGITS / "samples.npz") as known:
         np.savez(samples, x=known["x"][:3], labels=known["labels"][:3])
@@ -59,7 +59,7 @@ def test_models_on_boards_are_rows_of_a_table_and_bars_of_a_picture(tmp_path: Pa
     xml.etree.ElementTree.fromstring(text)
 
 
-def test_a_bar_is_as_long_as_its_figure_and_whatever_a_model_is_called_the_picture_is_one() -> None:
+def test_bars_are_proportional_and_names_are_escaped() -> None:
     rows = [Row("<b>&", "one", 50, "instructions", 10, 5), Row("other", _FAR, 100, "instructions", 10, 5)]
     far = "/home/somebody/with/boards" + _FAR
     rows.append(Row("other", far, 0, flash_bytes=10, ram_bytes=5))

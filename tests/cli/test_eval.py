@@ -40,7 +40,7 @@ def _expected(count: int) -> list[list[int]]:
 
 
 @pytest.mark.slow
-def test_each_sample_is_printed_with_its_prediction_and_its_logits(tmp_path: Path) -> None:
+def test_each_sample_prints_prediction_and_logits(tmp_path: Path) -> None:
     written = tmp_path / "eval.json"
     done = inv(*_EVAL, "digits_int8", "--board", "host", "--samples", "3", "--json", written)
     assert done.returncode == 0, done.stderr

@@ -63,7 +63,7 @@ def _half_quantised(path: Path) -> Path:
     return path
 
 
-def test_what_is_folded_rewritten_and_fused_is_told_cold_and_from_the_cache(tmp_path: Path) -> None:
+def test_folding_and_fusion_are_reported_also_from_the_cache(tmp_path: Path) -> None:
     report = ("model.report", _real(tmp_path / "real.onnx"), "--board", "stm32f746", "--output", tmp_path)
     words = (*report, "--explain")
     cold = _notes(*words, XDG_CACHE_HOME=str(tmp_path))

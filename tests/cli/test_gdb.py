@@ -48,7 +48,7 @@ def _launched(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_is_written_for_vs_code_starts_the_board_and_finds_the_sources(tmp_path: Path) -> None:
+def test_vs_code_files_start_the_board_and_find_sources(tmp_path: Path) -> None:
     launch = tmp_path / ".vscode" / "launch.json"
     launch.parent.mkdir()
     launch.write_text('{"version": "0.2.0", "configurations": [{"name": "mine"}]}')
@@ -87,7 +87,7 @@ def test_a_launch_file_with_comments_is_left_alone(tmp_path: Path) -> None:
     assert launch.read_text() == text
 
 
-def test_what_the_debugger_refuses_ends_it_with_the_exit_code_for_wrong_usage() -> None:
+def test_debugger_refusal_has_the_usage_exit_code() -> None:
     done = inv("board.gdb", *MODEL, *EMULATED, *_commands("print nonsense", "echo too-far"))
     assert done.returncode == 2
     assert 'No symbol "nonsense" in current context' in done.stderr

@@ -109,7 +109,7 @@ def test_a_run_takes_regions_too_and_they_change_no_output() -> None:
 
 
 @pytest.mark.nightly
-def test_boards_say_what_a_model_takes_of_them_or_that_it_does_not_fit(tmp_path: Path) -> None:
+def test_boards_report_what_a_model_needs(tmp_path: Path) -> None:
     weights = np.ones((512, 1024), np.float32)  # 2 MiB: more than one board's flash, less than another's
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

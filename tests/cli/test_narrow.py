@@ -117,7 +117,7 @@ class _Screen(io.StringIO):
         return True
 
 
-def test_the_tables_of_runs_and_of_nights_leave_nothing_out_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_tables_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = run_that_failed(build(boards.load("stm32f746"), [handwritten("twice", "  return 0;")]))
     night = a_night((failed, None), (run_that_passed(), None))
     monkeypatch.setenv("TERM", "dumb")

@@ -58,7 +58,7 @@ main()
 """
 
 
-def test_an_option_that_is_one_more_field_is_one_of_the_command_the_errand_pytest_and_the_nightly_list(
+def test_new_field_becomes_an_option_everywhere(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "reports").mkdir()
@@ -116,9 +116,7 @@ def test_what_is_no_number_and_what_excludes_another_is_refused() -> None:
         options.build_record(BoardSelection, {"physical": True, "virtual": True})
 
 
-def test_a_folder_is_a_part_of_its_own_for_a_place_that_calls_it_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_is_translated_for_another_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert options.parts(BoardSelection("./mine:memory=ddr")) == (("--board=", tmp_path / "mine", ":memory=ddr"),)
     assert options.parts(BoardFolders("one:two")) == (("--board-path=", tmp_path / "one", ":", tmp_path / "two"),)
@@ -170,7 +168,7 @@ def sound(_: Context, where: BoardSelection) -> None:
     """Has --board once."""
 
 
-def test_records_that_share_an_option_fail_their_own_command_only() -> None:
+def test_shared_option_field_breaks_one_command_only() -> None:
     with pytest.raises(Exit) as caught:
         clashing(Context())  # type: ignore[call-arg]
     assert "model: CompileChoice and where: BoardSelection both have the option --board" in str(

@@ -45,7 +45,7 @@ def test_without_a_terminal_there_is_a_line_for_each_step(
     assert printed.splitlines() == ["thinking: 0 s", "writing: 0 s"]
 
 
-def test_each_step_is_printed_and_none_while_somebody_else_has_the_terminal(
+def test_steps_are_printed_unless_the_terminal_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("_LOOK", "_SHORT", "_NOW_AND_THEN"):

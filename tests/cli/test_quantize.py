@@ -20,7 +20,7 @@ SAMPLES = ROOT / "models" / "digits" / "samples.npz"
 
 
 @pytest.mark.slow
-def test_digits_keeps_its_accuracy_and_runs_in_integers_on_a_board(tmp_path: Path) -> None:
+def test_digits_runs_in_integers_with_its_accuracy(tmp_path: Path) -> None:
     written, told = tmp_path / "small.onnx", tmp_path / "told.json"
     done = inv("model.quantize", DIGITS, "--samples", SAMPLES, "--output", written, "--json", told)
     assert done.returncode == 0, done.stderr

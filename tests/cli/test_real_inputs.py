@@ -37,7 +37,7 @@ def _output_quantity() -> tuple[float, int]:
     return said.Scale(0), said.ZeroPoint(0)
 
 
-def test_real_numbers_in_real_numbers_out_and_integers_as_they_are(tmp_path: Path) -> None:
+def test_real_inputs_and_outputs_and_plain_integers(tmp_path: Path) -> None:
     (expected,) = tflite_micro(quantize.MODEL.read_bytes(), [[_INTEGERS]])[0]
     np.save(tmp_path / "real.npy", _PICTURE)
     np.save(tmp_path / "integers.npy", _INTEGERS)
@@ -74,7 +74,7 @@ def _of_integers() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.csv"])
-def test_an_onnx_model_says_by_its_first_and_last_nodes_what_its_integers_mean(name: str, tmp_path: Path) -> None:
+def test_onnx_outer_nodes_define_integer_meaning(name: str, tmp_path: Path) -> None:
     model, given, output = tmp_path / "m.onnx", tmp_path / name, tmp_path / "y.npy"
     onnx.save(_of_integers(), model)
     reals = np.array([[-4, 0.5, 1, 30]], np.float32)

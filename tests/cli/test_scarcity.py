@@ -207,7 +207,7 @@ def test_yaml_that_is_none_is_one_clear_error(tmp_path: Path, text: str) -> None
         yaml.safe_load(text)
 
 
-def test_where_no_file_can_be_opened_nothing_that_was_asked_for_is_wrong(tmp_path: Path) -> None:
+def test_no_file_handles_are_no_usage_error(tmp_path: Path) -> None:
     (tmp_path / "board.yaml").write_text("a: b")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pytest.raises(ConfigError) as scarce:
@@ -256,7 +256,7 @@ def test_an_array_that_no_memory_holds_is_one_clear_error(tmp_path: Path) -> Non
         read_arrays(str(tmp_path / "x.npy"))
 
 
-def test_a_cache_that_is_changed_while_it_is_used_is_one_clear_error() -> None:
+def test_cache_changed_while_in_use_is_one_error() -> None:
     gone = cache_root() / "firmware" / "ab" / "firmware.elf"
     told = explain_scarcity(FileNotFoundError(errno.ENOENT, "No such file or directory", str(gone)))
     assert told is not None

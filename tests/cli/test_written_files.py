@@ -108,7 +108,7 @@ def _full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_leaves_no_half_archive_and_keeps_the_last_one(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_last_archive_only(tmp_path: Path) -> None:
     path = tmp_path / "model.tar"
     for before in (None, b"the last one"):
         if before is not None:

@@ -95,13 +95,13 @@ def test_empty_graph() -> None:
     assert "the graph is empty" in refusal(model([], [value("x", [1])], [value("x", [1])]))
 
 
-def test_dynamic_dimension_is_named_and_the_hint_says_what_to_do() -> None:
+def test_dynamic_dimension_is_named_with_a_hint() -> None:
     text = refusal(identity(["N", 4]))
     assert "input 'x': dimension 0 (N) has no fixed size" in text
     assert "batch is usually 1" in text
 
 
-def test_all_inputs_and_constants_that_cannot_be_are_named_at_once() -> None:
+def test_all_impossible_inputs_are_named_at_once() -> None:
     inputs = [value(name, ["N", 4]) for name in "abcdef"] + [value("s", [2], TensorProto.STRING)]
     half = helper.make_tensor("h", TensorProto.FLOAT16, [1], [1.0])
     text = refusal(model([node("Sum", "abcdef", ["y"])], inputs, [value("y", ["N", 4])], [half]))
@@ -169,7 +169,7 @@ def test_all_reasons_are_named_at_once() -> None:
         assert reason in text
 
 
-def test_reasons_of_every_stage_are_a_line_each_and_none_is_there_twice() -> None:
+def test_reasons_of_all_stages_are_unique_lines() -> None:
     """A rule refuses the first, the importer the second, and the third is unknown; others are as one reason."""
     proto = model(
         [
@@ -342,7 +342,7 @@ def test_short_file_of_weights(tmp_path: Path) -> None:
         load(external(tmp_path, lambda data: data.write_bytes(b"12345")))
 
 
-def test_weights_are_not_read_from_outside_the_model_s_directory(tmp_path: Path) -> None:
+def test_weights_outside_the_model_folder_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(30000))
     (tmp_path / "model").mkdir()
     proto = onnx.load(external(tmp_path, lambda data: None), load_external_data=False)

@@ -36,7 +36,7 @@ def test_the_result_comes_back_and_nothing_else_changes() -> None:
     assert pid != os.getpid() and content == bytes(1 << 20) and here == []
 
 
-def test_what_is_written_to_the_terminal_meanwhile_is_in_the_log(
+def test_terminal_output_is_in_the_log(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     def work() -> None:
@@ -53,7 +53,7 @@ def test_what_is_written_to_the_terminal_meanwhile_is_in_the_log(
     assert "what had to try said: [12:00:00] relax.cc:67: Warning: two" in said
 
 
-def test_one_that_is_stopped_and_does_not_go_on_is_told_and_ended() -> None:
+def test_stopped_process_is_reported_and_ended() -> None:
     with pytest.raises(ProvisionError, match="what had to try was stopped by a signal, and did not go on"):
         bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
@@ -78,9 +78,7 @@ def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> No
         bounded("m.onnx", "try", lambda: _crash(number))
 
 
-def test_a_crash_of_the_compiler_leaves_no_entry_and_the_next_one_compiles(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_compiler_crash_leaves_no_cache_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = OPERATOR_CASES[0].model()
     with monkeypatch.context() as patch:

@@ -212,7 +212,7 @@ def _constant() -> Graph:
 
 
 @pytest.mark.slow
-def test_an_index_out_of_range_counts_only_in_the_branch_that_runs() -> None:
+def test_index_check_counts_only_in_the_taken_branch() -> None:
     table = np.arange(8, dtype=np.float32).reshape(4, 2)
     with utvm.open("host") as connection:
         model = connection.load(from_tflite(_around([_picking(), _constant()]), "picking"))

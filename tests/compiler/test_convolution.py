@@ -104,9 +104,7 @@ def test_convolution_equals_the_model_on_a_cortex_m7(code: str, target: Target, 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [Target(), DSP, MVE], ids=["plain", "dsp", "mve"])
 @_FORMS
-def test_output_may_lie_as_near_to_an_input_as_the_operator_says(
-    target: Target, form: str, tmp_path: Path
-) -> None:
+def test_output_may_overlap_an_input_as_declared(target: Target, form: str, tmp_path: Path) -> None:
     functions = _functions(target, form)
     run = HostFunctions(functions, tmp_path)
     for number, record in enumerate(_RECORDS):
@@ -127,9 +125,7 @@ def test_output_grows_over_the_input_of_a_padded_convolution() -> None:
 @pytest.mark.parametrize(
     ("extensions", "most"), [((), 0), (("dsp",), 160), (("dsp", "mve"), 900)], ids=["plain", "dsp", "mve"]
 )
-def test_scratch_memory_costs_the_arena_little_where_there_is_no_room_for_it(
-    extensions: tuple[str, ...], most: int
-) -> None:
+def test_scratch_memory_costs_little_arena(extensions: tuple[str, ...], most: int) -> None:
     """A tensor of 48 x 48 x 16 shrinks; a channel's plane, and a row of all channels, are some 5,000 bytes."""
     builder = Builder()
     builder.tensor("x", (1, 48, 48, 16), "int8", scale=0.05)

@@ -45,7 +45,7 @@ def digests(hash_seed: str, every: int) -> str:
 
 
 @pytest.mark.slow
-def test_new_processes_with_other_hash_seeds_give_the_same_bytes() -> None:
+def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     first = digests("1", 12)
     assert len(first.splitlines()) > 6
     assert digests("2", 12) == first
@@ -63,13 +63,13 @@ def test_a_second_build_in_one_process_gives_the_same_bytes() -> None:
     assert build_library(model, "digits") == build_library(model, "digits")
 
 
-def test_a_relax_model_has_the_same_digest_when_it_is_made_again() -> None:
+def test_relax_digest_is_stable() -> None:
     case = next(case for case in OPERATOR_CASES if case.name == "conv2d_nhwc")
     assert case.model().format == "relax"
     assert case.model().digest == case.model().digest
 
 
-def test_a_library_says_what_it_was_made_for_and_only_extensions_change_its_c() -> None:
+def test_library_names_its_target_and_extensions_change_its_c() -> None:
     model = load(DIGITS.with_name("digits_int8.tflite"))
     targets = [Target(), Target("slow", row="a/slow"), Target("fast", ("dsp",), "a/fast")]
     plain, slow, fast = (compile_model(model, target=target) for target in targets)

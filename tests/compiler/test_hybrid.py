@@ -196,9 +196,7 @@ def test_filters_that_remember_do_so_in_floats(asymmetric: bool, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asymmetric", [False, True], ids=["symmetric", "asymmetric"])
-def test_a_recurrent_layer_quantises_its_input_and_its_last_result_in_each_step(
-    asymmetric: bool, tmp_path: Path
-) -> None:
+def test_recurrent_layer_is_quantised_in_each_step(asymmetric: bool, tmp_path: Path) -> None:
     batches, steps, depth, units = 2, 3, 5, 4
     builder = Builder()
     builder.tensor("x", (batches, steps, depth), "float32")

@@ -259,7 +259,7 @@ INNER = {
 
 
 @pytest.mark.parametrize(("operator", "inputs", "shape", "options"), INNER.values(), ids=INNER)
-def test_so_is_one_that_is_in_range_of_the_tensor_but_not_of_its_dimension(
+def test_index_within_tensor_but_not_dimension_is_caught(
     operator: str, inputs: tuple[Array, ...], shape: tuple[int, ...], options: dict[str, Any], tmp_path: Path
 ) -> None:
     """A row has three elements: the fourth of one is the first of the next."""
@@ -283,7 +283,7 @@ def test_so_is_one_that_is_in_range_of_the_tensor_but_not_of_its_dimension(
     ],
     ids=["index", "put", "add"],
 )
-def test_so_is_one_of_several_indices_that_its_own_dimension_has_not(
+def test_each_of_several_bad_indices_is_caught(
     operator: Callable[..., Any], values: tuple[Array, ...], kind: str, tmp_path: Path
 ) -> None:
     rows, columns = np.array([2, 1], kind), np.array([0, 2], kind)
@@ -300,7 +300,7 @@ def test_so_is_one_of_several_indices_that_its_own_dimension_has_not(
 @pytest.mark.parametrize(
     ("mode", "meant"), [("clip", lambda i: np.clip(i, 0, 3)), ("wrap", lambda i: i % 4)], ids=["clip", "wrap"]
 )
-def test_one_out_of_range_is_none_where_the_operator_says_what_it_means(
+def test_out_of_range_is_none_where_the_operator_defines_it(
     mode: str, meant: Callable[[Array], Array], tmp_path: Path
 ) -> None:
     model = relax_model(lambda x, i: relax.op.take(x, i, axis=0, mode=mode), (ROWS, I64))

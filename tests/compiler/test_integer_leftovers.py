@@ -38,7 +38,7 @@ def test_operator_that_stays_in_float_says_why() -> None:
     assert reasons == {"nn.conv2d": "batches of more than one image are not supported in integers"}
 
 
-def test_a_float_convolution_with_a_bias_may_stand_before_a_quantisation() -> None:
+def test_float_convolution_with_bias_before_quantisation() -> None:
     random = np.random.default_rng(3)
     stored = {
         "w": random.random((3, 2, 3, 3), np.float32),

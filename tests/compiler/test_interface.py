@@ -35,7 +35,7 @@ def compiled(
 
 
 @pytest.mark.parametrize(("axis", "shape", "copied"), [(1, (1, 4, 3), False), (2, (1, 2, 6), True)])
-def test_pieces_that_follow_each_other_are_concatenated_without_a_copy(
+def test_adjacent_pieces_concatenate_without_a_copy(
     axis: int, shape: tuple[int, ...], copied: bool, tmp_path: Path
 ) -> None:
     library = compiled(
@@ -56,7 +56,7 @@ def test_pieces_that_follow_each_other_are_concatenated_without_a_copy(
     assert any("concat" in operator for operator in library.operators) == copied
 
 
-def test_outputs_that_are_inputs_constants_aliases_and_twice_the_same(tmp_path: Path) -> None:
+def test_outputs_may_be_inputs_constants_or_aliases(tmp_path: Path) -> None:
     constant = np.array([5, 6, 7, 8], np.float32)
     library = compiled(
         [

@@ -95,7 +95,7 @@ def test_a_rule_without_a_reason_is_unexplained() -> None:
     assert known.unexplained({"8.9": 3, "9.1": 1, "12.1": 1, "20.4": 1}) == ["9.1", "12.1", "20.4"]
 
 
-def test_reasons_are_in_the_order_of_the_rules_and_none_is_mandatory() -> None:
+def test_reasons_follow_the_rules_order() -> None:
     known = reasons()
     numbers = [tuple(map(int, rule.split("."))) for rule in known.left]
     assert numbers == sorted(numbers)

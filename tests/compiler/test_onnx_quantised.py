@@ -229,7 +229,7 @@ def test_dense_layers_of_onnx_runtime(quantised: bool, transposed: int) -> None:
         np.testing.assert_allclose(result, real, 1e-5, 1e-5)
 
 
-def test_scales_that_the_run_finds_as_dynamic_quantisation_has_them() -> None:
+def test_dynamic_quantisation_scales_equal_the_reference() -> None:
     inputs = {"x": RANDOM.normal(0, 2, (3, 8)).astype(np.float32)}
     stored = {"w": integers((8, 4), "int8"), "wz": scalar(3, "int8"), "ws": scalar(0.01)}
     nodes = [

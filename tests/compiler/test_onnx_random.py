@@ -85,9 +85,7 @@ def _ends(low: int, high: int) -> dict[str, list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("low", "high"), [(OLDEST, 10), (11, 12)])
-def test_each_operator_is_right_at_the_last_version_of_each_older_definition(
-    low: int, high: int, tmp_path: Path
-) -> None:
+def test_operators_are_right_at_older_opset_versions(low: int, high: int, tmp_path: Path) -> None:
     assert not surprises(_walked(_ends(low, high)), tmp_path)
 
 

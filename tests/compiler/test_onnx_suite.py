@@ -23,7 +23,7 @@ FOREIGN = ("TVM", "Check failed", "gcc", "object has no attribute", "out of rang
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_each_case_is_right_or_refused_with_the_reason_that_is_written_down(batch: int, tmp_path: Path) -> None:
+def test_each_case_is_right_or_refused_as_listed(batch: int, tmp_path: Path) -> None:
     reasons = {name: reason for reason, names in REFUSED.items() for name in names}
     cases = list(onnx_suite.cases().values())[batch::BATCHES]
     surprises = []
@@ -41,7 +41,7 @@ def test_each_case_is_right_or_refused_with_the_reason_that_is_written_down(batc
 
 
 @pytest.mark.slow
-def test_the_list_of_refusals_names_cases_in_scope_each_once_and_more_than_a_thousand_are_right() -> None:
+def test_refusal_list_is_in_scope_unique_and_short() -> None:
     listed = [name for names in REFUSED.values() for name in names]
     assert len(listed) == len(set(listed))
     assert set(listed) <= onnx_suite.cases().keys()

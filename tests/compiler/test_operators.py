@@ -25,7 +25,7 @@ def test_operator_gives_the_right_answer(case: OperatorCase, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @each_case
-def test_operator_equals_tvm_bit_for_bit_and_has_no_undefined_behaviour(
+def test_operator_equals_tvm_without_undefined_behaviour(
     case: OperatorCase, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = case.model()

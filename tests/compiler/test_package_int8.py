@@ -39,7 +39,7 @@ def test_example_gives_the_reference_kernels_result(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_example_gives_the_reference_kernels_result_on_a_cortex_m(
+def test_example_equals_the_reference_kernels_on_a_cortex_m(
     executor: Literal["aot", "graph"], tmp_path: Path
 ) -> None:
     assert_answer(build_and_run_on_arm(packaged(executor, Target(extensions=("dsp",)), tmp_path), tmp_path))

@@ -68,7 +68,7 @@ def _kernels_answers() -> list[list[np.ndarray]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "executor"), [("host", "aot"), ("host", "graph"), ("stm32f746", "aot")])
-def test_runs_find_what_earlier_ones_have_left_until_the_model_forgets(board: str, executor: str) -> None:
+def test_states_last_until_the_model_forgets(board: str, executor: str) -> None:
     library = compile_model(from_tflite(streaming(), "streaming"), executor=executor)
     assert library.state_bytes == 3 * 16 and len(library.inputs) == 1 and len(library.outputs) == 2
     expected = _kernels_answers()
@@ -91,7 +91,7 @@ def test_the_reference_on_this_computer_keeps_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_leaves_nothing_behind_and_a_model_without_states_forgets_nothing() -> None:
+def test_failed_run_leaves_nothing_and_states_stay() -> None:
     inside, outside = np.zeros(1, np.int32), np.full(1, 9, np.int32)
     plain = Builder()
     for name in ("x", "y"):

@@ -42,9 +42,7 @@ def surprises(names: list[str], number: int, directory: Path, target: Target = A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_each_layer_has_the_kernels_bits_or_is_refused_with_the_reason_that_is_written_down(
-    batch: int, tmp_path: Path
-) -> None:
+def test_each_layer_equals_the_kernels_or_is_refused_as_listed(batch: int, tmp_path: Path) -> None:
     names = tflite_suite.layers()[batch::BATCHES]
     known = tflite_suite.lists()
     assert not surprises([each for each in names if each not in known["beyond"]], 0, tmp_path)
@@ -111,7 +109,7 @@ _STORED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV", 
 
 
 @pytest.mark.slow
-def test_weights_stored_as_half_floats_are_what_the_kernels_make_of_the_same_floats(tmp_path: Path) -> None:
+def test_half_float_weights_equal_widened_ones(tmp_path: Path) -> None:
     batch, halves = [], []
     for count, row in enumerate((*_STORED, "UNIDIRECTIONAL_SEQUENCE_LSTM")):
         draw = Draw(f"{row}/float32/0", "float32")
@@ -126,7 +124,7 @@ def test_weights_stored_as_half_floats_are_what_the_kernels_make_of_the_same_flo
 
 
 @pytest.mark.slow
-def test_numbers_of_16_bits_are_joined_as_they_are_whatever_their_scales(tmp_path: Path) -> None:
+def test_int16_values_are_concatenated_without_rescaling(tmp_path: Path) -> None:
     parts = [Spec((2, 5), "int16", 0.001, 0), Spec((2, 3), "int16", 0.0025, 0)]
     content = Layer(parts, [Spec((2, 8), "int16", 0.003, 0)], {"axis": 1}).content("CONCATENATION")
     numbers = [np.arange(-2000, 2000, 400, dtype=np.int16).reshape(2, 5), np.full((2, 3), 999, np.int16)]

@@ -244,7 +244,7 @@ def test_so_they_have_where_channels_are_innermost(target: Target, tmp_path: Pat
     assert answer.tobytes() == (total + bias).tobytes()
 
 
-def test_a_sum_and_what_is_made_of_it_need_no_memory_beside_the_result(models: Models) -> None:
+def test_sum_needs_no_memory_beside_the_result(models: Models) -> None:
     """The input, padded for the convolution, and the result: that is all there may be."""
     only = Models()
     only.convolution(Shape(channels=3, outputs=32, image=(16, 16), pads=(1, 1, 1, 1), behind="Relu"))

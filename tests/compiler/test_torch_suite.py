@@ -13,7 +13,7 @@ import torch_suite
     importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
 )
 @pytest.mark.parametrize("batch", range(8))
-def test_each_program_of_one_operator_is_right_or_refused_as_written_down(batch: int, tmp_path: Path) -> None:
+def test_one_operator_programs_are_right_or_refused_as_listed(batch: int, tmp_path: Path) -> None:
     outcomes = torch_suite.judge(torch_suite.cases()[batch::8], tmp_path)
     expected = {case for names in torch_suite.lists().values() for case in names}
     wrong = [

@@ -83,7 +83,7 @@ def test_convolutions_with_a_zero_point_of_the_weights(operator: str, activation
 
 
 @pytest.mark.slow
-def test_dense_layers_have_the_bits_of_int8_ones_that_are_128_lower(tmp_path: Path) -> None:
+def test_int4_dense_layers_equal_shifted_int8(tmp_path: Path) -> None:
     weights, bias = RANDOM.integers(0, 256, (5, 12)).astype(np.uint8), RANDOM.integers(-900, 900, 5)
     data = RANDOM.integers(0, 256, (1, 12)).astype(np.uint8)
     content = _model("FULLY_CONNECTED", {"x": (1, 12), "w": (5, 12), "y": (1, 5)}, weights, bias)

@@ -54,7 +54,7 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
     return boards.load(str(target))
 
 
-def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: Board, tmp_path: Path) -> None:
+def test_wrong_chip_is_refused_before_flashing(board: Board, tmp_path: Path) -> None:
     other = _variant(
         board, tmp_path, lambda content: content["physical"]["identity"].update(value=0x451)
     )  # STM32F76x
@@ -66,9 +66,7 @@ def test_a_chip_of_another_kind_is_refused_before_anything_is_programmed(board: 
 
 
 @pytest.mark.slow
-def test_a_power_cycle_starts_the_program_and_cuts_the_debugger_off_until_a_reset(
-    board: Board, doubler: Library, tmp_path: Path
-) -> None:
+def test_power_cycle_restarts_and_disconnects_the_debugger(board: Board, doubler: Library, tmp_path: Path) -> None:
     image = firmware.build(board, [doubler])
     arena = image.symbols["utvm_arena"]
     with attach(board, "virtual", log_directory=tmp_path) as connection:
@@ -88,7 +86,7 @@ def test_a_power_cycle_starts_the_program_and_cuts_the_debugger_off_until_a_rese
         assert connection.first_difference(image) is None
 
 
-def test_the_way_of_a_physical_board_with_a_model_in_place_of_the_chip(
+def test_physical_path_with_a_model_as_the_chip(
     board: Board,
     doubler: Library,
     plug: Plug,

@@ -104,9 +104,7 @@ def test_memory_is_reached_while_the_core_runs(doubler: Library, tmp_path: Path)
         assert connection.gdb.wait_for_stop(10) is not None
 
 
-def test_a_folder_made_of_a_pack_has_its_flash_algorithm_wherever_it_is(
-    board: Board, doubler: Library, tmp_path: Path
-) -> None:
+def test_folder_from_a_pack_has_its_flash_algorithm(board: Board, doubler: Library, tmp_path: Path) -> None:
     algorithm = tmp_path / "own.FLM"
     (tmp_path / "own.ld").write_text(
         "SECTIONS { PrgCode 0 : { *(.text*) } PrgData : { *(.data*) } DevDscr : { *(DevDscr) } }"

@@ -64,9 +64,7 @@ def behind(board: Board, tmp_path: Path) -> Iterator[Callable[[str], Board]]:
         yield variant
 
 
-def test_a_board_without_power_is_refused_before_openocd_is_started(
-    board: Board, plug: Plug, tmp_path: Path
-) -> None:
+def test_unpowered_board_is_refused_before_openocd_starts(board: Board, plug: Plug, tmp_path: Path) -> None:
     plug(StLinkProbe(FakeBoard(0.2), serial=SERIAL, backlog=Backlog(), type_in=lambda data: None))
     with (
         pytest.raises(BoardError, match=rf"no power: the st-link {SERIAL} at USB 1-2.1 measures 0.20 V") as caught,
@@ -88,7 +86,7 @@ def test_a_probe_that_hangs_is_reset_and_the_run_says_so(
     assert not hanging.hung
 
 
-def test_a_probe_that_openocd_finds_hanging_is_reset_once_and_openocd_starts_again(
+def test_hanging_probe_is_reset_once_and_openocd_restarted(
     plug: Plug, behind: Callable[[str], Board], tmp_path: Path
 ) -> None:
     hanging = HangingStLink(SERIAL)
@@ -100,7 +98,7 @@ def test_a_probe_that_openocd_finds_hanging_is_reset_once_and_openocd_starts_aga
         assert "was reset" in connection.describe()
 
 
-def test_where_the_probe_answers_openocd_s_trouble_stays_what_it_is(
+def test_openocd_trouble_stays_with_a_working_probe(
     plug: Plug, behind: Callable[[str], Board], tmp_path: Path
 ) -> None:
     plug(HangingStLink(SERIAL))

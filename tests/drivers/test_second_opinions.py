@@ -19,7 +19,7 @@ from utvm.session import HostDriven
     "name",
     ["pynq-z1:memory=ocm", "pynq-z1:memory=ddr", "riscv-spike:core=rv32", "riscv-spike:core=rv64"],
 )
-def test_a_network_gives_what_it_gives_in_qemu_with_as_many_instructions(name: str, tmp_path: Path) -> None:
+def test_network_equals_qemu_in_results_and_instructions(name: str, tmp_path: Path) -> None:
     found = {}
     for driver in ("jtag", "qemu"):
         board = boards.load(f"{name},driver={driver}")

@@ -88,9 +88,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.mark.slow
-def test_a_command_that_waits_gets_the_board_and_one_that_does_not_is_told_who_has_it(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_waiting_command_gets_the_board_and_others_name_the_holder(desk: Desk, tmp_path: Path) -> None:
     waits, hurries = tmp_path / "waits.txt", tmp_path / "hurries.txt"
     suites = ("hil", "--suite=health", f"--report-dir={tmp_path / 'reports'}")
     with lock.hold(f"st-link {desk.serial}"):

@@ -78,12 +78,12 @@ def test_a_version_is_affected_as_the_schema_evaluates_it(
     assert bool(_known(tmp_path, _advisory("one", events), one=version)) is affected
 
 
-def test_packages_are_found_by_their_normal_names_and_by_single_versions(tmp_path: Path) -> None:
+def test_packages_are_found_by_normal_name_and_version(tmp_path: Path) -> None:
     listed = _advisory("Flat_Buffers", [{"introduced": "9"}], versions=["nonsense", "25.12.19.0"])
     assert _known(tmp_path, listed, **{"flat-buffers": "25.12.19"}) == [("flat-buffers", "PYSEC-2026-1", "")]
 
 
-def test_the_same_from_two_databases_is_told_once_and_what_was_taken_back_not_at_all(tmp_path: Path) -> None:
+def test_duplicate_advisories_merge_and_withdrawn_ones_go(tmp_path: Path) -> None:
     events = [{"introduced": "0"}, {"fixed": "2.1"}, {"introduced": "3"}, {"fixed": "3.1"}]
     first = _advisory("one", events, id="GHSA-aaaa", aliases=["CVE-2026-7"])
     again = _advisory("one", events, id="PYSEC-2026-3", aliases=["CVE-2026-7", "GHSA-aaaa"])
@@ -190,7 +190,7 @@ def _accepting(folder: Path, *entries: tuple[str, str, str]) -> Path:
     return file
 
 
-def test_what_is_accepted_is_told_apart_until_its_day_and_for_its_package_only(tmp_path: Path) -> None:
+def test_accepted_advisory_ends_on_its_day(tmp_path: Path) -> None:
     idna = _advisory("IDNA", [{"introduced": "0"}, {"fixed": "99"}], id="GHSA-x", aliases=["CVE-2026-5"])
     folder = _folder(tmp_path / "known", idna, openssl={"status": "open"}, bash={"status": "open"})
     days = {-1: "2020-01-31", 1: "2999-01-31"}
@@ -289,7 +289,7 @@ def test_no_data_and_old_data_end_without_an_answer(tmp_path: Path) -> None:
     assert inv("env.audit", "--advisories", stale, "--max-age", 99_999).returncode == 1
 
 
-def test_the_nightly_report_has_what_applies_and_why_nothing_could_be_looked_at(tmp_path: Path) -> None:
+def test_nightly_report_names_advisories_and_gaps(tmp_path: Path) -> None:
     known = _advisory("idna", [{"introduced": "0"}], id="GHSA-<b>")
     audited = report_on(_folder(tmp_path, known, bash={"status": "open"}))
     night = dataclasses.replace(a_night((run_that_passed(), None)), advisories=audited)

@@ -157,7 +157,7 @@ def test_two_makers_without_a_network_make_the_same_bytes(twins: tuple[Path, Pat
 @pytest.mark.skipif(
     os.geteuid() != 0 or not may_make_mounts(), reason="this machine lacks the right to become another user"
 )
-def test_a_temporary_folder_that_others_may_not_enter_is_said_to_a_user(small: Path, tmp_path: Path) -> None:
+def test_closed_temporary_folder_is_reported_to_a_user(small: Path, tmp_path: Path) -> None:
     """mmdebstrap becomes some of those others."""
     with tempfile.TemporaryDirectory() as name:
         shutil.chown(name, _ANOTHER, _ANOTHER)

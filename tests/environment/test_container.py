@@ -165,9 +165,7 @@ def test_nothing_stays_however_it_ends(client: docker.DockerClient, engine: str,
     _all_gone(client)
 
 
-def test_a_verdict_that_comes_when_it_is_told_to_end_is_how_it_ended(
-    client: docker.DockerClient, engine: str
-) -> None:
+def test_verdict_during_termination_counts(client: docker.DockerClient, engine: str) -> None:
     command = "sh -c \"trap 'exit 1' TERM; echo ready; while :; do sleep 0.1; done\""
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "docker.run", command],
@@ -220,9 +218,7 @@ class _SlowToCreate:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
-def test_one_that_the_engine_is_still_making_does_not_stay_either(
-    client: docker.DockerClient, engine: str, number: signal.Signals
-) -> None:
+def test_half_made_container_is_removed(client: docker.DockerClient, engine: str, number: signal.Signals) -> None:
     """A busy engine had made a container after the command and its guard had found none to remove, and gone."""
     with tempfile.TemporaryDirectory(prefix="utvm-slow-") as folder:
         slow = _SlowToCreate(engine, folder)

@@ -225,7 +225,7 @@ def test_a_lock_on_a_probe_is_seen_from_in_there(inside: InContainer, bus: Path)
 
 
 @pytest.mark.slow
-def test_a_node_that_is_gone_before_the_start_leaves_no_container(
+def test_node_gone_before_the_start_leaves_no_container(
     engine: str, inside: InContainer, bus: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ProvisionError, match="ttyACM9"), connect():

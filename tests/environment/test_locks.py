@@ -101,7 +101,7 @@ def test_the_environment_takes_one_file_of_each_package(tmp_path: Path) -> None:
     assert (found.name, found.version, found.sha256) == ("one", "2.0", "3" * 64)
 
 
-def test_the_lock_names_no_place_and_has_wheels_for_every_python() -> None:
+def test_lock_has_wheels_for_every_python() -> None:
     text = python_lock.LOCK.read_text()
     assert "://" not in text
     python = load_recipe().python

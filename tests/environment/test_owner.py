@@ -42,7 +42,7 @@ def test_nobody_judges_of_elsewhere(elsewhere: dict[str, str], running: bool) ->
     assert not owner.is_gone(running)
 
 
-def test_of_an_earlier_boot_nobody_is_left_but_what_runs_may_be_another_machine_s() -> None:
+def test_earlier_boot_leaves_no_process_of_this_machine() -> None:
     owner = dataclasses.replace(current_owner(), boot="another")
     assert owner.is_gone(running=False)
     assert not owner.is_gone(running=True)

@@ -83,7 +83,7 @@ _CHANGELOG = """# Changelog
 """
 
 
-def test_the_notes_have_a_version_s_changes_and_the_digests_of_all_parts(tmp_path: Path) -> None:
+def test_release_notes_have_changes_and_digests(tmp_path: Path) -> None:
     changed = changes(_CHANGELOG, "1.1.0")
     write_notes(tmp_path, {"box": "sha256:abc"}, changed)
     notes = (tmp_path / "NOTES.md").read_text()

@@ -37,7 +37,7 @@ _NO_ENGINE = "unix:///nowhere/docker.sock"
         (("--in", "docker", "--virtual"), 2, "host is a process"),
     ],
 )
-def test_a_place_that_cannot_be_had_is_said_and_leaves_no_report(
+def test_unavailable_location_is_an_error_without_report(
     words: tuple[str, ...], code: int, said: str, tmp_path: Path
 ) -> None:
     done = inv("hil", "--board", "host", *words, "--report-dir", tmp_path / "reports", DOCKER_HOST=_NO_ENGINE)
@@ -53,7 +53,7 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_locks_that_a_killed_command_was_making_stay_as_they_were(tmp_path: Path) -> None:
+def test_locks_of_a_killed_command_stay(tmp_path: Path) -> None:
     """A stand-in for uv writes half of a file; the Debian packages have been resolved before."""
     uv = tmp_path / "uv"
     write = 'for word; do case $word in --output-file=*) echo half >"${word#*=}"; esac; done'

@@ -26,7 +26,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
         yield farm
 
 
-def test_a_run_is_made_where_the_board_is_and_its_report_comes_home(farm: Farm, tmp_path: Path) -> None:
+def test_run_happens_at_the_board_and_the_report_returns(farm: Farm, tmp_path: Path) -> None:
     words = ("--suite", "health", "--in", "farm", "--report-dir", tmp_path / "far")
     done = farm.inv("hil", "--board", "host", "--tags", "host=shelf", *words, **farm.with_ssh)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,7 +41,7 @@ def test_a_run_is_made_where_the_board_is_and_its_report_comes_home(farm: Farm, 
         assert not any(holders(client).values())
 
 
-def test_models_run_where_a_board_is_and_files_go_there_and_back(farm: Farm, tmp_path: Path) -> None:
+def test_models_run_at_the_board_and_files_return(farm: Farm, tmp_path: Path) -> None:
     # Outside of the checkout: what is in there goes along anyway.
     model = shutil.copy(ROOT / "models" / "digits" / "digits_int8.tflite", tmp_path / "own.tflite")
     with np.load(ROOT / "models" / "digits" / "samples.npz") as samples:
@@ -63,7 +63,7 @@ def test_models_run_where_a_board_is_and_files_go_there_and_back(farm: Farm, tmp
     assert (again.returncode, "no.onnx" in again.stdout + again.stderr) == (2, True)
 
 
-def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm, tmp_path: Path) -> None:
+def test_failing_host_is_skipped_for_another_board(farm: Farm, tmp_path: Path) -> None:
     farm.break_ssh()
     words = ("--suite", "health", "--in", "farm", "--report-dir", tmp_path)
     done = farm.inv("hil", "--board", "host", *words, **farm.with_ssh)
@@ -74,7 +74,7 @@ def test_a_host_that_breaks_off_is_tried_no_more_and_another_board_is(farm: Farm
     assert f"{earlier['place']}: {earlier['why']}; once more, on another board" in done.stdout
 
 
-def test_labgrid_s_own_client_and_we_have_one_board_one_after_the_other(farm: Farm, tmp_path: Path) -> None:
+def test_labgrid_client_and_utvm_share_a_board(farm: Farm, tmp_path: Path) -> None:
     program = labgrid_python(lambda _: None).with_name("labgrid-client")
     env = {**os.environ, "LG_COORDINATOR": farm.address, "LG_HOSTNAME": "there", "LG_USERNAME": "somebody"}
 
@@ -134,7 +134,7 @@ def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
     assert run.returncode == 0, said
 
 
-def test_a_lease_past_its_deadline_is_ended_and_another_s_is_not(farm: Farm) -> None:
+def test_overdue_lease_ends_and_others_stay(farm: Farm) -> None:
     with farm.client() as client:
         had = client.call("lease", filters={"name": "shelf-host-1"}, wait=None)
         # Stopped, it moves no deadline on; killed meanwhile, it gives nothing back.
@@ -163,7 +163,7 @@ def test_a_board_in_quarantine_is_nobody_s_until_it_is_healed(farm: Farm) -> Non
     assert (place["tags"]["health"], place["comment"]) == ("ok", "")
 
 
-def test_runs_in_a_row_without_a_verdict_are_quarantine_until_it_is_healed(farm: Farm) -> None:
+def test_runs_without_verdict_quarantine_a_board(farm: Farm) -> None:
     wish = {"name": "shelf-host-2", "health": "ok"}
     with farm.client() as client:
         # The shelf's utvm.yaml says two.

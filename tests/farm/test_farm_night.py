@@ -49,7 +49,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
         yield farm
 
 
-def test_each_turn_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp_path: Path) -> None:
+def test_each_job_has_one_lease_and_another_board_after_trouble(farm: Farm, tmp_path: Path) -> None:
     farm.break_ssh()
     done = farm.inv(*_night(tmp_path, {"board": "host", "count": 2}), **farm.with_ssh)
     assert done.returncode == 0, done.stdout
@@ -93,7 +93,7 @@ def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(
     assert not (tmp_path / "latest").exists()
 
 
-def test_a_night_of_twenty_boards_with_faults_has_the_right_verdicts_page_and_history(tmp_path: Path) -> None:
+def test_night_of_twenty_faulty_boards_is_reported_right(tmp_path: Path) -> None:
     chance = random.Random(18)
     entries = ({"board": "stm32f746"}, {"board": "host", "count": 14}, {"board": "host", "tags": "host=attic"})
     words = _night(tmp_path, *entries)

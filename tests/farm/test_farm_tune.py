@@ -47,7 +47,7 @@ def _servers() -> list[psutil.Process]:
     return [each for each in found if "python" in each.info["cmdline"][0]]
 
 
-def test_boards_of_two_hosts_are_leased_tuned_on_together_and_given_back(tmp_path: Path) -> None:
+def test_boards_of_two_hosts_tune_together(tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host", "host,host") as farm:
         ssh = tmp_path / "farm" / "bin" / "ssh"
         ssh.write_text(_LEADING_SSH.format(python=sys.executable, root=str(ROOT)))

@@ -61,7 +61,7 @@ def test_a_failed_suite_that_passes_is_red() -> None:
     assert ending_of(_left(0, _PASSED, "passed"), "wrong") == "says passed of a suite that is failed"
 
 
-def test_the_table_names_endings_that_there_are_and_every_kind_is_drawn() -> None:
+def test_table_of_endings_is_complete() -> None:
     table = rows()
     assert {ending for row in table for ending in row.may} == set(endings())
     assert {drawn(1, number, table).row.name for number in range(3000)} == {row.name for row in table}
@@ -101,7 +101,7 @@ def test_a_sample_has_no_red_row_and_can_be_gone_on_with(tmp_path: Path) -> None
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not may_make_mounts(), reason="needs the right to make mounts, for a disk that fills")
-def test_two_thousand_that_lack_something_from_the_start_have_no_red_row(tmp_path: Path) -> None:
+def test_two_thousand_deprived_starts_have_no_red_row(tmp_path: Path) -> None:
     results = _campaign(tmp_path / "results.jsonl", "--count", "2000", "--places", "start")
     assert len(results) == 2000
 

@@ -70,7 +70,7 @@ def uncompilable(seed: int) -> Model:
     return from_relax(builder.get(), "large")
 
 
-def test_weights_that_cannot_fit_are_refused_before_anything_is_compiled() -> None:
+def test_oversized_weights_are_refused_before_compiling() -> None:
     model = uncompilable(1)
     with pytest.raises(DoesNotFitError, match=SAID) as caught:
         compile_for(boards.load("stm32f746"), model)
@@ -104,7 +104,7 @@ def test_a_command_says_so_with_exit_code_2(tmp_path: Path) -> None:
     assert re.search(SAID, " ".join(done.stderr.split()))
 
 
-def test_whatever_compiles_for_a_board_compiles_through_this_door() -> None:
+def test_cli_and_api_compile_the_same() -> None:
     past_it = [
         path.relative_to(ROOT / "utvm")
         for room in ("cli", "hil", "session")

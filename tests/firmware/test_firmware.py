@@ -37,9 +37,7 @@ def test_sizes_are_those_of_binutils(board: Board, doubler: Library) -> None:
     assert image.flash_bytes == sum(golden.get(name, 0) for name in in_flash)
 
 
-def test_the_vector_table_is_first_and_points_to_the_stack_and_the_reset_handler(
-    board: Board, doubler: Library
-) -> None:
+def test_vector_table_is_first(board: Board, doubler: Library) -> None:
     image = firmware.build(board, [doubler])
     address, contents = image.segments[0]
     stack, reset = struct.unpack_from("<II", contents)

@@ -88,7 +88,7 @@ def test_the_smallest_room_that_suffices_is_taken() -> None:
     assert addresses == {"stack": 0x1000, "code": 0x2000, "large": 0x3000, "small": 0x1028}
 
 
-def test_code_where_none_can_run_and_what_is_too_large_are_refused_with_the_room() -> None:
+def test_misplaced_or_oversized_code_is_refused() -> None:
     stack = Chunk((SectionSize("stack", 40, 8),))
     code = Chunk((SectionSize("vectors", 10, 4), SectionSize("code", 90, 4)), executable=True)
     with pytest.raises(NoRoom) as nowhere:

@@ -35,7 +35,7 @@ def _addresses(image: firmware.Firmware) -> dict[str, int]:
     return {name: int(address) for name, address in re.findall(r"^(\.\S+)\s+\d+\s+([1-9]\d*)$", said.stdout, re.M)}
 
 
-def test_code_is_where_it_is_fastest_and_the_stack_below_everything(board: Board, doubler: Library) -> None:
+def test_code_lies_in_fast_memory_above_the_stack(board: Board, doubler: Library) -> None:
     addresses = _addresses(firmware.build(board, [doubler], in_ram=True))
     itcm, dtcm = board.region("itcm"), board.region("dtcm")
     assert itcm.address < addresses[".text"] < itcm.end
@@ -59,7 +59,7 @@ def test_large_constants_fill_what_is_left_in_every_memory(board: Board) -> None
 
 
 @pytest.mark.slow
-def test_one_object_may_lie_in_two_regions_where_one_continues_the_other(board: Board) -> None:
+def test_object_may_span_adjacent_regions(board: Board) -> None:
     image = firmware.build(board, [handwritten("large", "  return 0;", arena_bytes=250 * 1024)], in_ram=True)
     arena = next(section for section in image.sections if section.name == ".arena")
     assert set(image.parts(arena.address, arena.size)) == {"sram1", "sram2"}

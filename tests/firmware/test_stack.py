@@ -69,7 +69,7 @@ def test_what_no_reader_can_know_is_said(body: str, said: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["digits.onnx", "digits_int8.tflite"])
-def test_what_the_graph_executor_takes_more_is_what_the_board_sees_more(model: str, tmp_path: Path) -> None:
+def test_graph_executor_overhead_equals_the_board_s(model: str, tmp_path: Path) -> None:
     """It calls operators by a table. All else that the board counts, of its runtime, is the same for both."""
     board, network = boards.load_chip("stm32f746"), load(DIGITS / model)
     needs, seen = [], []

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 _PASSING = "def test_one(board):\n    assert board.resets == 1\n"
 
 
-def test_a_run_that_is_interrupted_as_it_begins_has_not_said_that_it_began(run_suite: Runner) -> None:
+def test_early_interrupt_reports_no_start(run_suite: Runner) -> None:
     """Other plugins begin after ours, unless it lets them go first; a run that says its name owes a report."""
     begins = "import signal\ndef pytest_sessionstart(): signal.raise_signal(signal.SIGTERM)\n"
     done = run_suite(_PASSING, files={"conftest.py": begins})

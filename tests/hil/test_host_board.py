@@ -20,7 +20,7 @@ def _hil(reports: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_what_needs_a_debug_port_is_said_not_to_be_on_this_board(tmp_path: Path) -> None:
+def test_missing_debug_port_is_named(tmp_path: Path) -> None:
     done = _hil(tmp_path, str(ROOT / "hil_tests" / "test_flash.py"), str(ROOT / "hil_tests" / "test_rpc.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED on a PROCESS host" in done.stdout

@@ -37,7 +37,7 @@ def _raised(statement: str, files: Sequence[Path]) -> BaseException:
     raise AssertionError("nothing was raised")
 
 
-def test_what_pytest_itself_finds_and_what_the_board_answers_are_failures() -> None:
+def test_pytest_and_board_failures_are_failures() -> None:
     assert judge(None, _SUITE) is Outcome.FAILED
     assert judge(BoardError("it stands still"), _SUITE) is Outcome.FAILED
 
@@ -88,14 +88,14 @@ def test_an_assertion_is_the_word_of_the_code_that_called_last(
     assert judge_loading(error, _SUITE) is (Outcome.ERROR if outcome is Outcome.FAILED else outcome)
 
 
-def test_a_suite_that_cannot_be_loaded_is_judged_by_what_is_behind_it() -> None:
+def test_unloadable_suite_is_judged_by_its_cause() -> None:
     error = ValueError("import failed")
     assert judge_loading(error, _SUITE) is Outcome.ERROR
     error.__cause__ = OSError(errno.EACCES, "no")
     assert judge_loading(error, _SUITE) is Outcome.INFRASTRUCTURE
 
 
-def test_errors_of_one_number_have_one_cause_however_deep_it_lies() -> None:
+def test_same_errno_has_the_same_cause_at_any_depth() -> None:
     assert cause_of(OSError(errno.ENOSPC, "full"), "x") == f"errno {errno.ENOSPC}"
     outer, inner = ConfigError("x"), OSError("without a number")
     outer.__cause__ = inner

@@ -33,7 +33,7 @@ def _start_holder(name: str, directory: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_second_process_is_told_who_holds_the_board_and_since_when(tmp_path: Path) -> None:
+def test_second_process_is_told_who_holds_the_board(tmp_path: Path) -> None:
     holder = _start_holder("stm32f746 123", tmp_path)
     try:
         with pytest.raises(BoardError) as caught, lock.hold("stm32f746 123", directory=tmp_path):
@@ -60,7 +60,7 @@ def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path, number: sig
         pass
 
 
-def test_who_waits_is_told_once_and_has_the_board_when_it_is_free(tmp_path: Path) -> None:
+def test_waiting_user_is_told_once_and_served(tmp_path: Path) -> None:
     holder = _start_holder("board", tmp_path)
     told = []
 
@@ -101,9 +101,7 @@ def test_the_file_names_nobody_but_its_holder(tmp_path: Path, monkeypatch: pytes
     assert path.read_text() == ""
 
 
-def test_a_holder_without_words_is_named_by_its_program_and_one_that_is_silent_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_lock_holder_is_named_by_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "utvm-board.lock"
     monkeypatch.setattr(sys, "argv", ["/usr/bin/inv"])
     with lock.hold("board", directory=tmp_path):

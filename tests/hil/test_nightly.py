@@ -119,7 +119,7 @@ def test_boards_that_are_well_pass_and_are_all_in_one_report(tmp_path: Path) -> 
     assert tested == {"test_health.py", "test_debug.py"}
 
 
-def test_a_test_that_fails_on_one_board_is_a_failure_of_the_night(tmp_path: Path) -> None:
+def test_failure_on_one_board_fails_the_night(tmp_path: Path) -> None:
     # It says that wrong addresses are errors, and where nothing is, its machine answers.
     boastful = _copy("mps2-an385", tmp_path, virtual={"lacks": ["reset cause"]})
     night = Night(
@@ -133,7 +133,7 @@ def test_a_test_that_fails_on_one_board_is_a_failure_of_the_night(tmp_path: Path
     assert "test_memory.py" in night.boards["mps2-an385"]["reason"]
 
 
-def test_a_physical_board_that_does_not_answer_is_bad_and_stops_no_other(tmp_path: Path, serial: str) -> None:
+def test_silent_physical_board_is_bad_and_others_go_on(tmp_path: Path, serial: str) -> None:
     """One probe is on the fake bus, where the real OpenOCD finds nothing; the other is not even on the bus."""
     night = Night(
         tmp_path,
@@ -190,7 +190,7 @@ def test_a_physical_board_of_another_kind_is_bad(tmp_path: Path, on_the_desk: st
     assert "is not stm32f746: DBGMCU_IDCODE says 0x449, not 0x451" in night.boards["stm32f746-physical"]["reason"]
 
 
-def test_a_board_that_takes_too_long_is_ended_and_stops_no_other(tmp_path: Path) -> None:
+def test_slow_board_is_ended_and_others_go_on(tmp_path: Path) -> None:
     night = Night(
         tmp_path,
         {"board": "mps2-an500", "minutes": 0.001, "kind": "virtual"},
@@ -203,9 +203,7 @@ def test_a_board_that_takes_too_long_is_ended_and_stops_no_other(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
-def test_an_interruption_ends_all_runs_and_keeps_what_has_been_reported(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_interrupt_ends_all_runs_and_keeps_reports(tmp_path: Path, number: signal.Signals) -> None:
     night = Night(
         tmp_path,
         {"board": "host", "suites": ["health"]},

@@ -24,7 +24,7 @@ def _boards(*entries: str) -> str:
     return "boards:\n" + "".join(f"  - {{{entry}}}\n" for entry in entries)
 
 
-def test_the_projects_own_list_forgets_no_board_no_suite_and_no_verdict_without_hardware() -> None:
+def test_project_list_covers_all_boards_and_suites() -> None:
     turns = nightly.load(nightly.default_list())
     assert {turn.board.name for turn in turns} == set(boards.names())
     assert all(turn.kind in ("virtual", "process") and turn.entry.suites is None for turn in turns)
@@ -137,9 +137,7 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
         (_boards("board: host, minutes: 0"), r"boards\.0\.minutes: .*greater than 0"),
     ],
 )
-def test_a_list_that_is_wrong_is_refused_with_file_key_and_expectation(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_wrong_list_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"some\.yaml: {said}") as caught:
         nightly.load(_list(tmp_path, text))
     assert caught.value.hint

@@ -95,7 +95,7 @@ def _bad(folder: Path) -> BoardResult:
     )
 
 
-def test_the_worst_decides_and_no_verdict_is_worse_than_a_failure(tmp_path: Path) -> None:
+def test_worst_outcome_decides(tmp_path: Path) -> None:
     good, wrong, bad = _passed(tmp_path), _failed(tmp_path), _bad(tmp_path)
     for results, verdict, code in (
         ((good,), Verdict.PASSED, 0),
@@ -155,7 +155,7 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     assert list((tmp_path / "nightly").iterdir()) == []
 
 
-def test_junit_has_one_suite_a_board_and_shows_each_that_is_not_well(tmp_path: Path) -> None:
+def test_junit_has_one_suite_for_each_board(tmp_path: Path) -> None:
     no_tests = _result(tmp_path, "empty", Outcome.SKIPPED)
     whole = _whole(_passed(tmp_path), _failed(tmp_path), _bad(tmp_path), no_tests, _not_run("late"))
     suites = ET.fromstring(report.render_junit(whole)).findall("testsuite")
@@ -175,7 +175,7 @@ def test_junit_has_one_suite_a_board_and_shows_each_that_is_not_well(tmp_path: P
     }
 
 
-def test_the_page_says_which_boards_are_virtual_and_links_to_each(tmp_path: Path) -> None:
+def test_page_marks_virtual_boards_and_links_them(tmp_path: Path) -> None:
     whole = _whole(_passed(tmp_path), _bad(tmp_path), _not_run("late"))
     page = Page(report.render_html(whole, tmp_path))
     assert page.open == []

@@ -185,7 +185,7 @@ def test_each_outcome_and_its_reason(mixed: Finished) -> None:
     assert mixed.messages["test_board_says_no"] == "address refused\n  hint: look at the memory map"
 
 
-def test_an_error_in_the_test_is_neither_failed_nor_infrastructure(run_suite: Runner) -> None:
+def test_error_in_a_test_is_its_own_outcome(run_suite: Runner) -> None:
     done = run_suite(_ERRORS)
     wrong = ("with_broken_setup", "with_a_slip", "whom_numpy_refuses", "that_asks_for_nothing_there_is")
     assert done.outcomes == {
@@ -206,7 +206,7 @@ def test_an_error_in_the_test_is_neither_failed_nor_infrastructure(run_suite: Ru
     assert done.bench_log == ("attached", "released")
 
 
-def test_trouble_with_the_computer_is_named_once_and_leaves_the_board_alone(run_suite: Runner) -> None:
+def test_host_trouble_is_named_once(run_suite: Runner) -> None:
     done = run_suite(_ENVIRONMENT)
     assert done.outcomes == {
         "test_before": "passed",
@@ -378,7 +378,7 @@ def test_a_suite_that_cannot_be_loaded_does_not_hide_the_others(
     assert "cannot be loaded" in done.messages["broken"]
 
 
-def test_a_run_keeps_its_log_and_pytest_s_own_options_see_it_too(run_suite: Runner) -> None:
+def test_run_keeps_its_log_and_pytest_options(run_suite: Runner) -> None:
     suite = (
         "import logging\ndef test_it(board):\n    logging.getLogger('utvm.probe.gdb').debug('-> m%x,%x', 16, 4)\n"
     )

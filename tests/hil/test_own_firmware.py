@@ -138,7 +138,7 @@ def test_a_name_that_it_has_not(firmware, flash):
 
 
 @pytest.mark.slow
-def test_what_the_program_does_not_do_is_a_failure_that_says_where_it_is(counter: Path) -> None:
+def test_missing_program_behaviour_is_a_failure_with_its_place(counter: Path) -> None:
     report = _run(counter, "stm32f746", _WRONG)
     assert [test["outcome"] for test in report["tests"]] == ["failed", "failed", "failed", "infrastructure"]
     stands, said, locked, named = (test["message"] for test in report["tests"])
@@ -150,7 +150,7 @@ def test_what_the_program_does_not_do_is_a_failure_that_says_where_it_is(counter
 
 
 @pytest.mark.slow
-def test_a_debugger_stops_at_a_function_and_knows_sources_and_memory_by_name(counter: Path) -> None:
+def test_debugger_stops_at_a_function_and_reads_symbols(counter: Path) -> None:
     asked = ["break handle_event", "continue", "continue", "continue", "backtrace", "print events", "list"]
     words = [word for each in asked for word in ("--command", each)]
     elf = counter / "build" / "app-stm32f746.elf"
@@ -166,7 +166,7 @@ def test_a_debugger_stops_at_a_function_and_knows_sources_and_memory_by_name(cou
     assert console and "counter 1.4 ready" in Path(console[1]).read_text()
 
 
-def test_an_image_for_other_memory_is_refused_with_its_section_and_the_board_s_memory(counter: Path) -> None:
+def test_image_for_other_memory_is_refused_by_section(counter: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_elf(boards.load("mps2-an500"), counter / "build" / "app-stm32f746.elf")
     assert "app-stm32f746.elf: its .isr_vector, 8 bytes at 0x08000000" in caught.value.message

@@ -35,9 +35,7 @@ def test_another_lock_is_another_environment(name: str, tmp_path: Path) -> None:
     assert checkout_digest(other) != checkout_digest()
 
 
-def test_what_is_installed_here_is_told_apart_from_what_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_and_requested_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = describe_environment(boards.load("stm32f746"))
     tool = tmp_path / "dpkg-query"
     # One package in another version.

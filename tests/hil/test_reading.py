@@ -77,7 +77,7 @@ def test_what_version_1_did_not_say_is_not_made_up() -> None:
     assert earliest["trouble"] == ""
 
 
-def test_what_did_not_run_and_what_nobody_counted_has_its_own_word_in_all_versions(tmp_path: Path) -> None:
+def test_unrun_and_uncounted_have_words_in_all_versions(tmp_path: Path) -> None:
     content = json.loads((SAMPLES / "report-2-process.json").read_text())
     first, second, *_ = content["tests"]
     first |= {"outcome": "skipped", "message": "not run: interrupted before the end"}

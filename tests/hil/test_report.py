@@ -202,7 +202,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(_SCHEMA)
 
 
-def test_nothing_is_left_of_a_report_that_is_not_what_it_should_be(summary: RunReport, tmp_path: Path) -> None:
+def test_bad_report_leaves_nothing(summary: RunReport, tmp_path: Path) -> None:
     with pytest.raises(jsonschema.ValidationError):
         report.write_report(dataclasses.replace(summary, started="yesterday"), tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -220,7 +220,7 @@ def test_nothing_is_left_of_a_report_that_could_not_be_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_latest_points_at_a_whole_report_until_it_points_at_the_next(
+def test_latest_always_points_at_a_whole_report(
     summary: RunReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = report.write_report(summary, tmp_path)
@@ -348,7 +348,7 @@ def test_a_section_is_drawn_to_scale_and_in_both_its_places(small_firmware: Firm
     assert bars["sram1"].share == pytest.approx(0.25)
 
 
-def test_each_cell_of_the_confusion_matrix_is_at_its_label_and_prediction() -> None:
+def test_confusion_cells_are_at_label_and_prediction() -> None:
     pictures: Any = pages_of("utvm.hil").get_template("pictures.html.j2").module
     text = " ".join(str(pictures.confusion(SimpleNamespace(name="m", confusion=((3, 1), (0, 0))))).split())
     cells = re.findall(r'<g class="(\w+)"><title>label (\d), predicted (\d): (\d) samples</title>', text)

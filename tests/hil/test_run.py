@@ -91,7 +91,7 @@ def test_the_operator_suite_has_enough_of_both_kinds() -> None:
     assert len(integers) >= 5
 
 
-def test_a_suite_that_does_not_exist_is_refused_with_the_names_of_those_that_do() -> None:
+def test_unknown_suite_is_refused_with_known_names() -> None:
     with pytest.raises(ConfigError) as caught:
         suites.run(BoardSelection("stm32f746", "virtual"), suites=SuiteChoice("flesh"))
     assert "flesh" in caught.value.message
@@ -105,7 +105,7 @@ def test_a_board_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", _WITHOUT_FILES.values(), ids=list(_WITHOUT_FILES))
-def test_a_run_that_can_open_no_file_is_no_wrong_use_and_no_fault_of_pytest_s(before: str, tmp_path: Path) -> None:
+def test_run_without_file_handles_is_infrastructure(before: str, tmp_path: Path) -> None:
     arguments = (
         f"BoardSelection('host'), ReportChoice({str(tmp_path / 'reports')!r}), suites=SuiteChoice('health')"
     )
@@ -150,7 +150,7 @@ def test_the_flash_suite_on_the_virtual_board(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_an_openocd_that_dies_in_the_middle_is_trouble_and_the_run_goes_on(run_suite: Runner) -> None:
+def test_death_of_openocd_is_trouble_and_the_run_goes_on(run_suite: Runner) -> None:
     done = run_suite(
         "import psutil\n"
         "def test_before(board):\n    assert board.read_memory(0x20000000, 4)\n"
@@ -225,7 +225,7 @@ def test_two_runs_at_once_get_a_virtual_board_each(run_suite: Runner, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_orphans")
-def test_a_session_is_kept_between_tests_and_renewed_when_the_board_does_not_wait(run_suite: Runner) -> None:
+def test_session_is_reused_and_renewed_after_a_reset(run_suite: Runner) -> None:
     done = run_suite(
         "import numpy as np\nimport pytest\n"
         "from hil_tests.programs import handwritten\n"

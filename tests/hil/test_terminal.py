@@ -56,7 +56,7 @@ def _verdict(folder: Path) -> str:
     return str(report["verdict"])
 
 
-def test_the_verdict_has_a_line_of_its_own_beside_what_was_typed(tmp_path: Path) -> None:
+def test_verdict_has_its_own_line(tmp_path: Path) -> None:
     pid, terminal = _begin(tmp_path)
     os.write(terminal, _CTRL_C)
     time.sleep(0.1)

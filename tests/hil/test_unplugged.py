@@ -89,9 +89,7 @@ def test_a_probe_that_goes_and_stays_away_stops_the_run(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("maker, kind", [(MAKER, "virtual"), (REAL_MAKER, "physical")])
-def test_one_that_comes_back_is_attached_once_more_and_the_next_run_has_a_verdict(
-    desk: Desk, maker: str, kind: str
-) -> None:
+def test_returning_board_is_attached_again(desk: Desk, maker: str, kind: str) -> None:
     plug_in(desk.bus, "1", desk.serial, maker=maker, address=5)
     done = desk.run(f'plug_in(BUS, "1", "{{serial}}", maker="{maker}", address=6)')
     assert done.exit_code == 3, done.stdout + done.stderr

@@ -80,7 +80,7 @@ def test_a_log_that_follows_is_left_out_where_there_is_one_line(text: str, brief
     assert first_line(text) == brief
 
 
-def test_the_reason_is_the_first_test_that_gave_none_whatever_else_went_wrong() -> None:
+def test_first_infrastructure_test_is_the_reason() -> None:
     cases = [
         CaseResult("a/test_x.py::test_1", Outcome.ERROR, 0.0, "a mistake\nmore"),
         CaseResult("a/test_x.py::test_2", Outcome.INFRASTRUCTURE, 0.0, "unplugged\nmore"),

@@ -29,7 +29,7 @@ def _git(*words: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_commit_since_which_a_test_fails_is_named_and_the_checkout_stays(project: Path) -> None:
+def test_failing_commit_is_named_and_the_checkout_stays(project: Path) -> None:
     _is_named(project)
 
 

@@ -14,7 +14,7 @@ from utvm.history.changes import chance
 __all__ = ["asked", "project"]
 
 
-def test_a_counted_figure_that_differs_has_changed_and_its_commits_are_named(asked: Asked) -> None:
+def test_changed_count_names_its_commits(asked: Asked) -> None:
     found = asked(
         *("history.changes", "--since", "2026-11-02"),
         reports=(
@@ -46,7 +46,7 @@ def test_a_counted_figure_that_differs_has_changed_and_its_commits_are_named(ask
         assert (refused.returncode, refused.stderr.count(wrong)) == (2, 1)
 
 
-def test_other_outputs_are_a_change_and_so_is_a_figure_on_one_board_alone(asked: Asked) -> None:
+def test_changed_outputs_are_a_change(asked: Asked) -> None:
     found = asked(
         "history.changes",
         reports=(
@@ -62,7 +62,7 @@ def test_other_outputs_are_a_change_and_so_is_a_figure_on_one_board_alone(asked:
     }
 
 
-def test_a_measured_figure_needs_two_windows_and_says_how_sure_it_is(asked: Asked) -> None:
+def test_measured_figure_needs_two_windows(asked: Asked) -> None:
     def night(day: int, cycles: int) -> dict[str, object]:
         commit = GOOD if day <= 6 else BAD
         return report_of(day, commit, models={"digits": {"cycles": cycles}}, kind="physical")
@@ -96,7 +96,7 @@ def test_the_chance_is_that_of_all_ways_to_choose_the_windows(before: list[int],
     assert chance(before, after) == pytest.approx(len(as_far) / len(sums))
 
 
-def test_tests_break_and_are_mended_and_infrastructure_is_no_answer(asked: Asked) -> None:
+def test_breaks_and_fixes_are_found_despite_infrastructure(asked: Asked) -> None:
     nights = (
         report_of(1, GOOD, tests={"test_a": "passed", "test_b": "failed", "test_c": "passed", "test_d": "failed"}),
         report_of(2, BAD, tests={"test_a": "failed", "test_b": "passed", "test_c": "infrastructure"}),
@@ -117,7 +117,7 @@ def test_tests_break_and_are_mended_and_infrastructure_is_no_answer(asked: Asked
     assert "test_x" in inv("history.trend", "test_x").stderr
 
 
-def test_flaky_is_what_passed_and_failed_at_one_commit_on_one_kind_of_board(asked: Asked) -> None:
+def test_flaky_means_both_outcomes_at_one_commit(asked: Asked) -> None:
     passed, failed, lost = ({"test_a": said} for said in ("passed", "failed", "infrastructure"))
     nights = (
         report_of(1, GOOD, tests=passed),
@@ -136,7 +136,7 @@ def test_flaky_is_what_passed_and_failed_at_one_commit_on_one_kind_of_board(aske
     assert (flicker["passed"], flicker["failed"]) == (1, 1)
 
 
-def test_the_trend_of_a_figure_is_in_order_and_an_unknown_one_is_refused(asked: Asked, project: Path) -> None:
+def test_trend_is_ordered_and_an_unknown_figure_is_refused(asked: Asked, project: Path) -> None:
     nights = [report_of(day, models={"digits": {"instructions": 1000 + day}}) for day in (3, 1, 2)]
     points = asked("history.trend", "digits:instructions", "--board", "stm32f746", reports=nights)["points"]
     assert [point["value"] for point in points] == [1001, 1002, 1003]

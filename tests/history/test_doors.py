@@ -64,7 +64,7 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     assert inv("history.export", "--format", "poem").returncode == 2
 
 
-def test_the_commits_between_which_a_limit_was_crossed_are_known(project: Path) -> None:
+def test_commit_range_of_a_crossed_limit_is_known(project: Path) -> None:
     _nights()
     with open_history(_FILE) as history:
         asked = (history, "stm32f746", "virtual", "digits", "instructions")

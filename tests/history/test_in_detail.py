@@ -54,7 +54,7 @@ def _counts(at: int, board: str = "stm32f746", **figures: int) -> dict[str, Any]
     return {**report, "models": [{**names, **figures}]}
 
 
-def test_a_line_has_the_first_run_each_other_value_and_the_last_of_ninety_days(
+def test_trend_line_has_first_changed_and_last_values(
     history: sqlite3.Connection,
 ) -> None:
     first = _NEWEST - 90 * _DAY
@@ -138,7 +138,7 @@ def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.C
     assert 'd="M0 3.0H220.0V27.0H220"' in (tmp_path / "pages" / "board-2.html").read_text()
 
 
-def test_metrics_are_of_thirty_days_and_a_badge_is_as_wide_as_its_word(history: sqlite3.Connection) -> None:
+def test_metrics_cover_thirty_days_and_badges_fit(history: sqlite3.Connection) -> None:
     month = _NEWEST - 30 * _DAY
     _add(history, _run(_NEWEST), _run(month, board="edge"), _run(month - 1, board="gone"))
     said = EXPORTS["metrics"](history)
@@ -167,7 +167,7 @@ def _cycles(at: int, value: int, commit: str = GOOD, **more: Any) -> dict[str, A
     return _run(at, commit, kind="physical", models={"m": {"cycles": value}}, **more)
 
 
-def test_a_measured_change_takes_five_runs_before_and_five_since(history: sqlite3.Connection) -> None:
+def test_measured_change_needs_five_runs_on_each_side(history: sqlite3.Connection) -> None:
     for turn in range(5):
         _add(history, _cycles(_NEWEST + turn, 1000 + turn))
         _add(history, _cycles(_NEWEST + 100 + turn, 2000 + turn, BAD if turn else WORSE))
@@ -183,7 +183,7 @@ def test_a_measured_change_takes_five_runs_before_and_five_since(history: sqlite
     assert changes(history, _NEWEST + 4) == []
 
 
-def test_of_measured_runs_the_nearest_ten_on_each_side_are_compared(history: sqlite3.Connection) -> None:
+def test_ten_nearest_measured_runs_are_compared(history: sqlite3.Connection) -> None:
     _add(history, *(_cycles(_NEWEST + turn, 9000 if turn < 10 else 1000 + turn) for turn in range(20)))
     _add(history, *(_cycles(_NEWEST + 100 + turn, 1900 if turn < 2 else 2000 + turn, BAD) for turn in range(12)))
     (change,) = changes(history, _NEWEST + 100)
@@ -220,7 +220,7 @@ def test_a_failure_is_remembered_for_thirty_days(history: sqlite3.Connection) ->
     ]
 
 
-def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: sqlite3.Connection) -> None:
+def test_test_suffix_selects_a_unique_test(history: sqlite3.Connection) -> None:
     _add(history, _run(_NEWEST, tests={"test_a": "passed", "test_b": "failed", "Test::test_a": "passed"}))
     assert [state.now for state in last_good(history, "it::test_a")] == ["passed"]
     (bad,) = last_good(history, "test_b")
@@ -240,7 +240,7 @@ def test_a_test_is_asked_for_by_the_end_of_its_name_where_that_is_one(history: s
         trend(history, "x")
 
 
-def test_two_entries_of_one_name_are_kept_apart_and_the_worse_of_two_tests(history: sqlite3.Connection) -> None:
+def test_equal_names_are_kept_apart_and_the_worse_counts(history: sqlite3.Connection) -> None:
     report = _counts(_NEWEST, ram_bytes=1)
     model = report["models"][0]
     report["models"] = [model, {**model, "ram_bytes": 2}, {**model, "sizes": {"b": 1, "a": 2}, "ram_bytes": None}]
@@ -288,7 +288,7 @@ def test_what_fails_while_a_run_is_added_leaves_nothing_of_it(history: sqlite3.C
     assert history.execute("pragma journal_mode").fetchone()[0] == "wal"
 
 
-def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history: sqlite3.Connection) -> None:
+def test_commit_that_crossed_a_kept_limit_is_known(history: sqlite3.Connection) -> None:
     _add(
         history, *(_run(_NEWEST + at, (GOOD, BAD, WORSE)[at], models={"m": {"ram_bytes": at}}) for at in range(3))
     )
@@ -299,7 +299,7 @@ def test_the_commit_that_crossed_a_limit_is_known_where_one_has_kept_it(history:
     assert limit_crossing(history, "stm32f746", "virtual", "x", "ram_bytes", 9) == (None, None)
 
 
-def test_a_step_of_a_bisection_ends_as_the_test_asked_about_whatever_else_failed(tmp_path: Path) -> None:
+def test_bisect_step_ends_as_the_asked_test(tmp_path: Path) -> None:
     tests = '{"models": [], "tests": [{"id": "t", "outcome": "passed"}, {"id": "u", "outcome": "failed"}]}'
     (tmp_path / "report.json").write_text(tests)
     script = 'mkdir "$0/$1" && cp "$0/report.json" "$0/$1" && ln -sfn "$1" "$0/latest"; exit 1'

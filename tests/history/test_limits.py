@@ -41,9 +41,7 @@ def _cases(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_limit_that_is_crossed_fails_the_run_and_names_figure_limit_and_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crossed_limit_fails_and_names_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert inv("init", ".").returncode == 0
     (tmp_path / "hil" / "test_models.py").write_text(_SUITE)
@@ -102,7 +100,7 @@ def _judged(*models: ModelResult, commit: str | None = None) -> dict[str, tuple[
     return {case.node: (case.outcome.value, case.message) for case in cases}
 
 
-def test_each_model_s_worst_figure_is_held_against_its_own_limit(project: Path) -> None:
+def test_worst_figure_of_each_model_meets_its_limit(project: Path) -> None:
     assert _judged(_ran("m", flash_bytes=1)) == {}
     (project / "utvm.yaml").write_text(_PROJECT)
     node = "utvm.yaml::m:flash"
@@ -130,7 +128,7 @@ def test_each_model_s_worst_figure_is_held_against_its_own_limit(project: Path) 
     assert "utvm-baseline.yaml" in message
 
 
-def test_the_commit_that_crossed_a_limit_is_named_and_the_newest_figures_are_accepted(asked: Asked) -> None:
+def test_commit_that_crossed_a_limit_is_named_and_accepted(asked: Asked) -> None:
     def run(day: int, commit: str, flash: int, **more: Any) -> Any:
         return report_of(day, commit, models={"m": {"flash_bytes": flash}, "other": {}}, **more)
 

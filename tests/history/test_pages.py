@@ -65,9 +65,7 @@ def pages(project: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_pages_can_be_read_at_every_width_by_everybody_and_their_links_lead_somewhere(
-    browser: Browser, axe: str, pages: Path
-) -> None:
+def test_pages_are_accessible_and_their_links_work(browser: Browser, axe: str, pages: Path) -> None:
     reports = 0
     for page in ("index.html", "board-1.html", "model-1.html", "test-2.html"):
         browser.open(pages / page)
@@ -110,7 +108,7 @@ def test_a_stretch_of_a_chart_is_zoomed_into_and_out_of(browser: Browser, pages:
     assert said == "instructions on 3 boards, between 879,703 and 879,715"
 
 
-def test_the_pages_say_what_changed_which_boards_are_up_and_which_tests_fail(pages: Path) -> None:
+def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     index = (pages / "index.html").read_text()
     assert 'header class="failed"' in index
     assert index.count("+12 (+0.00 %)") == 3

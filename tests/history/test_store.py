@@ -30,7 +30,7 @@ def _runs(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_run_a_night_and_an_evaluation_are_added_and_the_reports_make_the_same_again(project: Path) -> None:
+def test_reports_recreate_the_same_history(project: Path) -> None:
     (project / "hil").mkdir()
     (project / "hil" / "test_small.py").write_text(_SUITE)
     file = project / "build" / "history.sqlite"
@@ -134,7 +134,7 @@ _SPOILT = {
 
 
 @pytest.mark.parametrize("said", _SPOILT)
-def test_a_file_that_is_no_history_of_ours_is_one_line_and_the_verdict_stays(project: Path, said: str) -> None:
+def test_foreign_history_file_is_one_line_and_keeps_the_verdict(project: Path, said: str) -> None:
     file = project / "build" / "history.sqlite"
     file.parent.mkdir()
     _SPOILT[said](file)

@@ -44,7 +44,7 @@ def test_each_survivor_is_there_and_has_a_reason() -> None:
 
 
 @pytest.mark.nightly
-def test_the_tests_notice_what_is_changed_in_what_decides_verdicts(tmp_path: Path) -> None:
+def test_tests_notice_mutants_of_verdict_code(tmp_path: Path) -> None:
     results = list(run(copy_checkout(tmp_path), draw(candidates(), COUNT, SEED)))
     survivors = [result.mutant.name for result in results if result.killer == "none"]
     quick = sum(result.killer == "quick" for result in results)

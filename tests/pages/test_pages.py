@@ -92,7 +92,7 @@ def test_names_are_not_broken_where_there_is_room(browser: Browser, pages: Mappi
         assert browser.run(broken) == [], name
 
 
-def test_a_comparison_can_be_read_on_a_telephone_and_fills_no_screen(browser: Browser, tmp_path: Path) -> None:
+def test_comparison_page_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     picture = tmp_path / "compare.svg"
     models = ("digits.onnx", "/home/somebody/models/" + "größe" * 20 + "網絡" * 20 + ".onnx")
     boards_ = ("stm32f746", "/home/somebody/boards/" + "nucleo-" * 9)
@@ -136,9 +136,7 @@ def test_links_lead_to_files_that_are_there(browser: Browser, pages: Mapping[str
     assert len(set(tests)) == 100
 
 
-def test_tests_are_found_by_words_and_by_outcome_with_the_keyboard_alone(
-    browser: Browser, pages: Mapping[str, Path]
-) -> None:
+def test_report_page_filters_tests_by_keyboard(browser: Browser, pages: Mapping[str, Path]) -> None:
     browser.look(1280, "light")
     browser.open(pages["failed"])
     assert set(browser.run(_OUTCOMES)) == {"passed", "skipped", "failed", "infrastructure", "error"}

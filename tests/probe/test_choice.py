@@ -36,16 +36,14 @@ def test_a_board_that_is_plugged_in_wins(board: Board, plug: Plug) -> None:
     assert find_probe(board, "virtual", "") is None
 
 
-def test_without_one_the_virtual_board_stands_in_unless_a_physical_one_is_demanded(
-    board: Board, plug: Plug
-) -> None:
+def test_virtual_board_stands_in_unless_physical_is_demanded(board: Board, plug: Plug) -> None:
     plug(problem="no USB stack")
     assert find_probe(board, "auto", "") is None
     with pytest.raises(ProbeError, match="no USB stack"):
         find_probe(board, "physical", "")
 
 
-def test_two_boards_with_one_vendor_and_product_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
+def test_identical_probes_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
     plug(NUCLEO, ANOTHER)
     assert find_probe(board, "auto", ANOTHER.serial) == ANOTHER
     with pytest.raises(ConfigError, match=f"{NUCLEO.serial}, {ANOTHER.serial}"):
@@ -80,9 +78,7 @@ def test_wishes_that_exclude_each_other_are_refused(board: Board, plug: Plug) ->
 
 
 @pytest.mark.parametrize("probe", [VIRTUAL, DAP])
-def test_a_virtual_board_on_usb_is_taken_by_its_serial_number_alone(
-    board: Board, plug: Plug, probe: Probe
-) -> None:
+def test_virtual_usb_board_is_taken_by_serial_only(board: Board, plug: Plug, probe: Probe) -> None:
     plug(VIRTUAL, DAP)
     assert find_probe(board, "auto", "") is None
     assert find_probe(board, "virtual", "") is None
@@ -90,7 +86,7 @@ def test_a_virtual_board_on_usb_is_taken_by_its_serial_number_alone(
     assert find_probe(board, "virtual", probe.serial) == probe
 
 
-def test_a_virtual_board_on_usb_does_not_pass_for_a_physical_one(board: Board, plug: Plug) -> None:
+def test_virtual_usb_board_is_not_physical(board: Board, plug: Plug) -> None:
     plug(VIRTUAL)
     with pytest.raises(ConfigError, match="the probe V-1 is VIRTUAL"):
         find_probe(board, "physical", "V-1")
@@ -101,9 +97,7 @@ def test_a_virtual_board_on_usb_does_not_pass_for_a_physical_one(board: Board, p
 
 
 @pytest.mark.parametrize("serial", ["", NUCLEO.serial])
-def test_a_virtual_one_with_the_serial_number_of_a_physical_one_is_refused(
-    board: Board, plug: Plug, serial: str
-) -> None:
+def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plug, serial: str) -> None:
     """OpenOCD finds a probe by its numbers and its serial number: it might drive the virtual one."""
     plug(NUCLEO, dataclasses.replace(VIRTUAL, serial=NUCLEO.serial))
     for kind in ("auto", "physical"):
@@ -111,13 +105,13 @@ def test_a_virtual_one_with_the_serial_number_of_a_physical_one_is_refused(
             find_probe(board, kind, serial)  # type: ignore[arg-type]
 
 
-def test_a_probe_whose_maker_cannot_be_read_is_not_taken_for_a_physical_one(board: Board, plug: Plug) -> None:
+def test_probe_of_unreadable_maker_is_not_physical(board: Board, plug: Plug) -> None:
     plug(dataclasses.replace(NUCLEO, problem="Linux could not read its manufacturer"))
     with pytest.raises(ProbeError, match=r"the probe 066BFF303430 at USB 1-2\.1 cannot be used"):
         find_probe(board, "physical", "")
 
 
-def test_a_real_probe_of_a_kind_that_only_the_virtual_board_has_is_none_of_its(board: Board, plug: Plug) -> None:
+def test_physical_probe_of_a_virtual_only_kind_is_ignored(board: Board, plug: Plug) -> None:
     """There are DAPLinks on many boards."""
     plug(dataclasses.replace(DAP, virtual=False))
     assert find_probe(board, "auto", "") is None

@@ -12,7 +12,7 @@ from utvm.probe.packets import encode
 _REFUSED = [encode(b"E0e")]
 
 
-def test_a_core_that_was_halted_for_a_read_runs_on_when_the_read_is_refused() -> None:
+def test_halted_core_resumes_when_a_read_is_refused() -> None:
     def answer(request: bytes) -> list[bytes] | None:
         if request == b"\x03":
             return [encode(b"T02thread:01;")]
@@ -33,7 +33,7 @@ def test_a_core_that_was_halted_for_a_read_runs_on_when_the_read_is_refused() ->
         assert not gdb.running
 
 
-def test_qemu_leaves_physical_memory_when_a_write_to_it_is_refused() -> None:
+def test_qemu_survives_a_refused_physical_write() -> None:
     def answer(request: bytes) -> list[bytes] | None:
         if request.startswith(b"Qqemu.PhyMemMode:"):
             return [encode(b"OK")]

@@ -110,7 +110,7 @@ def test_a_target_that_runs_on_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("packet_size", [0x4000, 0x200, 0x80])
-def test_large_writes_are_cut_to_the_packet_size_however_much_needs_escapes(packet_size: int) -> None:
+def test_large_writes_are_split_at_the_packet_size(packet_size: int) -> None:
     written = bytearray(40_000)
     packet_sizes = []
 

@@ -86,7 +86,7 @@ def test_openocds_own_command_reads_what_was_written(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 8, 64, 20000])
-def test_an_address_without_memory_is_the_boards_error_and_the_session_goes_on(rig: Rig, size: int) -> None:
+def test_bad_address_is_the_boards_error_and_the_session_goes_on(rig: Rig, size: int) -> None:
     with pytest.raises(BoardError, match="0x60000000"):
         rig.gdb.read_memory(0x60000000, size)
     with pytest.raises(BoardError, match="0x60000000"):

@@ -155,7 +155,7 @@ def test_a_board_that_does_not_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_probe_that_never_answers_is_given_up_and_openocd_killed(tmp_path: Path) -> None:
+def test_silent_probe_is_given_up_and_openocd_killed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         clients: list[socket.socket] = []
         thread = threading.Thread(target=lambda: clients.append(mute.accept()[0]))

@@ -35,7 +35,7 @@ def test_malformed_payloads_are_refused(payload: bytes) -> None:
 
 
 @given(PAYLOADS)
-def test_what_is_escaped_comes_back_and_holds_no_frame_character(data: bytes) -> None:
+def test_escaping_round_trips_without_frame_characters(data: bytes) -> None:
     escaped = escape(data)
     assert decode(escaped) == data
     assert not set(escaped) & set(b"$#*")

@@ -53,7 +53,7 @@ def test_the_sectors_are_those_of_the_board(tmp_path: Path) -> None:
     assert rights["sram1"] == "rwx"
 
 
-def test_its_code_is_at_0_and_has_the_functions_and_no_variables(tmp_path: Path) -> None:
+def test_code_is_at_0_without_variables(tmp_path: Path) -> None:
     _, elf = _made(boards.load("nrf5340dk"), tmp_path)
     code = elf.get_section_by_name("PrgCode")
     assert code["sh_addr"] == 0

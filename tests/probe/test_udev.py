@@ -20,7 +20,7 @@ _RULES = udev.rules({(0x0483, 0x374B): ["stm32f746"], _PROBE: ["mine", "hers"]})
 _A_HUB = (0x1D6B, 0x0002)
 
 
-def test_every_probe_of_every_board_is_in_them_and_nobody_else_gets_one() -> None:
+def test_udev_rules_cover_every_probe_and_no_other() -> None:
     text = rules_for_boards()
     for board in boards.probe_boards():
         for probe in board.probes:
@@ -55,7 +55,7 @@ def _complaints(said: str) -> list[str]:
     return [line for line in said.splitlines() if re.match(rf"\S*{udev.NAME}:\d+ ", line)]
 
 
-def test_udev_gives_the_probe_to_who_sits_there_and_to_the_group(tree: Path, folder: Path) -> None:
+def test_udev_grants_the_seat_and_the_group(tree: Path, folder: Path) -> None:
     device, _ = plug_in(tree, *_PROBE)
     said = judge(tree, folder, device)
     assert [line for line in _complaints(said) if "Unknown group" not in line] == []

@@ -40,9 +40,7 @@ def test_two_boards_with_one_id_are_told_apart(bus: Path) -> None:
     ]
 
 
-def test_a_probe_that_may_not_be_opened_is_reported_with_what_to_do(
-    bus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forbidden_probe_is_reported_with_a_remedy(bus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plug_in(bus, "1", "A", product="")
     # Root may open everything.
     monkeypatch.setattr(os, "access", lambda path, mode: path != bus / "nodes" / "001" / "005")
@@ -82,19 +80,19 @@ def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
 
 
 @pytest.mark.parametrize("maker, virtual", [(MAKER, True), ("STMicroelectronics", False), ("", False)])
-def test_a_virtual_probe_is_known_by_its_maker_whatever_else_it_says(bus: Path, maker: str, virtual: bool) -> None:
+def test_virtual_probe_is_known_by_its_maker(bus: Path, maker: str, virtual: bool) -> None:
     plug_in(bus, "1", "066BFF303430", maker=maker)
     assert (_only().virtual, _only().problem) == (virtual, "")
     assert _only().spoken.startswith("virtual st-link 066BFF303430") == virtual
 
 
 @pytest.mark.parametrize("unread", ["manufacturer", "serial"])
-def test_a_probe_whose_strings_linux_could_not_read_has_a_problem(bus: Path, unread: str) -> None:
+def test_probe_with_unreadable_strings_has_a_problem(bus: Path, unread: str) -> None:
     plug_in(bus, "1", "066BFF", maker=MAKER, unread=unread)
     assert f"could not read its {unread}" in _only().problem
 
 
-def test_a_probe_that_was_unplugged_is_noticed_also_when_it_is_back(bus: Path) -> None:
+def test_unplug_is_noticed_after_a_replug(bus: Path) -> None:
     plug_in(bus, "1", "066BFF", address=5)
     probe = _only()
     probe.check()

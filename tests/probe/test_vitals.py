@@ -157,7 +157,7 @@ def test_a_probe_that_another_program_uses_is_left_alone(plug: Plug) -> None:
     assert not ready.was_reset
 
 
-def test_a_probe_that_came_back_with_another_number_is_the_one_to_go_on_with(plug: Plug) -> None:
+def test_replugged_probe_with_a_new_number_is_used(plug: Plug) -> None:
     hanging = HangingStLink("066BFF")
     port = plug(Port(hanging, after_reset=9))
     hanging.hung = True
@@ -167,7 +167,7 @@ def test_a_probe_that_came_back_with_another_number_is_the_one_to_go_on_with(plu
     ready.probe.check()
 
 
-def test_a_probe_is_reset_once_and_not_at_all_where_it_may_not_be(plug: Plug) -> None:
+def test_probe_is_reset_once_if_allowed(plug: Plug) -> None:
     hanging = HangingStLink("066BFF")
     port = plug(Port(hanging))
     hanging.hung = hanging.for_good = True

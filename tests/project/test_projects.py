@@ -88,7 +88,7 @@ def test_a_board_of_one_s_own_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_application_that_says_nothing_over_rtt_is_one_message(tmp_path: Path) -> None:
+def test_silent_rtt_application_is_one_message(tmp_path: Path) -> None:
     _create(tmp_path, "bare", "microbit")
     (tmp_path / "app/app/main.c").write_text("void utvm_main(void) {}\nvoid utvm_fault_report(void) {}\n")
     done = inv("project.run", tmp_path / "app")
@@ -194,7 +194,7 @@ _KERNELS = {
 
 
 @pytest.mark.parametrize("platform", _KERNELS)
-def test_what_is_written_for_a_kernel_compiles_against_stubs_of_it(tmp_path: Path, platform: str) -> None:
+def test_kernel_port_compiles_against_stubs(tmp_path: Path, platform: str) -> None:
     _create(tmp_path, platform, "stm32f746", *_KERNELS[platform])
     app, stubs = tmp_path / "app", tmp_path / "stubs"
     for name, text in _STUBS.items():
@@ -254,7 +254,7 @@ endforeach()
 """
 
 
-def test_zephyr_s_build_of_a_project_goes_through_a_stand_in_of_its_package(tmp_path: Path) -> None:
+def test_zephyr_build_uses_a_stand_in_package(tmp_path: Path) -> None:
     base = tmp_path / "stand in"
     config = base / "share" / "zephyr-package" / "cmake" / "ZephyrConfig.cmake"
     for name, text in _STUBS.items():

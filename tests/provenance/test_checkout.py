@@ -57,7 +57,7 @@ def test_a_work_tree_beside_it_has_its_own_commit(repository: Path, tmp_path: Pa
     assert read_checkout(other).commit == _git(other, "rev-parse", "HEAD") != read_checkout(repository).commit
 
 
-def test_a_copy_in_somebody_elses_repository_is_no_checkout_of_ours(repository: Path) -> None:
+def test_copy_in_another_repository_is_no_checkout(repository: Path) -> None:
     copy = repository / "vendor"
     copy.mkdir()
     assert (read_checkout(copy).commit, read_checkout(copy).dirty) == (None, None)

@@ -77,9 +77,7 @@ def test_the_stock_client_calls_functions(client: StockClient, bridge: Bridge, b
     assert bench.restarts == 0
 
 
-def test_a_client_s_thread_that_never_ends_does_not_keep_the_server(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_client_thread_does_not_block_the_server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen where Ctrl-C came while a lock was just being taken: one more was needed."""
     monkeypatch.setattr("utvm.session.bridge._LEAVING", 0.2)
     stuck, go = threading.Event(), threading.Event()
@@ -188,9 +186,7 @@ def test_a_call_that_takes_too_long_is_given_up(client: StockClient, bench: Benc
         assert bench.restarts == 1
 
 
-def test_a_board_that_cannot_be_reset_is_tried_again_for_each_client(
-    client: StockClient, bridge: Bridge, bench: Bench
-) -> None:
+def test_reset_is_retried_for_each_client(client: StockClient, bridge: Bridge, bench: Bench) -> None:
     bench.dead = TransportError("the board is unplugged", "plug it in")
     client.connect(bridge, KEY)
     with pytest.raises(ClientError, match="took a fault"):
@@ -234,7 +230,7 @@ def test_a_session_timeout_ends_a_call(client: StockClient, bridge: Bridge, benc
 
 
 @pytest.mark.parametrize("size", [LIMIT + 1, 3_000_000])
-def test_a_packet_beyond_the_limit_is_refused_and_the_session_goes_on(
+def test_oversized_packet_is_refused_and_the_session_goes_on(
     client: StockClient, bridge: Bridge, size: int
 ) -> None:
     client.connect(bridge, KEY)
@@ -286,7 +282,7 @@ def test_half_packets_and_vanishing_clients(client: StockClient, bench: Bench) -
     assert bench.restarts == 0
 
 
-def test_a_client_that_vanishes_in_a_call_leaves_the_board_to_the_next(client: StockClient, bench: Bench) -> None:
+def test_client_lost_in_a_call_frees_the_board(client: StockClient, bench: Bench) -> None:
     with serving(make_bridge(bench, call_timeout=1.0)) as bridge:
         with RawClient(bridge.port, KEY).greet() as fickle:
             fickle.ask(opening())

@@ -39,9 +39,7 @@ def _parse(exception: int, mtval: int = 0) -> FaultRecord:
         (10, "exception 10", False),
     ],
 )
-def test_each_cause_is_named_and_has_an_address_where_there_is_one(
-    exception: int, name: str, has_address: bool
-) -> None:
+def test_each_fault_cause_has_a_name_and_address(exception: int, name: str, has_address: bool) -> None:
     meaning = _parse(exception, 0x9000_0000).meaning
     assert meaning.name.startswith(name)
     assert meaning.address == (0x9000_0000 if has_address else None)

@@ -89,7 +89,7 @@ def test_a_model_that_never_ends_is_stopped_and_located(bench: Connection) -> No
         np.testing.assert_array_equal(session.run("doubler", [ONES]).outputs[0], 2 * ONES)
 
 
-def test_a_board_that_resets_in_the_middle_does_not_answer_with_what_was_there(session: HostDriven) -> None:
+def test_reset_mid_run_gives_no_stale_answer(session: HostDriven) -> None:
     session.run("doubler", [ONES])
     with pytest.raises(BoardError, match="was reset while it ran model resetter"):
         session.run("resetter", [ONES])

@@ -256,7 +256,7 @@ def test_an_earlier_fault_explains_why_no_session_begins() -> None:
     assert caught.value.record_bytes == b"record"
 
 
-def test_a_board_that_says_it_comes_up_is_no_reset_while_starting() -> None:
+def test_boot_message_is_not_a_reset_while_starting() -> None:
     def booting(script: Script, session: int, kind: int, _body: bytes) -> None:
         script.say(0, TERMINATE)
         if kind == START:

@@ -226,7 +226,7 @@ _C = (
 )
 
 
-def test_what_cannot_be_taken_is_one_error_and_the_board_goes_on(
+def test_impossible_request_is_one_error_and_the_board_goes_on(
     boards: Callable[[str], Served], modules: Callable[[str], Path], package: Path, folder: Path
 ) -> None:
     secret = folder / "secret.txt"

@@ -59,7 +59,7 @@ def firmware(bench: Connection, pipe: Pipe) -> Firmware:
     return build(bench.board, [_DOUBLER], "rpc", pipe=pipe)
 
 
-def test_the_rtt_control_block_is_complete_before_it_can_be_found(bench: Connection) -> None:
+def test_rtt_control_block_is_complete_before_its_id(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     bench.program(image)
     block = image.symbols["utvm_rtt"]
@@ -114,7 +114,7 @@ def test_an_openocd_that_dies_ends_rtt(tmp_path: Path) -> None:
             wire.transport.write(b"x")
 
 
-def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Connection) -> None:
+def test_stale_rtt_buffers_are_ignored_after_reset(bench: Connection) -> None:
     image = firmware(bench, "rtt")
     usual = bench.board
     with open_pipe(bench, image) as wire:
@@ -129,7 +129,7 @@ def test_rtt_buffers_of_before_a_reset_are_not_taken_for_new_ones(bench: Connect
             bench.board = usual
 
 
-def test_a_board_that_waits_by_semihosting_keeps_nobody_else_from_it(bench: Connection) -> None:
+def test_board_waiting_in_semihosting_blocks_nobody(bench: Connection) -> None:
     image = firmware(bench, "semihosting")
     with start_rpc(bench, image) as ready:
         for begin in (ready.connect, ready.restart, ready.restart):

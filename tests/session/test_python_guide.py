@@ -22,7 +22,7 @@ def test_the_guide_s_examples_are_right(monkeypatch: pytest.MonkeyPatch) -> None
     assert (failed, tried > 10) == (0, True)
 
 
-def test_models_take_turns_a_library_is_taken_as_it_is_and_a_closed_board_says_so() -> None:
+def test_models_alternate_and_a_closed_board_is_an_error() -> None:
     sample = np.zeros((1, 1, 8, 8), np.float32)
     library = compiler.compile_model(compiler.load(_DIGITS), name="plain")
     with utvm.open("host") as board:

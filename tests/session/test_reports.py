@@ -101,9 +101,7 @@ def test_one_wrong_bit_in_a_report_is_seen(report: ResultReport, data: st.DataOb
 
 
 @given(_RESULTS, _REPORTS, st.data())
-def test_a_second_start_in_the_middle_leaves_only_its_own_report(
-    first: ResultReport, second: Report, data: st.DataObject
-) -> None:
+def test_second_start_leaves_only_its_own_report(first: ResultReport, second: Report, data: st.DataObject) -> None:
     begun = _written(first)
     cut = data.draw(st.integers(0, len(begun) - len("\r\n") - 1))
     reader = ReportReader()

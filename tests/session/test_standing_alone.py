@@ -39,7 +39,7 @@ def _nothing() -> None:
     pass
 
 
-def test_a_process_that_stands_alone_gives_what_the_reference_gives() -> None:
+def test_standalone_process_equals_the_reference() -> None:
     path = ROOT / "models" / "digits" / "digits_int8.tflite"
     image = np.random.default_rng(1).integers(-128, 128, (1, 8, 8, 1), np.int8)
     library = compile_model(load(path))
@@ -120,7 +120,7 @@ class Silence:
         pass
 
 
-def test_a_board_that_ends_in_the_middle_is_quoted_and_looked_after() -> None:
+def test_board_that_dies_mid_run_is_quoted_and_cleaned_up() -> None:
     class GoneError(Exception):
         pass
 

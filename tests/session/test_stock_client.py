@@ -157,7 +157,7 @@ def test_what_is_wrong_with_a_call_reaches_the_client(
     remote.get_function("utvm.load")("digits_int8")
 
 
-def test_what_does_not_fit_is_refused_and_freed_memory_can_be_had_again(remote: Any) -> None:
+def test_oversized_allocation_is_refused_and_memory_reused(remote: Any) -> None:
     import tvm
 
     with pytest.raises(Exception, match="no room for a tensor of 1073741824 bytes"):

@@ -88,7 +88,7 @@ def test_a_child_that_ends_while_it_is_written_to_is_an_error(tmp_path: Path) ->
         helper.write(bytes(10_000_000))
 
 
-def test_a_death_is_noticed_though_another_process_holds_the_pipe(tmp_path: Path) -> None:
+def test_death_is_noticed_with_the_pipe_still_open(tmp_path: Path) -> None:
     with child(tmp_path, "sh", "-c", "sleep 60 & exit 5") as helper:
         helper._process.wait(10)  # type: ignore[union-attr]
         with pytest.raises(TransportError, match="exit code 5"):
@@ -118,7 +118,7 @@ def test_a_child_that_writes_before_it_reads_is_no_deadlock(tmp_path: Path) -> N
         assert read_all(helper, 2 * size) == bytes(size) + b"x" * size
 
 
-def test_a_child_that_ignores_sigterm_is_killed_with_all_it_started(tmp_path: Path) -> None:
+def test_child_ignoring_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     code = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "child = os.fork()\n"
@@ -206,7 +206,7 @@ def test_a_console_can_be_read_as_text_and_as_bytes(line: tuple[Console, int]) -
         console.read_until(b"x", 0.1)
 
 
-def test_a_console_that_is_cleared_forgets_what_came_with_a_text_too(line: tuple[Console, int]) -> None:
+def test_cleared_console_forgets_pending_text(line: tuple[Console, int]) -> None:
     console, other = line
     os.write(other, b"ready\nold")
     assert console.read_until(b"ready\n", 60.0) == b"ready\n"

@@ -37,7 +37,7 @@ def test_statistics_have_the_unit_for_their_key(unit: str) -> None:
     assert json.loads(told[32:]) == expected
 
 
-def test_an_evaluation_of_a_virtual_board_is_told_in_instructions_and_logged() -> None:
+def test_evaluation_of_a_virtual_board_counts_instructions() -> None:
     log: list[str] = []
     seconds = [879_703 / _CLOCK, 136_682.5 / _CLOCK]
     told = UnitCorrection("instructions", _CLOCK, log.append).answer(_call(0x10002), _doubles(*seconds))

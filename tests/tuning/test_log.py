@@ -65,9 +65,7 @@ def test_the_best_of_a_log_is_taken(entries: list[LogEntry], taken: str) -> None
         ("\x00", "line 2 is damaged"),
     ],
 )
-def test_a_line_that_is_damaged_or_of_another_core_is_refused_by_its_number(
-    tmp_path: Path, line: str, said: str
-) -> None:
+def test_damaged_or_foreign_trace_line_is_refused_by_number(tmp_path: Path, line: str, said: str) -> None:
     log = tmp_path / "log"
     append(log, [entry()])
     log.write_text(f"{log.read_text()}{line}\n")

@@ -37,7 +37,7 @@ GUIDE = ROOT / "docs" / "tuning.md"
 DIGITS = ROOT / "models" / "digits"
 
 
-def test_the_guide_s_session_ends_with_a_library_that_is_no_slower(tmp_path: Path) -> None:
+def test_guide_session_gives_a_library_no_slower(tmp_path: Path) -> None:
     (tmp_path / "models").symlink_to(ROOT / "models")
     session, *_ = re.findall(r"```\n(\./inv model\.tune .*?)```", GUIDE.read_text(), re.DOTALL)
     done = [inv(*shlex.split(line)[1:], cwd=tmp_path) for line in session.splitlines()]
@@ -62,7 +62,7 @@ def test_the_guide_s_session_ends_with_a_library_that_is_no_slower(tmp_path: Pat
     assert own["target"]["core"] == "cortex-m7"
 
 
-def test_with_our_tiles_taken_out_tuning_alone_finds_twice_as_fast_loops(tmp_path: Path) -> None:
+def test_tuning_alone_finds_twice_as_fast_loops(tmp_path: Path) -> None:
     """What is kept in the log is packaged as any."""
     board, model, log = boards.load("mps2-an500"), load(DIGITS / "digits.onnx"), tmp_path / "log"
     layers = [

@@ -74,7 +74,7 @@ class Target:
         return bool(self.unit.read(0x088) & 1)
 
 
-def test_a_breakpoint_stops_before_its_instruction_and_a_step_is_anything_but_that(tmp_path: Path) -> None:
+def test_breakpoint_stops_before_its_instruction(tmp_path: Path) -> None:
     """ARM DDI 0406C, C3.3: a mismatch leaves what it names, which is how debuggers step."""
     target = Target(tmp_path, "mov r1, #1\n mov r1, #2\n mov r1, #3\n b .")
     target.unit.write(0x100, _CODE + 8)
@@ -104,7 +104,7 @@ def test_a_breakpoint_stops_before_its_instruction_and_a_step_is_anything_but_th
     )
 
 
-def test_a_debugger_reaches_memory_by_instructions_and_a_refusal_stays_until_it_is_cleared(tmp_path: Path) -> None:
+def test_debugger_accesses_memory_and_refusals_are_sticky(tmp_path: Path) -> None:
     target = Target(tmp_path, "b .")
     target.core.write_r(1, 0x11223344)
     target.core.write_r(0, _DATA)
@@ -172,9 +172,7 @@ def test_a_fault_enters_its_vector_with_what_it_was(
 
 
 @pytest.mark.parametrize(("text", "status"), [("ldr r1, [r4, #12]", 0x05), ("str r1, [r4, #12]", 0x805)])
-def test_with_memory_management_a_fault_is_of_translation_and_says_where(
-    text: str, status: int, tmp_path: Path
-) -> None:
+def test_mmu_fault_is_of_translation_with_address(text: str, status: int, tmp_path: Path) -> None:
     """Nothing but the MiB of the program is there for it, and the end of memory is not (ARM DDI 0406C, B3.5.1)."""
     target = Target(tmp_path, f"{text}\n b .\n .balign 32\nvectors:\n" + " bkpt\n" * 8, "pynq-z1:memory=ddr")
     target.bus.write(
@@ -196,14 +194,14 @@ def test_with_memory_management_a_fault_is_of_translation_and_says_where(
     assert [target.core.read_cp15((0, crn, 0, 0)) for crn in (5, 6)] == [status, 0xF000000C]
 
 
-def test_what_would_be_unaligned_but_is_not_executed_is_no_fault(tmp_path: Path) -> None:
+def test_skipped_unaligned_access_is_no_fault(tmp_path: Path) -> None:
     target = Target(tmp_path, "cmp r5, #0\n ldmeq r5, {r1, r2}\n mov r3, #3\n bkpt")
     target.core.write_r(5, _DATA + 1)
     target.run()
     assert (target.core.read_r(3), target.core.pc, target.core.state.count) == (3, _CODE + 12, 3)
 
 
-def test_every_instruction_of_thumb_code_is_counted_whether_its_condition_holds_or_not(tmp_path: Path) -> None:
+def test_thumb_instructions_are_counted_if_skipped_too(tmp_path: Path) -> None:
     """With r5 from 0 to 3, half of each block of four is not executed."""
     rounds = 4
     target = Target(
@@ -220,7 +218,7 @@ def test_every_instruction_of_thumb_code_is_counted_whether_its_condition_holds_
     assert target.core.state.count == 1 + 1 + rounds * 8 + 1
 
 
-def test_a_core_that_sleeps_is_woken_by_the_timer_at_its_instant(tmp_path: Path) -> None:
+def test_sleeping_core_wakes_at_the_timer(tmp_path: Path) -> None:
     """The handler is entered with the interrupt acknowledged by it, and time slept through is no instruction."""
     target = Target(tmp_path, "cpsie i\n wfi\n mov r1, #1\n b .\n .balign 32\n vectors:\n" + " bkpt\n" * 8)
     target.core.write_cp15((0, 12, 0, 0), _CODE + 32)

@@ -108,7 +108,7 @@ def test_what_ends_at_the_limit_is_no_overflow(target: L5Bench) -> None:
     assert target.register(13) == LIMIT
 
 
-def test_an_interrupt_whose_frame_goes_past_the_limit_is_an_overflow(target: L5Bench) -> None:
+def test_exception_frame_past_the_limit_is_an_overflow(target: L5Bench) -> None:
     target.load(_overflow("svc #0"))
     target.poke(SHCSR, USGFAULTENA)
     target.poke(0xE000ED1C, 0x40000000)  # SVCall is less urgent than the UsageFault
@@ -124,7 +124,7 @@ def test_a_reset_takes_the_limit_away(target: L5Bench) -> None:
     assert (target.peek(CFSR), target.peek(HFSR)) == (0, 0)
 
 
-def test_handlers_return_by_the_values_of_a_core_without_security(target: L5Bench) -> None:
+def test_exception_returns_of_a_core_without_security(target: L5Bench) -> None:
     target.run(
         """
         handler reset

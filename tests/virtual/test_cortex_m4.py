@@ -93,7 +93,7 @@ def test_the_usart_sends_and_says_when_it_has(target: Target) -> None:
     assert target.peek(SR) == TXE
 
 
-def test_what_is_not_read_in_time_is_lost_until_sr_and_dr_are_read(target: Target) -> None:
+def test_unread_data_is_lost_until_sr_and_dr_are_read(target: Target) -> None:
     _receiving(target)
     target.machine.console_input(b"ab")
     target.resume()

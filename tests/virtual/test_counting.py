@@ -160,7 +160,7 @@ def _looking(target: Target, watchers: int) -> Iterator[None]:
             thread.join()
 
 
-def test_stopping_at_every_instruction_does_not_change_the_count(target: Target) -> None:
+def test_stopping_does_not_change_the_instruction_count(target: Target) -> None:
     body = "movs r1, #6\n1: cmp r1, #3\nite hi\nsubhi r1, #1\nsubls r1, #1\ncmp r1, #0\nbne 1b"
     straight = _count(target, body)
     target.load(f"handler reset\n{CYCCNT_ON}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\nend: done")
@@ -171,7 +171,7 @@ def test_stopping_at_every_instruction_does_not_change_the_count(target: Target)
     assert target.register(6) - target.register(7) == straight
 
 
-def test_cyccnt_can_be_written_stopped_and_needs_its_lock_opened(target: Target) -> None:
+def test_cyccnt_is_writable_and_needs_its_lock_opened(target: Target) -> None:
     target.run(
         f"""
         handler reset

@@ -139,7 +139,7 @@ def test_banked_data_reaches_four_words_around_the_address(port: SwDebugPort, me
     assert get_ap(port, AP_TAR) == RAM + 0x14
 
 
-def test_sizes_and_packing_that_are_not_there_read_back_as_others(port: SwDebugPort) -> None:
+def test_missing_sizes_and_packing_read_back_as_others(port: SwDebugPort) -> None:
     set_ap(port, AP_CSW, 0x23)  # 64 bits, packed
     assert get_ap(port, AP_CSW) & 0x37 == 0x02
 
@@ -184,7 +184,7 @@ def test_blocks_do_what_a_row_of_single_accesses_does(size_log: int, offset: int
     assert SwDebugPort(in_a_block, IDS).ap.read_block(address, len(data), width) == data
 
 
-def test_a_scan_of_a_jtag_debug_port_shows_the_result_of_the_one_before(memory: FakeBoard) -> None:
+def test_jtag_scan_returns_the_previous_result(memory: FakeBoard) -> None:
     """IHI 0031, B3.2: data, two bits of the address, one that says whether it reads; the answer ends in OK."""
     other = FakeBoard()
     other.ram[0:4] = struct.pack("<I", 0x55667788)

@@ -65,7 +65,7 @@ def test_stepping(target: Target) -> None:
     assert target.register(1) == 2
 
 
-def test_stepping_into_an_exception_stops_at_its_first_instruction(target: Target) -> None:
+def test_step_into_an_exception_stops_at_its_first_instruction(target: Target) -> None:
     target.load("handler reset\nsvc #0\nafter: nop\nhandler sv_call\nmovs r0, #7\nbx lr")
     target.step()
     assert target.pc == target.symbols["sv_call"]

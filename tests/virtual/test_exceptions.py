@@ -153,7 +153,7 @@ def test_floating_point_context_is_stacked_and_comes_back(target: Target) -> Non
     assert target.register(64 + 16) == 0x40600000
 
 
-def test_a_handler_without_floating_point_leaves_the_context_alone(target: Target) -> None:
+def test_handler_without_floats_keeps_the_fp_context(target: Target) -> None:
     target.run(
         f"""
         handler reset
@@ -178,7 +178,7 @@ def test_code_that_uses_no_floating_point_gets_a_short_frame(target: Target) -> 
     assert target.register(5) == 0xFFFFFFF9
 
 
-def test_a_more_urgent_interrupt_preempts_and_a_less_urgent_one_waits(target: Target) -> None:
+def test_urgent_interrupt_preempts_and_others_wait(target: Target) -> None:
     target.run(
         START
         + _priority(1, 0x80)
@@ -199,7 +199,7 @@ def test_among_equals_the_lower_number_goes_first(target: Target) -> None:
     assert _log(target) == [5, 0x105, 6, 0x106, 7, 0x107]
 
 
-def test_the_second_of_two_handlers_chains_on_without_unstacking(target: Target) -> None:
+def test_second_handler_tail_chains(target: Target) -> None:
     target.run(
         "handler reset\nmovs r3, #1\ncpsid i\n"
         + _enable(5, 6)

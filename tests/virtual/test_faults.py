@@ -91,7 +91,7 @@ def test_an_unaligned_store_that_traps_writes_nothing(target: Target) -> None:
     assert target.words("result", 2) == [0, 0]
 
 
-def test_unaligned_and_division_by_zero_pass_without_their_traps(target: Target) -> None:
+def test_unaligned_access_and_division_by_zero_pass_untrapped(target: Target) -> None:
     target.run(
         """
         handler reset

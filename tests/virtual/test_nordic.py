@@ -120,7 +120,7 @@ def test_registers_of_secure_state_have_selectors_of_their_own(tmp_path: Path) -
         assert target.register(13) == 0x20000800
 
 
-def test_words_are_written_where_that_is_enabled_and_bits_only_go_to_0(target: Target, chip: Chip) -> None:
+def test_flash_writes_need_enabling_and_clear_bits_only(target: Target, chip: Chip) -> None:
     with pytest.raises(BusError):
         target.poke(0x2000, 0)
     target.poke(chip.config, WRITE)
@@ -204,7 +204,7 @@ def uarte(chip: Chip, tmp_path: Path) -> Iterator[Line]:
         yield line
 
 
-def test_a_buffer_is_sent_and_its_end_interrupts_where_that_is_enabled(uarte: Line) -> None:
+def test_buffer_is_sent_and_its_end_interrupts(uarte: Line) -> None:
     assert not uarte.output
     uarte.put(START_TX, 1)
     uarte.wait_until(lambda: uarte.get(END_TX))
@@ -215,7 +215,7 @@ def test_a_buffer_is_sent_and_its_end_interrupts_where_that_is_enabled(uarte: Li
     assert uarte.peek(PENDING) & 1 << uarte.line
 
 
-def test_a_buffer_is_filled_and_what_comes_then_waits_for_the_next(uarte: Line) -> None:
+def test_receive_buffer_fills_and_the_next_waits(uarte: Line) -> None:
     uarte.buffer(RX_BUFFER, BUFFER, 2)
     uarte.put(START_RX, 1)
     uarte.machine.console_input(b"12345")

@@ -352,7 +352,7 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> 
     assert [target.register(number) & IDLE for number in (3, 5)] == [0, 0]
 
 
-def test_usart_a_character_that_begins_in_time_ends_the_wait_for_an_idle_line(target: Target) -> None:
+def test_usart_character_in_time_ends_the_idle_wait(target: Target) -> None:
     target.load(f"handler reset\n{UART}\nmovs r1, #5\nstr r1, [r0]\nmovw r2, #1000\n{LOOP}\ndone")
     while not target.peek(USART3) & 1:
         target.step()

@@ -167,7 +167,7 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
     assert stepped.core.pc == ran.core.pc
 
 
-def test_a_trigger_stops_before_an_instruction_and_code_may_change(tmp_path: Path) -> None:
+def test_trigger_stops_before_an_instruction(tmp_path: Path) -> None:
     target = Target(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
     target.hart.ebreak_halts = True
     target.core.set_triggers([(_CODE + 4, EXECUTE)])

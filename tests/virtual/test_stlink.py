@@ -169,7 +169,7 @@ def test_too_many_mixed_accesses_are_refused(host: Host) -> None:
     assert OK not in struct.unpack("<130I", host.send(0xF2, 0x52, reply=520))
 
 
-def test_after_a_power_cycle_of_the_board_the_debug_port_waits_to_be_powered_up(host: Host) -> None:
+def test_debug_port_waits_for_power_up_after_a_power_cycle(host: Host) -> None:
     host.block(0x07, RAM, 4)
     assert host.status()[0] == OK
     host.probe.lose_target()
@@ -190,7 +190,7 @@ def test_the_reset_pin(host: Host) -> None:
     assert (host.board.reset_held, host.board.resets) == (False, 2)
 
 
-def test_an_unknown_command_is_logged_and_answered_with_an_error(
+def test_unknown_command_is_logged_and_answered_with_an_error(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     reply = host.send(0xF2, 0x99, reply=2)

@@ -57,7 +57,7 @@ def test_what_no_cache_has_costs_its_wait_states(tmp_path: Path, body: str, inst
     assert _a_round(tmp_path / "model", body, waits=True) == instructions + _WAIT * lines
 
 
-def test_the_numbers_are_those_of_the_manual_and_nobody_gets_them_unasked() -> None:
+def test_numbers_are_the_manual_s_and_opt_in() -> None:
     board = boards.load("stm32f746")
     assert board.machine_spec().wait_states is None
     waits = board.machine_spec(waits=True).wait_states

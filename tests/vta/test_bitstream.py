@@ -72,7 +72,7 @@ def test_damage_anywhere_in_the_header_is_no_crash(at: int, instead: bytes) -> N
 # On a board: bench and command.
 
 
-def test_the_emulated_board_remembers_what_it_was_programmed_with(tmp_path: Path) -> None:
+def test_emulated_board_remembers_its_flash(tmp_path: Path) -> None:
     (tmp_path / "vta.bit").write_bytes(made())
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     words = ("board.program-fpga", "--board", "pynq-z1", "--virtual", "--bitstream")
@@ -91,9 +91,7 @@ def test_the_emulated_board_remembers_what_it_was_programmed_with(tmp_path: Path
         ("stm32f746", made(), "stm32f746 has no programmable logic"),
     ],
 )
-def test_what_is_none_for_a_board_is_refused_before_it_is_reached(
-    board: str, raw: bytes, said: str, tmp_path: Path
-) -> None:
+def test_impossible_option_is_refused_before_the_board(board: str, raw: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "vta.bit").write_bytes(raw)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = inv("board.program-fpga", "--board", board, "--bitstream", tmp_path / "vta.bit", **cache)

@@ -113,7 +113,7 @@ def test_names_of_the_hardware_s_sources_are_understood() -> None:
     )
 
 
-def test_the_default_is_the_machine_that_the_bitstreams_were_built_for() -> None:
+def test_default_machine_matches_the_bitstreams() -> None:
     made = load_configuration()
     assert made.bitstream == "1x16_i8w8a32_15_15_18_17"
     assert {name: (each.element_bytes, each.depth) for name, each in made.memories.items()} == {

@@ -133,7 +133,7 @@ def test_what_pays_off_goes_to_the_accelerator(tmp_path: Path) -> None:
     assert not _division(fast, "off").decisions
 
 
-def test_a_model_in_place_of_an_accelerator_does_what_is_asked_for_only() -> None:
+def test_accelerator_model_does_only_its_job() -> None:
     host = boards.load("host")
     assert _division(host, "auto") == _division(host, "off")
     assert _division(host, "all").accelerator
@@ -156,7 +156,7 @@ def test_what_vta_does_not_do_stays_on_the_cpu_and_says_why() -> None:
         assert (decision.where, library.accelerator) == ("CPU", "") and name in decision.reason
 
 
-def test_a_library_for_another_vta_is_refused_before_anything_is_linked(tmp_path: Path) -> None:
+def test_library_for_another_vta_is_refused_before_linking(tmp_path: Path) -> None:
     small = board_with(tmp_path, "small", {"vta": {"clock_hz": 1, "config": "small.json"}})
     library = _division(boards.load("host"), "all")
     with pytest.raises(ConfigError, match=r"compiled for the accelerator vta 1x16_\w+, and small has vta 1x8_"):

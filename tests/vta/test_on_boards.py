@@ -136,7 +136,7 @@ def test_layers_and_faults_over_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_logic")
-def test_on_the_bus_and_beside_qemu_it_gives_the_same_in_as_many_instructions(tmp_path: Path) -> None:
+def test_bus_and_qemu_models_agree_in_instructions(tmp_path: Path) -> None:
     """Behind OpenOCD, once the TAP of the logic has been told."""
     counts = {}
     for driver in ("jtag", "qemu"):
@@ -165,7 +165,7 @@ def test_elements_that_are_wider_than_buffers_are_aligned(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Path) -> None:
+def test_debugger_stops_in_the_model_once(tmp_path: Path) -> None:
     board = boards.load(_EMULATED)
     compiled = _compiled(board, 1)
     (name,) = compiled
@@ -190,7 +190,7 @@ def test_the_debugger_stops_where_the_model_works_and_it_works_once(tmp_path: Pa
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not _RESNET8.is_file(), reason="UTVM_MODEL_CACHE names no folder with the MLPerf Tiny models")
-def test_resnet8_on_the_emulated_board_equals_the_reference_kernels(tmp_path: Path) -> None:
+def test_resnet8_equals_the_reference_kernels(tmp_path: Path) -> None:
     board = boards.load(_EMULATED)
     library = compile_for(board, load(_RESNET8), CompileOptions(accelerator="all"))
     kinds = [call.kind for call in library.calls]

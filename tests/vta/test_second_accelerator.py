@@ -102,9 +102,7 @@ def test_it_is_on_the_bus_of_a_virtual_board(multipliers: Boards) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_on_a_virtual_board_is_split_and_its_report_says_how(
-    multipliers: Boards, tmp_path: Path
-) -> None:
+def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_path: Path) -> None:
     board = multipliers("right", "stm32f746", registers=_REGISTERS)
     picture = np.random.default_rng(2).integers(-128, 128, (1, 8, 8, 1), "int8")
     np.save(tmp_path / "x.npy", picture)

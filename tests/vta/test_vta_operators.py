@@ -176,7 +176,7 @@ def test_half_of_what_has_more_bits_than_the_alu_is_rounded(env: vta.Env, shift:
     assert (made == np.clip((total + (1 << shift - 1)) >> shift, -128, 127)).all()
 
 
-def test_rows_further_apart_than_a_transfer_can_say_are_loaded_one_by_one() -> None:
+def test_distant_rows_are_loaded_one_by_one() -> None:
     env = ENVS["vta_config"]
     check_convolution(env, Conv2d((1, 20, 257, 256), 3, (1, 1), requantise=Requantise(8)))
 

@@ -59,9 +59,7 @@ class Inv(Program):
 
     def core_args(self) -> list[Argument]:
         ours = [
-            Argument(
-                names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."
-            ),
+            Argument(names=("log-level",), help=f"Log {log.LEVELS}; default: the environment's {log.VARIABLE}."),
             Argument(names=("log-file",), help="Log into this file, all unless --log-level says less."),
             Argument(names=("board-path",), help="Folders with boards of your own, separated by colons."),
             Argument(

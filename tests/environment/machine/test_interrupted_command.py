@@ -77,6 +77,6 @@ def test_the_report_of_a_verdict_is_fetched_all_the_same(tmp_path: Path) -> None
     assert (tmp_path / "report.json").exists()
 
 
-def test_without_a_verdict_an_interruption_while_fetching_is_one(tmp_path: Path) -> None:
+def test_interrupt_while_fetching_is_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _run(_Machine(3), tmp_path)

@@ -57,9 +57,7 @@ def test_a_half_made_machine_is_removed_when_that_is_asked_for(machine: Real) ->
     [*(pytest.param(one, marks=pytest.mark.nightly) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
     ids=lambda one: str(one.name),
 )
-def test_a_start_that_is_killed_leaves_nothing_or_says_so_and_the_next_one_recovers(
-    machine: Real, by: signal.Signals
-) -> None:
+def test_killed_start_is_recovered_by_the_next(machine: Real, by: signal.Signals) -> None:
     machine.do("vm.destroy")
     code = _killed(machine, "vm.up", when=lambda _: machine.defined(), by=by)
     if by is not signal.SIGKILL:
@@ -91,7 +89,7 @@ def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None
     ],
     ids="_".join,
 )
-def test_a_machine_whose_restoring_command_is_killed_still_starts(up: Real, words: tuple[str, ...]) -> None:
+def test_machine_starts_after_its_restore_was_killed(up: Real, words: tuple[str, ...]) -> None:
     up.said("sh -c 'echo here >~/work; sync'")
 
     _killed(up, *words, when=lambda running: bool(below(running.pid, "snapshot-revert")))

@@ -43,7 +43,7 @@ def test_a_hanging_kernel_means_software_emulation(
     assert "did not get through" in chosen.why
 
 
-def test_a_qemu_that_ends_in_peace_but_started_no_kernel_does_not_count(fake: Fake, device: Path) -> None:
+def test_qemu_exit_without_a_kernel_start_does_not_count(fake: Fake, device: Path) -> None:
     fake("qemu-system-x86_64", "exit 0")
     assert settings.choose_acceleration(Path("kernel"), device).driver == "qemu"
 

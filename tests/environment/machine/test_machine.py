@@ -242,7 +242,7 @@ def test_two_at_once_do_not_meet(up: Real) -> None:
 
 
 @pytest.mark.nightly
-def test_models_in_it_through_its_usb_give_the_report_that_a_container_gives(
+def test_vm_usb_gives_the_same_report_as_a_container(
     up: Real, engine: str, built: dict[str, Any], tmp_path: Path
 ) -> None:
     """A container is given no USB."""
@@ -269,7 +269,7 @@ def _passed_through_usb(up: Real, suite: str, reports: Path) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-def test_a_box_is_tested_from_outside_with_a_probe_of_a_serial_number(up: Real, tmp_path: Path) -> None:
+def test_box_is_tested_with_a_probe_chosen_by_serial(up: Real, tmp_path: Path) -> None:
     before = {one.name for one in libvirt.domains()}
     words = ("--usb", "st-link", "--serial", "OUTSIDE-1", "--suite", "health")
     said = up.do("vm.test", "--board", "stm32f746", *words, "--report-dir", tmp_path / "reports").stdout
@@ -322,7 +322,7 @@ def _wait_for(running: "subprocess.Popen[str]", words: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_probe_pulled_out_in_a_run_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
+def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", reports) as running:
         _wait_for(running, "[ 5/")
@@ -364,7 +364,7 @@ def _flash_word(up: Real, serial: str) -> str:
     return found[1]
 
 
-def test_an_interrupted_run_in_it_is_reported_and_leaves_nothing(up: Real, tmp_path: Path) -> None:
+def test_interrupted_run_inside_is_reported_and_cleaned_up(up: Real, tmp_path: Path) -> None:
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
         _wait_for(running, "[ 2/")
         started = below(running.pid, "utvm.virtual")

@@ -78,9 +78,7 @@ def test_a_libvirt_that_does_not_let_one_in_names_its_group(fake: Fake, records:
 @pytest.mark.parametrize(
     ("limit", "hint"), [("-n 900", "-n 1024"), ("-f 1000000", "-f unlimited"), ("-v 50000000", "-v unlimited")]
 )
-def test_no_daemon_is_started_that_would_keep_a_limit_too_low_for_it(
-    limit: str, hint: str, tmp_path: Path
-) -> None:
+def test_daemon_is_not_started_with_a_low_limit(limit: str, hint: str, tmp_path: Path) -> None:
     """A daemon lives on with what the shell of its first command has set. Nobody answers, and it is a fake."""
     programs = tmp_path / "programs"
     programs.mkdir()

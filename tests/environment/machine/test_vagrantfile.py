@@ -49,7 +49,7 @@ def _asked(settings: Path, provider: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_libvirt_gets_an_isolated_network_and_plugs_that_call_out(settings: Path) -> None:
+def test_libvirt_gets_an_isolated_network_and_usb_plugs(settings: Path) -> None:
     asked = _asked(settings, "libvirt")
     said = {words[0]: words[1:] for words in asked["provider"]}
     assert said["management_network_mode="] == ["none"]
@@ -82,7 +82,7 @@ def test_vmware_takes_probes_as_they_are_plugged_in(settings: Path) -> None:
     assert asked["memsize"] == "2048"
 
 
-def test_no_box_is_looked_up_and_every_machine_gets_a_key_of_its_own(settings: Path) -> None:
+def test_machines_get_their_own_key_and_no_box_is_looked_up(settings: Path) -> None:
     said = [tuple(words) for words in _asked(settings, "libvirt")["common"]]
     assert ("box_check_update=", False) in said
     assert ("insert_key=", True) in said

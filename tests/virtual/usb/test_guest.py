@@ -191,7 +191,7 @@ def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> No
     assert {(probe["virtual"], probe["problem"]) for probe in by_linux} == {(True, "")}
 
 
-def test_who_may_not_open_them_still_hears_where_they_are_and_what_to_do(bench: Bench) -> None:
+def test_user_without_access_sees_places_and_remedy(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
     assert len(found) == 5
     for probe in found:
@@ -221,13 +221,13 @@ def test_a_probe_tells_its_firmware_and_its_board_s_voltage(bench: Bench) -> Non
     assert dark == {"firmware": "V2J40M27", "volts": pytest.approx(0.2, abs=0.01), "left_out": ""}
 
 
-def test_a_board_without_power_is_called_so_before_openocd_is_started(bench: Bench) -> None:
+def test_unpowered_board_is_named_before_openocd_starts(bench: Bench) -> None:
     kind, message, code = bench.guest.ask("make_ready DARK-5")
     assert (kind, code) == ("BoardError", 3)
     assert re.search(r"the board has no power: the virtual st-link DARK-5 at USB 1-\d measures 0.20 V", message)
 
 
-def test_an_openocd_at_work_is_left_alone_and_the_next_one_finds_the_probe_free(bench: Bench) -> None:
+def test_working_openocd_is_left_alone(bench: Bench) -> None:
     bench.guest.run("rm -f log code stop")
     work = f"init; echo working; while {{![file exists stop]}} {{read_memory {SRAM:#x} 32 64}}; echo {{all read}}"
     words = f"openocd -f st-link.cfg -c 'adapter serial LEFT-1' -c '{work}' -c shutdown"
@@ -308,9 +308,7 @@ def test_an_unplug_and_a_replug_leave_the_board_running(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("kind", "serial"), [("st-link", "LEFT-1"), pytest.param("cmsis-dap", "DAP-3", marks=pytest.mark.nightly)]
 )
-def test_an_unplug_ends_the_openocd_that_is_at_work_and_the_next_one_works(
-    bench: Bench, kind: str, serial: str
-) -> None:
+def test_unplug_ends_openocd_and_the_next_one_works(bench: Bench, kind: str, serial: str) -> None:
     work = f"init; echo working; while 1 {{read_memory {SRAM:#x} 32 64; sleep 20}}"
     words = f"openocd -f {kind}.cfg -c 'adapter serial {serial}' -c '{work}'"
     bench.guest.run(f"rm -f log code; ({words} > log 2>&1; echo $? > code) & true")
