@@ -27,6 +27,7 @@ class FakeGdbServer:
     def __init__(self, answer: Answer = lambda _: None) -> None:
         self._answer = answer
         self.requests: list[bytes] = []
+        self._clients: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -37,14 +38,17 @@ class FakeGdbServer:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for client in self._clients:
+            client.close()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5.0)
 
     def connect(self) -> socket.socket:
-        """Return a client's end of a new connection."""
+        """Return a client's end of a new connection, which the server closes."""
         client = socket.create_connection(self._listener.getsockname())
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._clients.append(client)
         return client
 
     def _serve(self) -> None:
