@@ -260,9 +260,9 @@ def other(tmp_path: Path) -> Path:
         "import pathlib, sys\ndef main(handed_over=0):\n    print(pathlib.Path(__file__).parents[1])\n"
         "    sys.exit(handed_over)\n"
     )
-    ours = Path("utvm", "base", "process", "signals.py")
-    (folder / ours).parent.mkdir(parents=True)
-    shutil.copy(ROOT / ours, folder / ours)
+    (folder / "utvm" / "base" / "process").mkdir(parents=True)
+    for ours in ("utvm/errors.py", "utvm/base/process/signals.py"):
+        shutil.copy(ROOT / ours, folder / ours)
     for name in ("inv", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "provision", folder / "provision", ignore=shutil.ignore_patterns("debian.lock"))
