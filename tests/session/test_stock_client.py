@@ -265,7 +265,7 @@ def test_a_server_whose_board_has_died_says_so_and_ends(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--board", "host", "--virtual", "--tracker", "127.0.0.1:9190"], "is a process"),
-        (["--board", "host", "--tracker", "nowhere"], "no HOST:PORT"),
+        (["--board", "host", "--tracker", "nowhere"], "is not HOST:PORT"),
         (["--board", "host", "--port", "70000"], "65535"),
     ],
 )

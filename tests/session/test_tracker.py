@@ -199,7 +199,7 @@ def test_a_bridge_is_ended_by_a_signal_at_any_time(delay: float) -> None:
         "from tests.session.answers_by_hand import Bench, make_bridge\n"
         "from utvm.base.process.signals import raise_on_signals\n"
         f"bridge = make_bridge(Bench(), tracker=('127.0.0.1', {free_port()}))\n"
-        "end_in_order_on_signals()\n"
+        "raise_on_signals()\n"
         "print(bridge.port, flush=True)\n"
         "bridge.serve()\n"
     )

@@ -86,6 +86,13 @@ def format_time(at: int) -> str:
     return time.strftime(_FORMAT, time.gmtime(at))
 
 
+class _EscapingConnection(sqlite3.Connection):
+    """Escapes text that is not UTF-8, such as a file name on a command line."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return super().execute(sql, encodable_tree(parameters))
+
+
 @contextlib.contextmanager
 def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
     """Open a history and upgrade it to the current version; ``create`` makes a missing one."""
@@ -97,7 +104,9 @@ def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connectio
             path.parent.mkdir(parents=True, exist_ok=True)
         for suffix in _FILES:
             check_regular(f"{path}{suffix}", shared=True)
-        connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
+        connection = sqlite3.connect(
+            path, timeout=_LOCK_SECONDS, isolation_level=None, factory=_EscapingConnection
+        )
         connection.row_factory = sqlite3.Row
         _upgrade(connection, path)
         yield connection
