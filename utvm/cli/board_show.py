@@ -21,6 +21,7 @@ from utvm.cli.choices import ModelChoice
 from utvm.cli.compiling import compiling, load_named
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import drivers_for
+from utvm.environment.machine import libvirt
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import Probe, detect
@@ -252,6 +253,7 @@ def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> Non
     if probe:
         plug = _doors(machine)["usb"]
         place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"
+        place += f", also for user {probe.user}" if probe.user else ""
         OUT.print(f"  USB:        {probe.kind} {serial}, usbredir on {place}")
         OUT.print(f"  unplug:     kill -USR2 {machine.pid}; whoever connects again plugs in")
     OUT.print(f"  power off and on: kill -USR1 {machine.pid}")
@@ -272,4 +274,6 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
         )
     if is_path and not Path(listen.removeprefix("unix:")).parent.is_dir():
         raise ConfigError(f"--listen {listen}: its folder does not exist")
-    return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen)
+    # So that a virtual machine can plug it in.
+    user = libvirt.qemu_user() if is_port else ""
+    return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen, user)

@@ -343,7 +343,7 @@ def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_
 def test_of_two_probes_alike_it_takes_the_one_that_is_named(up: Real, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for serial, plug in zip(("ONE", "OTHER"), up.machine.plugs, strict=True):
-            usb = UsbProbe("st-link", str(plug.port))
+            usb = UsbProbe("st-link", str(plug.port), libvirt.qemu_user())
             stack.enter_context(start_virtual(boards.load("stm32f746"), tmp_path / serial, serial=serial, usb=usb))
         words = ("hil", "--board=stm32f746", "--in=vm", "--suite=health", "--report-dir", tmp_path / "reports")
         done = up.inv(*words, "--serial=OTHER")
