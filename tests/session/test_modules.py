@@ -247,7 +247,10 @@ def test_impossible_request_is_one_error_and_the_board_goes_on(
         (_tar(readme=b"nothing"), "has neither an object nor C"),
         (_tar(lib0__c=b"int other(void) { return 0; }"), "has no function that can be called"),
         (_tar(lib0__c=_C % (b"", b"return there();")), "needs symbols that the board lacks: there"),
-        (_tar(lib0__c=_C % (b"void utvm_main(void) {}", b"return 0;")), "symbols of the firmware again: utvm_main"),
+        (
+            _tar(lib0__c=_C % (b"void utvm_main(void) {}", b"return 0;")),
+            "symbols of the firmware again: utvm_main",
+        ),
         (_tar(lib0__c=_C % (b"", b"return nonsense;")), "cannot be linked: 'nonsense' undeclared"),
         (_tar(lib0__c=huge), "region flash of stm32f746 has 1048576 bytes, the firmware needs"),
         (
