@@ -47,8 +47,7 @@ class Control:
 
     Attributes:
         kind: ``if``: the first operand chooses the graph. ``while``: the first graph is the condition, the second
-        the
-            body, which makes the next operands.
+        the body, which makes the next operands.
     """
 
     kind: Literal["if", "while"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators with kernels of our own, a file each: in int8, in int16, or in float.
+"""The table of operators with kernels of our own, one file each, in int8, int16 or float.
 
-A module of this folder with a ``KERNEL`` is a row. The others are shared by rows; ``cores`` has convolutions.
+A module of this folder with a ``KERNEL`` is a row; the others are shared code. ``cores`` holds the convolutions.
 """
 
 import importlib
@@ -14,26 +14,23 @@ from utvm.compiler.target import Target
 
 
 class Unfit(Exception):
-    """An operator stays in float; the message gives the reason to the report."""
+    """An operator stays in float; the message is the reason in the report."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operator, or a family of them.
+    """An operator or a family of operators.
 
     Attributes:
-        makers: for each kind of :class:`utvm.compiler.kernels.records.Computation`, a function of a record and a
-            target that makes an :class:`utvm.compiler.kernels.records.Operator`; the target None is any backend of
-            TVM.
-        relax: Relax's operators, in floats, whose quantised results ``recognise`` may turn into integers (ONNX's
-        QDQ). recognise: a function of a ``Reader``, the call of one of these, a ``Goal`` and a name, which adds
-        nodes and
-            returns a ``View``; None for another operator's call. Raises :class:`Unfit` for what stays in float.
-        tflite: TensorFlow Lite's operators, custom ones too: a function of a ``Use`` and the operands'
-        expressions,
-            which returns the result's; None to have TVM's importer convert it. Raises :class:`Unfit`.
-        real: TensorFlow Lite operators that TVM's importer lacks: the result's expression from the operands', in
-        float.
+        makers: per kind of :class:`utvm.compiler.kernels.records.Computation`, a function (record, target) that
+            returns an :class:`utvm.compiler.kernels.records.Operator`; target None means any backend of TVM.
+        relax: Relax's float operators; ``recognise`` may turn their quantised results into integers (ONNX's QDQ).
+        recognise: a function (``Reader``, call, ``Goal``, name) that adds nodes and returns a ``View``, or None
+            for a call of another operator. Raises :class:`Unfit` if the call must stay in float.
+        tflite: per TensorFlow Lite operator, custom ones included, a function (``Use``, operands' expressions)
+            that returns the result's expression; None leaves the call to TVM's importer. Raises :class:`Unfit`.
+        real: TensorFlow Lite operators that TVM's importer lacks: the float result's expression from the
+            operands'.
     """
 
     makers: Mapping[type, Callable[[Any, Target | None], Any]] = field(default_factory=dict)
@@ -44,7 +41,7 @@ class Kernel:
 
 
 def kernels() -> tuple[Kernel, ...]:
-    """All rows, in the order of their files' names. Imports TVM."""
+    """Return all rows, ordered by file name. Imports TVM."""
     modules = [
         importlib.import_module(f"{__name__}.{module_info.name}") for module_info in pkgutil.iter_modules(__path__)
     ]

@@ -19,16 +19,13 @@ from utvm.compiler.kernels.use import Use
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name
 
-_SHIFTS = {"int8": 20, "int16": 15}  # Bits that TensorFlow Lite makes room for behind the operands.
-_EXACT_HALF = 2**30  # A multiplier that is a power of two loses nothing when the number has zeros behind it.
+_SHIFTS = {"int8": 20, "int16": 15}  # Left shift of the operands in TensorFlow Lite's kernels.
+_EXACT_HALF = 2**30  # A power-of-two multiplier is exact if the number has enough trailing zeros.
 
 
 @dataclass(frozen=True)
 class Addition(Computation):
-    """The sum or difference of two tensors, with broadcasting.
-
-    Attributes:
-        factors: rescalings of ``(operand - zero) << shift`` to the common scale.
+    """The sum or difference of two tensors, with broadcasting; ``factors`` rescale ``(operand - zero) << shift``.
     """
 
     shapes: tuple[Shape, Shape]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow Lite's fixed-point arithmetic in TIRx expressions.
 
-Rescaling calls a helper of C, ``requantize``; :func:`expand_helpers` writes it out for TVM, which simplifies it.
+Rescaling calls the C helper ``requantize``; :func:`expand_helpers` inlines it for TVM, which simplifies it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ def number(value: int, dtype: str = "int32") -> Any:
 
 
 def clamp_value(value: Any, low: int, high: int, dtype: str = "int8") -> Any:
-    """An integer expression limited to a range, in the narrower type of a result."""
+    """Clamp an integer expression to a range and cast it to the result's type."""
     kind = element_type(value)
     return tirx.max(tirx.min(value, number(high, kind)), number(low, kind)).astype(dtype)
 
 
 def rescale_value(value: Any, factor: Rescale | float) -> Any:
-    """An int32 expression times a factor that is known while compiling, rounded twice, as gemmlowp does."""
+    """Multiply an int32 expression by a compile-time factor, rounded twice, as gemmlowp does."""
     if isinstance(factor, Rescale):
         multiplier, shift = int(factor.multipliers[0]), int(factor.shifts[0])
     else:
@@ -37,25 +37,25 @@ def rescale_value(value: Any, factor: Rescale | float) -> Any:
 
 
 def rescale_by(value: Any, multiplier: Any, shift: Any) -> Any:
-    """An int32 expression times ``multiplier / 2**31 * 2**shift``, rounded twice; both are int32 expressions."""
+    """Multiply an int32 expression by ``multiplier / 2**31 * 2**shift`` (int32 expressions), rounded twice."""
     return tirx.call_pure_extern("int32", "requantize", value, multiplier, shift)
 
 
 def rescale_wide(value: Any, multiplier: Any, total: Any) -> Any:
-    """An int64 expression times a multiplier of 16 bits, divided by ``2**total``, halves up: int32."""
+    """Multiply an int64 expression by a 16-bit multiplier, divide by ``2**total`` and round half up to int32."""
     one = number(1, "int64")
     rounded = value * multiplier + tirx.shift_left(one, total - one)
     return tirx.shift_right(rounded, total).astype("int32")
 
 
 def narrow_multiplier(real: float) -> tuple[int, int]:
-    """A real number as TensorFlow Lite multiplies sums of 64 bits by it: 15 bits, and how far to shift."""
+    """Return a real number as a 15-bit multiplier and a shift, as TensorFlow Lite does for 64-bit sums."""
     multiplier, shift = quantize_multiplier(real)
     return min((multiplier + (1 << 15)) >> 16, 0x7FFF), 15 - shift
 
 
 def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
-    """An operand's element for a place of the result, which may have more or longer axes."""
+    """Return the operand's element for an index of the result, which may have more or longer axes."""
     own = list(at)[len(at) - len(tensor.shape) :]
     return tensor[
         tuple(number(0) if int(extent) == 1 else place for place, extent in zip(own, tensor.shape, strict=True))
@@ -63,7 +63,7 @@ def broadcast(tensor: Any, at: Sequence[Any]) -> Any:
 
 
 def expand_helpers(function: Any, helpers: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> Any:
-    """A function with expressions in place of calls of ``requantize``, and of further helpers of C."""
+    """Replace calls of ``requantize``, and of further C helpers, by expressions."""
     known = {"requantize": _requantize, **helpers}
 
     def expand(call: Any) -> Any:
@@ -81,7 +81,7 @@ def _requantize(value: Any, multiplier: Any, shift: Any) -> Any:
     high = tirx.shift_right(product, number(31, "int64"))
     if constant is not None and constant >= 0:
         return high.astype("int32")
-    # Halves away from zero: a half less is added to a negative number. Nothing is, where nothing is shifted out.
+    # Round half away from zero: a negative number gets one less. With no shift there is nothing to round.
     amount = (
         tirx.min(tirx.max(number(0) - shift, number(0)), number(62)) if constant is None else number(-constant)
     )

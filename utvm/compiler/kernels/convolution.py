@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions, depthwise convolutions and dense layers of int8; TensorFlow Lite's of other types are sums."""
+"""Int8 convolutions, depthwise convolutions and dense layers; TensorFlow Lite's other types use sums.py."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +22,8 @@ from utvm.compiler.tvm_types import operator_name, shape_of
 from utvm.errors import CompileError
 
 _INT32 = np.iinfo(np.int32)
-_UNROLLED = 32  # Steps of a filter's loops.
-_BIAS_TOLERANCE = 1e-3  # A bias scale this near to input times weights is meant to be it.
+_UNROLLED = 32  # Unrolled steps of a filter's loops.
+_BIAS_TOLERANCE = 1e-3  # A bias scale this close to input scale times weight scale is taken as equal to it.
 
 
 def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
@@ -163,7 +163,7 @@ def _bias(reader: Reader, bias: Any | None, real: Real, scales: npt.NDArray[np.f
         if array is None:
             raise Unfit("what is added to it is not constant")
         floats = np.broadcast_to(array.astype(np.float64).ravel(), (outputs,))
-    # A float bias is rounded to what the accumulator counts in.
+    # Round a float bias to the accumulator's unit.
     rounded = np.rint(floats / unit)
     if not (np.abs(rounded) <= _INT32.max).all():
         raise Unfit("its bias does not fit 32 bits")
@@ -275,7 +275,7 @@ def _tflite_bias(use: Use, outputs: int) -> Int32:
 
 
 def make(record: Convolution, target: Target | None) -> Operator:
-    """Make the operator of a convolution for a target. All tensors are NHWC; the function may see them flat."""
+    """Make a target's operator of a convolution. All tensors are NHWC; the function may receive them flat."""
     return (target and choose(record, target)) or _plain(record)
 
 
@@ -308,7 +308,7 @@ def _plain(record: Convolution) -> Operator:
     inputs = [data] if record.residual is None else [data, other]
     function = te.create_prim_func([*inputs, weights, *per_channel, output])
     function = with_sum_in_place(function, _UNROLLED)
-    # Element by element: the next channel reads the window again, the other operand is read where it is written.
+    # Element by element: the next channel reads the window again; the other operand is read at the index written.
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
     function = describe(function, kind, overlap, record.macs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise operators of TensorFlow Lite, as their kernels compute them."""
+"""Element-wise operators of TensorFlow Lite, bit-exact with its kernels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +92,7 @@ def _prelu(use: Use, operands: list[Any]) -> Any:
 
 
 def relu6(use: Use, operands: list[Any]) -> Any:
-    """Limit the numbers as they are: the kernel knows no scale of its result."""
+    """Clamp the raw integers: the kernel ignores the result's scale."""
     if use.result.dtype not in ("int8", "int16") or use.input(0).quantisation is None:
         return None
     low, high = limits(tflite.ActivationFunctionType.RELU6, use.input(0))
@@ -118,7 +118,7 @@ _COMPARISON_SHIFT = 8
 
 
 def _compare(use: Use, operands: list[Any]) -> Any:
-    """Compare quantised numbers by what they stand for, with 8 bits behind the point."""
+    """Compare quantised numbers by their real values, with 8 fractional bits."""
     if use.dtype() != "int8" or use.input(0).quantisation is None:
         return None
     compare = _COMPARED[use.operator.name]
@@ -162,7 +162,7 @@ def _divide(use: Use, operands: list[Any]) -> Any:
         value = te.compute(shape, numerator, "value")
 
         def free(*at: Any) -> Any:
-            # As many bits as the numerator has room for, beside its sign.
+            # Shift the numerator left as far as it fits beside its sign.
             own = tirx.Select(value[at] < number(0), number(-1) - value[at], value[at])
             used = tirx.Select(own == number(0), number(0), length[tirx.min(own, number(255))])
             return number(31) - used

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the TIRx function of an operator is scheduled and described, and how one enters a Relax module."""
+"""Schedule and describe the TIRx function of an operator, and add it to a Relax module."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,27 +18,26 @@ Shape = tuple[int, ...]
 
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 _ACCUMULATOR = "accumulator"
-OPERATOR = "utvm.operator"  # Attribute of a function: what reports call what it computes.
+OPERATOR = "utvm.operator"  # Function attribute: the operator's name in reports.
 OVERLAP = "utvm.overlap"
-"""Attribute of a function: for each tensor that it reads, how many bytes its output must begin before it for the
-two to share memory; -1 if they must not, as inputs without an entry; :data:`utvm.compiler.library.HERE`."""
+"""Function attribute: per input, how many bytes the output must begin before it for the two to share memory; -1 if
+they must not (also for inputs without an entry); :data:`utvm.compiler.library.HERE`.
+"""
 
 KERNEL = "utvm.kernel"
-"""Attribute of a function: the name of the one that was chosen of several that compute the same."""
+"""Function attribute: name of the kernel chosen among equivalent ones."""
 
 THRIFTY = "utvm.thrifty"
-"""Attribute of a function: one of the same parameters that needs less memory, where there is one."""
+"""Function attribute: an equivalent function with the same parameters that needs less memory, if any."""
 
-LAYER = "utvm.layer"  # Attribute of a function that has a choice of kernels: what tuning calls its layer.
+LAYER = "utvm.layer"  # Function attribute: the layer's name in tuning, if there is a choice of kernels.
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
-    """A function with the attributes that planning and the report read.
+    """Add the attributes that memory planning and the report read.
 
-    Args:
-        overlap: for each input tensor, how many bytes the output must begin before it for the two to share memory,
-            or None if they must not. 0: element by element, in place. :data:`utvm.compiler.library.HERE`: at the
-            same place.
+    ``overlap``: per input tensor, how many bytes the output must begin before it for the two to share memory. 0:
+    in place, element by element. None: no sharing. :data:`utvm.compiler.library.HERE`: same address.
     """
     return function.with_attr(
         {
@@ -61,7 +60,7 @@ def with_one_loop(function: Any) -> Any:
 
 
 def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
-    """Schedule the blocks ``accumulator``, which reduces, and ``output`` in one innermost loop."""
+    """Schedule the blocks ``accumulator``, a reduction, and ``output`` in one innermost loop."""
     plan = s_tir.Schedule(function)
     accumulator, output = plan.get_sblock("accumulator"), plan.get_sblock("output")
     plan.compute_at(accumulator, plan.get_loops(output)[-1])
@@ -83,7 +82,7 @@ def with_sum_in_place(function: Any, unrolled: int = 0) -> Any:
 def binary(
     operator: str, shapes: tuple[Shape, Shape], compute: Callable[[Any, Any], Any], dtype: str = "int8"
 ) -> Operator:
-    """Make an operator that computes each number from one of each operand, which are broadcast."""
+    """Make an operator that computes each number from one of each operand, with broadcasting."""
     inputs = [te.placeholder(shape, dtype, name) for shape, name in zip(shapes, ("a", "b"), strict=True)]
     shape = tuple(np.broadcast_shapes(*shapes))
 
@@ -109,8 +108,8 @@ def add_function(
 ) -> Any:
     """Add a function to a module and call it.
 
-    The function is one block, or a reduction called ``accumulator`` and what is made of it, called ``output``. It
-    reads its operands at no place that depends on their elements.
+    The function is one block, or a reduction ``accumulator`` followed by ``output``. Its read indices must not
+    depend on the operands' elements.
     """
     expressions, tensors = _placeholders(operands)
     output = compute(*tensors)
@@ -136,7 +135,7 @@ def add_elementwise(
     *,
     in_place: bool = True,
 ) -> Any:
-    """As :func:`add_function`, for results that are made of one element of each operand, which are broadcast."""
+    """As :func:`add_function`, for element-wise functions with broadcasting."""
 
     def result(*tensors: Any) -> Any:
         return te.compute(shape, lambda *at: compute(*(broadcast(tensor, at) for tensor in tensors)), "output")
@@ -145,7 +144,7 @@ def add_elementwise(
 
 
 def add_checked_function(builder: Any, operator: str, operands: Sequence[Any], compute: Callable[..., Any]) -> Any:
-    """As :func:`add_function`, for a function that reads where its operands say: each index is checked first."""
+    """As :func:`add_function`, for a function indexed by its operands: each index is checked first."""
     expressions, tensors = _placeholders(operands)
     function = te.create_prim_func([*tensors, compute(*tensors)])
     return call_function(builder, function.with_attr("op_pattern", 8), operator, expressions)
@@ -160,7 +159,7 @@ def add_loops(
     body: Callable[[Sequence[Any], Sequence[Any], Mapping[str, Any]], None],
     macs: int,
 ) -> Any:
-    """As :func:`add_function`, for loops that are written out, with several results: their tuple."""
+    """As :func:`add_function`, for hand-written loops with several results; returns their tuple."""
     expressions, tensors = _placeholders(operands)
     kinds = [*((result.shape, result.dtype) for result in results), *scratch.values()]
 
@@ -181,7 +180,7 @@ def add_loops(
 
 
 def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
-    # The module names it.
+    # The module names the function.
     function = function.without_attr("global_symbol")
     variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")
     kinds = [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 8 bits for real numbers: each batch is quantised while the model runs, as TensorFlow Lite does.
+"""Weights of 8 bits, float activations: each batch is quantised at run time, as TensorFlow Lite does.
 
-TensorFlow Lite Micro refuses such layers. This is the arithmetic of TensorFlow Lite's portable kernels
+TensorFlow Lite Micro rejects such layers. The arithmetic is that of TensorFlow Lite's portable kernels
 (``portable_tensor_utils.cc``, ``reference/conv.h``).
 """
 
@@ -22,10 +22,7 @@ _WIDE = "float64"
 
 @dataclass(frozen=True)
 class Quantised:
-    """A tensor of real numbers as integers of 8 bits, batch by batch; Relax expressions.
-
-    Attributes:
-        zeros: int32, one for each batch; None where all are 0.
+    """A float tensor quantised to 8 bits per batch, as Relax expressions; ``zeros`` (int32) is None if all are 0.
     """
 
     numbers: Any
@@ -34,7 +31,7 @@ class Quantised:
 
 
 def is_hybrid(use: Use) -> bool:
-    """Whether real numbers are multiplied by weights of 8 bits."""
+    """True if a float tensor is multiplied by 8-bit weights."""
     return use.dtype(0) == "float32" and use.dtype(1) == "int8" and use.result.dtype == "float32"
 
 
@@ -99,7 +96,7 @@ def asymmetric_step(low: Any, high: Any) -> Any:
 def asymmetric_zero(low: Any, high: Any, step: Any) -> Any:
     least, most = _ends(low, high)
     below, above = least / step, most / step
-    # Of the two ends, that which is told with the smaller error says where zero is.
+    # The end of the range with the smaller error determines the zero point.
     near = _real(128.0, _WIDE) - below < _real(127.0, _WIDE) + above
     exact = tirx.Select(near, _real(-128.0, _WIDE) - below, _real(127.0, _WIDE) - above)
     bounded = tirx.max(tirx.min(exact, _real(127.0, _WIDE)), _real(-128.0, _WIDE))
@@ -112,7 +109,7 @@ def _real(value: float, dtype: str = "float32") -> Any:
 
 
 def integer(real: Any, least: int) -> Any:
-    """A float32 rounded to int8, halves away from zero."""
+    """Round float32 to int8, halves away from zero."""
     whole = tirx.call_pure_extern("float32", "roundf", real)
     return tirx.max(tirx.min(whole, _real(127.0)), _real(float(least))).astype("int8")
 

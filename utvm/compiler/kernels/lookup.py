@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one int8 number, as tables of 256 results, and curves of int16 between the entries of a table."""
+"""Functions of one int8 number as tables of 256 results, and int16 curves interpolated from a table."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,13 +24,13 @@ from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name, shape_of
 from utvm.errors import CompileError
 
-_STEPS = 24  # Entries of the sigmoid's table between two whole numbers.
+_STEPS = 24  # Entries of the sigmoid's table per unit.
 _INTEGER_BITS = 3
-_MOST_FACTOR = 1 << 16  # Times a number of 16 bits.
+_MOST_FACTOR = 1 << 16  # Applied to a 16-bit number.
 
 
 def sigmoid_table() -> npt.NDArray[np.int32]:
-    """The logistic function from 0 to 10.6 with 16 fractional bits; errors between entries are halved."""
+    """Return the logistic function from 0 to 10.6, 16 fractional bits; interpolation errors are halved."""
 
     def real(place: float) -> float:
         return 65536 / (1 + math.exp(-place / _STEPS))
@@ -83,8 +83,8 @@ def curve(use: Use, operands: list[Any]) -> Any:
 
 
 def between(size: Any, table: Any, logistic: bool) -> Any:
-    """LOGISTIC or TANH of a number that is not negative, unrounded."""
-    # The table has an entry each 512 steps; tanh(x) is 2 sigmoid(2 x) - 1.
+    """Return LOGISTIC or TANH of a non-negative number, not rounded."""
+    # The table has an entry every 512 steps; tanh(x) = 2 sigmoid(2 x) - 1.
     bits = 9 if logistic else 8
     first = tirx.shift_right(size, number(bits))
     low, high = table[tirx.min(first, number(255))], table[tirx.min(first + number(1), number(255))]
@@ -95,7 +95,7 @@ def between(size: Any, table: Any, logistic: bool) -> Any:
 
 
 def mirror(value: Any, curve: Any, logistic: bool) -> Any:
-    """LOGISTIC or TANH of a number, in 15 fractional bits."""
+    """Return LOGISTIC or TANH of any number, with 15 fractional bits."""
     if logistic:
         positive = curve + number(1 << 9)
         negative = number((1 << 25) + (1 << 9) - 1) - curve
@@ -110,8 +110,8 @@ Floats = npt.NDArray[np.float32]
 
 _LOGISTIC = Quantity(1 / 256, -128)
 _TANH = Quantity(1 / 128, 0)
-_FRACTION_BITS = 27  # Of the numbers that logistic and tanh take.
-_ROOT_BITS = 20  # That a root keeps while it is brought to its scale.
+_FRACTION_BITS = 27  # Fractional bits of the inputs of logistic and tanh.
+_ROOT_BITS = 20  # Bits of a root kept while it is rescaled.
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -167,11 +167,7 @@ _BINARY: dict[str, Callable[[Floats, Floats], Any]] = {
 
 @dataclass(frozen=True)
 class Lookup(Computation):
-    """A function of one int8 number, as a table.
-
-    Attributes:
-        table: 256 results, that of -128 first.
-    """
+    """A function of one int8 number, as a table of 256 results starting with -128."""
 
     shape: Shape
     table: Int8
@@ -190,7 +186,7 @@ def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> 
 
 
 def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
-    """Add the node of any function of one number; None if an expression is no such function."""
+    """Add the node of any function of one number; None if the expression is not one."""
     found_leaves = _leaves(reader, expression)
     if len(found_leaves) != 1:
         return None
@@ -257,7 +253,7 @@ def _tflite_table(use: Use) -> Int8 | None:
 
 
 def requantisation(source: Quantity, target: Quantity, low: int = -128, high: int = 127) -> Int8:
-    """The table that brings numbers to another scale and zero point, as TensorFlow Lite's QUANTIZE does."""
+    """Return the table that converts to another scale and zero point, as TensorFlow Lite's QUANTIZE does."""
     multiplier, shift = fixed_point.quantize_multiplier(source.scale / target.scale)
 
     def function(number: int) -> int:
@@ -268,21 +264,21 @@ def requantisation(source: Quantity, target: Quantity, low: int = -128, high: in
 
 
 def logistic(source: Quantity, target: Quantity) -> Int8 | None:
-    """The table of TensorFlow Lite's LOGISTIC, or None where it has none: its output has a fixed scale."""
+    """Return the table of TensorFlow Lite's LOGISTIC; None if the output's scale is not the required one."""
     if target != _LOGISTIC:
         return None
     return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.logistic(value), 23) - 128)
 
 
 def tanh(source: Quantity, target: Quantity) -> Int8 | None:
-    """The table of TensorFlow Lite's TANH, or None where it has none: its output has a fixed scale."""
+    """Return the table of TensorFlow Lite's TANH; None if the output's scale is not the required one."""
     if target != _TANH:
         return None
     return _saturating(source, lambda value: fixed_point.divide_by_power(fixed_point.tanh(value), 24))
 
 
 def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
-    """The table of TensorFlow Lite's LEAKY_RELU; None for a slope that is no number."""
+    """Return the table of TensorFlow Lite's LEAKY_RELU; None if the slope is not a number."""
     if not math.isfinite(alpha):
         return None
     above = fixed_point.quantize_multiplier(source.scale / target.scale)
@@ -296,7 +292,7 @@ def leaky_relu(source: Quantity, target: Quantity, alpha: float) -> Int8 | None:
 
 
 def inverse_root(source: Quantity, target: Quantity) -> Int8:
-    """The table of TensorFlow Lite's RSQRT, whose numbers are not negative."""
+    """Return the table of TensorFlow Lite's RSQRT, for non-negative numbers."""
     scaling, shift = fixed_point.quantize_multiplier(1 / math.sqrt(source.scale) / target.scale)
 
     def function(number: int) -> int:
@@ -310,7 +306,7 @@ def inverse_root(source: Quantity, target: Quantity) -> Int8:
 
 
 def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
-    """The table of TensorFlow Lite's HARD_SWISH, which computes in 16 bits; None for scales it refuses."""
+    """Return the table of TensorFlow Lite's HARD_SWISH, computed in 16 bits; None for scales it rejects."""
     fine = np.float32(1 / 128) * np.float32(source.scale)
     output, output_shift = _multiplier_of_16_bits(float(fine / np.float32(target.scale)))
     slope, slope_shift = _multiplier_of_16_bits(float(fine / (np.float32(3) / np.float32(32768))))
@@ -335,7 +331,7 @@ def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
 def _of_reals(
     function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
 ) -> Int8 | None:
-    """The table of a function that is computed in float."""
+    """Tabulate a function that is computed in float."""
     numbers = np.arange(-128, 128, dtype=np.float32)
     with np.errstate(all="ignore"):
         reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))
@@ -368,7 +364,7 @@ def _leaves(reader: Reader, expression: Any) -> list[Any]:
 
 
 def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:
-    """The tensor x, if an expression is ``x * clip(x + 3, 0, 6) / 6``."""
+    """Return the tensor x if an expression is ``x * clip(x + 3, 0, 6) / 6``."""
     division = _call_of(reader, expression, "relax.divide")
     product = _call_of(reader, division.args[0], "relax.multiply") if division is not None else None
     if division is None or product is None or _number(division.args[1]) != 6:
@@ -415,7 +411,7 @@ def _evaluate(reader: Reader, expression: Any, x: Floats) -> Floats | None:
 def _saturating(source: Quantity, function: Callable[[int], int]) -> Int8:
     real = source.scale * 2**_FRACTION_BITS
     multiplier, shift = fixed_point.quantize_multiplier(real)
-    # Of a shift that is too large to be done: all numbers are out of range then, zero too.
+    # Radius of a shift that is too large: every number, including zero, is out of range.
     radius = fixed_point.input_radius(31 - _FRACTION_BITS, math.frexp(real)[1])
 
     def of_number(number: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that keep something between runs: each takes its states and gives the next ones, beside its result."""
+"""LSTMs: stateful operators take their states and return the next ones with the result."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from utvm.errors import CompileError
 
 Array = npt.NDArray[Any]
 
-# Of the operands, in the order in which a step uses them: forget, input, cell and output gate.
+# Operand numbers in the order of use: forget, input, cell and output gate.
 _WEIGHTS, _RECURRENT, _BIASES = (2, 1, 3, 4), (6, 5, 7, 8), (13, 12, 14, 15)
-_CELL = 2  # Which gate's curve is TANH.
+_CELL = 2  # The gate with the TANH curve.
 _HIDDEN_STATE, _CELL_STATE = 18, 19
-_LEFT_OUT = (9, 10, 11, 16, 17, 20, 21, 22, 23)  # Peepholes, projection, normalisation.
-_GATE_SCALE = np.float32(2.0**-12)  # Of what the curves are given, and of what they give.
+_LEFT_OUT = (9, 10, 11, 16, 17, 20, 21, 22, 23)  # Unsupported: peepholes, projection, normalisation.
+_GATE_SCALE = np.float32(2.0**-12)  # Scale of the curves' inputs and outputs.
 _CURVE_SCALE = np.float32(2.0**-15)
 _INT16 = (-32768, 32767)
-_KINDS = (  # Of the input, the cell state and the weights.
+_KINDS = (  # Types of input, cell state and weights.
     ("float32", "float32", "float32"),
     ("float32", "float32", "int8"),
     ("int8", "int16", "int8"),
@@ -40,7 +40,7 @@ _KINDS = (  # Of the input, the cell state and the weights.
 
 @dataclass(frozen=True)
 class _Sizes:
-    """How large an LSTM is, and where the numbers of a step are."""
+    """Dimensions of an LSTM, and the indices of a step."""
 
     batches: int
     steps: int
@@ -140,8 +140,6 @@ def _run(
 
 
 class _Cell:
-    """The arithmetic of an LSTM."""
-
     name = sum_type = bias_type = gate_type = "float32"
     data_zero: Any = 0
     hidden_zero: Any = 0
@@ -155,8 +153,6 @@ class _Cell:
 
 
 class _FloatCell(_Cell):
-    """The arithmetic of an LSTM in floats."""
-
     def __init__(self, clip: float) -> None:
         self._clip = clip
 
@@ -181,7 +177,7 @@ class _FloatCell(_Cell):
 
 
 class _HybridCell(_FloatCell):
-    """The arithmetic of an LSTM in floats by weights of 8 bits: what they multiply is quantised in each step."""
+    """Float arithmetic with 8-bit weights: the activations are quantised in each step."""
 
     name, sum_type = "hybrid", "int32"
 
@@ -243,7 +239,7 @@ class _HybridCell(_FloatCell):
 
 
 class _IntegerCell(_Cell):
-    """The arithmetic of an LSTM in integers: gates and cell state have 16 bits."""
+    """Integer arithmetic; gates and cell state have 16 bits."""
 
     gate_type = "int16"
 
@@ -264,7 +260,7 @@ class _IntegerCell(_Cell):
         mantissa, exponent = math.frexp(float(scale))
         if mantissa != 0.5:
             raise CompileError(f"the scale of its cell state, {float(scale)}, is no power of two")
-        # As the kernels do: 15 fractional bits, of which three become whole ones.
+        # As the kernels do: 15 fractional bits, three of them turned into integer bits.
         left = 15 + (exponent - 1) - 3
         self._factor, self._places = (3 << left, 0) if left >= 0 else (3, -left)
         self._clip = int(min(max(clip / float(scale), -32768.0), 32767.0)) if clip > 0 else 0
@@ -273,7 +269,7 @@ class _IntegerCell(_Cell):
     def _real(data: TfliteTensor, weights: TfliteTensor) -> float:
         if zero_of(weights) != 0:
             raise CompileError(f"the weights {weights.name!r} have a zero point")
-        # The product of the scales is one of single precision.
+        # The product of the scales is in single precision.
         return float(np.float64(scale_of(data) * scale_of(weights)) / np.float64(_GATE_SCALE))
 
     def product(self, value: Any, factor: Any, zero: int) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices, in floats, in 8 bits, in 16, and of real numbers by weights of 8."""
+"""Matrix products in float, 8 bits, 16 bits, and hybrid (float activations, 8-bit weights)."""
 
 from collections.abc import Sequence
 from typing import Any

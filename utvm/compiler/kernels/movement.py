@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements to places known while compiling, or named by indices from the input."""
+"""Operators that move elements, to indices known at compile time or given by another input."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ from utvm.errors import CompileError
 
 Array = npt.NDArray[Any]
 
-_CUMSUM_SHIFT = 20  # Bits behind the terms of a running sum in 8 bits; sums wrap around, as the kernel's do.
+_CUMSUM_SHIFT = 20  # Fractional bits of an 8-bit running sum; sums wrap around, as the kernel's do.
 
 
 def _gather_along(use: Use, operand: Any, places: dict[int, Array]) -> Any:
@@ -52,7 +52,7 @@ def _mirror(use: Use, operands: list[Any]) -> Any:
 
 
 def _nearest(use: Use, operands: list[Any]) -> Any:
-    """Add a RESIZE_NEAREST_NEIGHBOR; places are computed in single precision."""
+    """Add a RESIZE_NEAREST_NEIGHBOR; indices are computed in single precision."""
     options = use.options(tflite.ResizeNearestNeighborOptions)
     corners, half = options.AlignCorners(), options.HalfPixelCenters()
     places = {}
@@ -81,7 +81,7 @@ def _between(extent: int, wanted: int, corners: bool, half: bool) -> tuple[Array
 
 
 def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
-    """Add a RESIZE_BILINEAR of floats; one of uint8 computes in them, too, as TensorFlow Lite has it."""
+    """Add a float RESIZE_BILINEAR; uint8 is computed in float, too, as in TensorFlow Lite."""
     dtype = use.result.dtype
     single, tables = np.float32, []
     for axis in (1, 2):
@@ -120,7 +120,7 @@ def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
 
 
 def _bilinear(use: Use, operands: list[Any]) -> Any:
-    """Add a RESIZE_BILINEAR; signed integers in fixed point with 10 bits, int16 as TensorFlow Lite has it."""
+    """Add a RESIZE_BILINEAR; int8 in fixed point with 10 bits, int16 as in TensorFlow Lite."""
     options = use.options(tflite.ResizeBilinearOptions)
     dtype = use.result.dtype
     if dtype in ("float32", "uint8"):
@@ -265,7 +265,7 @@ def _lookup(use: Use, operands: list[Any]) -> Any:
 
 
 def _update(use: Use, operands: list[Any]) -> Any:
-    """Add a DYNAMIC_UPDATE_SLICE: a start that is too far is moved back, as its definition says."""
+    """Add a DYNAMIC_UPDATE_SLICE; starts out of range are clamped, as its definition says."""
     whole, part = use.input(0).shape, use.input(1).shape
     kind = use.dtype(2)
 
@@ -302,7 +302,7 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     if quantised:
         value = add_elementwise(use.builder, "cumsum_terms", [value], data.shape, term, in_place=False)
     if options.Exclusive():
-        # Each sum ends before its own term: a zero goes in where the sums begin, and the last term out.
+        # Exclusive: each sum ends before its own term, so a zero is inserted first and the last term dropped.
         begin = 1 if options.Reverse() else 0
         pads = [0] * (2 * rank)
         pads[2 * axis + begin] = 1
@@ -318,7 +318,7 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     sums = use.builder.emit(value)
     real = float(2 * np.float64(scale_of(data)) / (np.float64(1 << _CUMSUM_SHIFT) * np.float64(scale_of(result))))
 
-    # The kernel's sums begin with what a term of zero would be.
+    # The kernel's sums begin with the value of a zero term.
     start = -zero_of(data) << (_CUMSUM_SHIFT - 1)
 
     def ending(total: Any) -> Any:
@@ -333,7 +333,7 @@ def _fill(use: Use, operands: list[Any]) -> Any:
 
 
 def _broadcast_args(use: Use, operands: list[Any]) -> Any:
-    """Add the shape of two tensors together; where one has 1, the other one's extent counts."""
+    """Add the broadcast shape of two shapes: where one has 1, the other's extent counts."""
     (count,) = use.result.shape
     kind = use.result.dtype
 

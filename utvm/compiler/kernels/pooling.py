@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poolings of images: TensorFlow Lite's MAX_POOL_2D and AVERAGE_POOL_2D in int8, int16 and uint8."""
+"""Image pooling: TensorFlow Lite's MAX_POOL_2D and AVERAGE_POOL_2D in int8, int16 and uint8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +20,14 @@ from utvm.compiler.kernels.use import Use, limits, padding_before
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
 
-_UNROLLED = 16  # Elements of a window whose loads are written out one by one.
+_UNROLLED = 16  # Unrolled loads of a window.
 
 
 @dataclass(frozen=True)
 class Pool(Computation):
-    """The average or the largest of the numbers in a window that lie inside the image.
+    """Average or maximum over the part of a window inside the image.
 
-    Attributes:
-        input_shape: images, height, width, channels.
-        padding: top, left, bottom, right.
+    ``input_shape``: images, height, width, channels. ``padding``: top, left, bottom, right.
     """
 
     input_shape: tuple[int, int, int, int]
@@ -54,7 +52,7 @@ class Pool(Computation):
 
 
 def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
-    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; its result as the model has it."""
+    """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; returns the result in the model's layout."""
     attributes = call.attrs
     layout = str(attributes.layout)
     if sorted(layout) != sorted("NHWC") or str(attributes.out_layout) != layout:
@@ -85,7 +83,7 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
     if real is None or goal.is_limited:
         return None
     if str(call.op.name) == "relax.nn.avg_pool2d" and real.quantity.scale > 1.01 * goal.quantity.scale:
-        # It is rounded to a step of its numbers, which would be several of the result's.
+        # The average is rounded to a step of the input, which spans several steps of the result.
         raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
     view = pool(reader, call, real.view, shape_of(core.ty), name)
     return requantize_view(reader, Real(view, real.quantity), goal.quantity, name)
@@ -98,7 +96,7 @@ def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def _tflite(use: Use, operands: list[Any]) -> Any:
     average = use.operator.name == "AVERAGE_POOL_2D"
-    # TVM's tiles find the largest of 16 bits in fewer instructions.
+    # TVM's tiles compute a 16-bit maximum in fewer instructions.
     if not use.is_all("int8", "uint8", *(["int16"] if average else [])):
         return None
     data, result, options = use.input(0), use.result, use.options(tflite.Pool2DOptions)
@@ -135,7 +133,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
     def largest(n: Any, y: Any, x: Any, c: Any) -> Any:
         line, at = place(y, x)
         if padded:
-            # Outside the image the nearest number inside is read, which belongs to the same window.
+            # Outside the image, read the nearest number inside; it belongs to the same window.
             line = _nearest(line, height, top, bottom)
             at = _nearest(at, width, left, right)
         return te.max(data[n, line, at, c].astype("int32"), axis=[row, column])
@@ -165,8 +163,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
     output = te.compute(shape, result, "output")
     function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
     name = f"{'avg' if record.average else 'max'}_pool2d_{record.dtype}"
-    # Before a pixel's first number is written, all numbers before it are written; the numbers that are still to be
-    # read begin with the first one of this window or a later one.
+    # Numbers before a pixel's first one are written before it; pending reads begin at this window's first number.
     overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
     return Operator(describe(function, name, overlap))
 

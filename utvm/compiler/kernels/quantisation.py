@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integers of another scale, type or sign, and of real numbers: TensorFlow Lite's QUANTIZE."""
+"""TensorFlow Lite's QUANTIZE: from float, and between integer scales, types and signs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +15,9 @@ from utvm.compiler.target import Target
 
 @dataclass(frozen=True)
 class Rounding(Computation):
-    """float32 to int8, uint8 or int16, where a model's floats end.
+    """float32 to int8, uint8 or int16, at the end of a model's float part.
 
-    Attributes:
-        rounding: C function that rounds: ``roundf`` takes halves away from zero, ``rintf`` to even.
+    ``rounding`` is a C function: ``roundf`` rounds halves away from zero, ``rintf`` to even.
     """
 
     shape: Shape
@@ -49,7 +48,7 @@ def _round(record: Rounding, _: Target | None) -> Operator:
 
 @dataclass(frozen=True)
 class Shift(Computation):
-    """uint8 to int8 or back: the same numbers, moved by 128."""
+    """uint8 to int8 or back: numbers shifted by 128."""
 
     shape: Shape
     source: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quantised model as nodes; where the integers of its tensors are, and the real numbers that they mean."""
+"""A quantised model as nodes; its integer tensors and their scales."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from utvm.compiler.kernels.records import Computation
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor, or a tuple of tensors, told apart by identity."""
+    """A tensor or a tuple of tensors, compared by identity."""
 
     name: str
     type: Any
@@ -29,8 +29,7 @@ class Value:
 class Native:
     """A computation by Relax's own operators.
 
-    Attributes:
-        call: the module's call, where there is one; its arguments are not those of the node.
+    ``call`` is the module's call, if any; its arguments differ from the node's.
     """
 
     build: Callable[[Sequence[Any]], Any]
@@ -40,8 +39,6 @@ class Native:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One computation."""
-
     work: Computation | Native
     inputs: tuple[Value, ...]
     output: Value
@@ -61,12 +58,12 @@ def live_nodes(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
     return chosen[::-1]
 
 
-_HALF_RANGE = 128  # What uint8 numbers are moved by to become int8.
+_HALF_RANGE = 128  # Offset between uint8 and int8.
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One scale and zero point for a tensor: real = scale * (number - zero)."""
+    """Scale and zero point of a tensor: real = scale * (number - zero)."""
 
     scale: float
     zero: int
@@ -74,10 +71,8 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Goal:
-    """How a float result is quantised.
-
-    Attributes:
-        low, high: clamp of the integers, by their type and the activations in between.
+    """Quantisation of a float result; ``low`` and ``high`` clamp the integers, by their type and the activations
+    before.
     """
 
     quantity: Quantity
@@ -91,12 +86,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor of integers as the model has it, by the tensor that is really computed: int8 in place of uint8.
+    """A tensor of integers in the model's form, on top of ``base``, the computed tensor (int8 in place of uint8).
 
     Attributes:
-        order: the dimensions of base in the order in which the model has them, as for a transposition; None if it
-            is the same.
-        unsigned: the model has uint8, base holds 128 less.
+        order: base's dimensions in the model's order, as for a transposition; None if identical.
+        unsigned: the model has uint8; base holds 128 less.
     """
 
     base: Value
@@ -110,10 +104,9 @@ class View:
 
 @dataclass(frozen=True)
 class Real:
-    """A float tensor that is nothing but a dequantised one.
+    """A float tensor that is only a dequantised integer tensor.
 
-    Attributes:
-        view: the integers. Always signed: :attr:`quantity` says what base's numbers mean.
+    ``view`` is always signed; :attr:`quantity` gives the scale and zero point of base.
     """
 
     view: View
@@ -122,11 +115,7 @@ class Real:
 
 @dataclass(frozen=True)
 class Constants:
-    """A constant float tensor that is given by integers.
-
-    Attributes:
-        numbers: the integers, zero points taken away.
-    """
+    """A constant float tensor given by integers; ``numbers`` has the zero points subtracted."""
 
     numbers: npt.NDArray[np.int32]
     scales: npt.NDArray[np.float32]
@@ -138,13 +127,13 @@ class Constants:
         return Constants(self.numbers.transpose(order), self.scales.transpose(order))
 
     def scale_of_first(self) -> npt.NDArray[np.float32] | None:
-        """The scale of each index of the first dimension; None if there are more than that."""
+        """Scale per index of the first dimension; None if the scales have more dimensions."""
         rows = self.scales.reshape(self.scales.shape[0], -1)
         return rows[:, 0].copy() if (rows == rows[:, :1]).all() else None
 
 
 def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -> Quantity | None:
-    """The quantity of numbers that are quantised as a whole, those of uint8 moved to int8; else None."""
+    """Return the quantity of a per-tensor quantised tensor, uint8 moved to int8; None if not per-tensor."""
     if scales.size != 1 or zeros.size != 1 or not float(scales.ravel()[0]) > 0:
         return None
     zero = int(zeros.ravel()[0]) - (_HALF_RANGE if dtype == "uint8" else 0)
@@ -154,7 +143,7 @@ def quantity_of(scales: npt.NDArray[Any], zeros: npt.NDArray[Any], dtype: str) -
 def dequantise(
     numbers: npt.NDArray[Any], scales: npt.NDArray[np.float32], zeros: npt.NDArray[Any], axis: int
 ) -> Constants:
-    """A constant tensor of quantised numbers."""
+    """Return a constant tensor of quantised numbers."""
 
     def spread(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if values.size == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a Relax module into nodes: the float tensors that are dequantised integers, and where these are."""
+"""Read a Relax module into nodes; track which float tensors are dequantised integers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,11 +31,11 @@ _EIGHT_BITS = ("int8", "uint8")
 
 
 class Reader:
-    """The variables of ``main``, and the nodes so far.
+    """The variables of ``main`` and the nodes so far.
 
     Attributes:
-        nodes: in order; not all of them are needed.
-        reasons: why operators stay in float, by the identity of the tensor that they make.
+        nodes: in order; some may be unused.
+        reasons: why operators stay in float, by the identity of their result.
     """
 
     def __init__(self, main: Any) -> None:
@@ -46,7 +46,7 @@ class Reader:
         self._views: dict[int, View] = {}
         self._reals: dict[int, Real] = {}
         self._constants: dict[int, Constants] = {}
-        # Names of values, by identity, where they are not their own.
+        # Names of values, by identity, if they differ from their own.
         self._names: dict[int, str] = {}
         self._arranged: dict[tuple[Any, ...], Value] = {}
         self.parameters = [self._declare(parameter) for parameter in main.params]
@@ -86,7 +86,7 @@ class Reader:
             self._names[id(value)] = str(variable.name)
 
     def name_of(self, value: Value) -> str:
-        """The model's name of a tensor, as far as it is known."""
+        """Return the model's name of a tensor, as far as it is known."""
         return self._names.get(id(value), value.name)
 
     def view(self, expression: Any) -> View:
@@ -115,7 +115,7 @@ class Reader:
         return self._values[key]
 
     def arrange(self, view: View, axes: Sequence[int] | None = None) -> Value:
-        """A view's tensor, its dimensions in the model's order, or transposed by axes from there."""
+        """Return a view's tensor in the model's dimension order, or transposed by ``axes`` from there."""
         order = compose_orders(view.order, axes)
         if order is None:
             return view.base
@@ -136,7 +136,7 @@ class Reader:
         return None if first is None or second is None else (first, second)
 
     def align(self, views: Sequence[View]) -> tuple[list[Value], tuple[int, ...] | None]:
-        """Tensors in one layout, and that layout: the one of those which have their own."""
+        """Return tensors in one common layout, and that layout, taken from a tensor that has one."""
         orders = {view.order for view in views if view.order is not None}
         if len(orders) != 1 or any(len(view.shape) != len(views[0].shape) for view in views):
             return [self.arrange(view) for view in views], None
@@ -179,7 +179,7 @@ class Reader:
         self.nodes.append(Node(Native(build, operator_name(call), call), inputs, self._declare(variable)))
 
     def explain(self, expression: Any, reason: str) -> None:
-        """Note why a float tensor of dequantised ones is computed in float; the first reason counts."""
+        """Record why an operator on dequantised tensors stays in float; the first reason counts."""
         pending = [expression]
         while pending:
             item = pending.pop()
@@ -206,7 +206,7 @@ class Reader:
             self.set_real(variable, Real(replace(self.view(numbers), unsigned=False), quantity))
 
     def move_constants(self, variable: Any, call: Any) -> bool:
-        """Note the integers of a constant that is moved; return whether it is one."""
+        """Track the integers of a constant through a data movement; False if it is not a constant."""
         constants = self.constants(call.args[0])
         if constants is None:
             return False
@@ -217,7 +217,7 @@ class Reader:
         return True
 
     def array(self, expression: Any) -> npt.NDArray[Any] | None:
-        """A tensor's elements, if they are known while compiling."""
+        """Return a tensor's elements if known at compile time."""
         if isinstance(expression, tvm.ir.GenericConst):
             array: npt.NDArray[Any] = expression.value.numpy()
             return array
@@ -244,7 +244,7 @@ class Reader:
 
 
 def compose_orders(order: tuple[int, ...] | None, axes: Sequence[int] | None) -> tuple[int, ...] | None:
-    """One order for a transposition after another; None for one that changes nothing."""
+    """Compose two transpositions; None for the identity."""
     if axes is None:
         return order
     both = tuple(axes) if order is None else tuple(order[axis] for axis in axes)

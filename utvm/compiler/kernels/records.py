@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computations of integers as plain records, of which kernels make functions.
+"""Integer computations as plain records; kernels turn them into functions.
 
-Zero points, scales and clamps are those of TensorFlow Lite's quantisation: real = scale * (value - zero).
-Tensors are NHWC. Weights are symmetric (zero point 0).
+Zero points, scales and clamps are those of TensorFlow Lite's quantisation: real = scale * (value - zero). Tensors
+are NHWC. Weights are symmetric (zero point 0).
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,15 @@ Int32 = npt.NDArray[np.int32]
 
 
 class Computation:
-    """The computation of an operator; each kernel has its own."""
+    """The computation of an operator; each kernel defines its own."""
 
 
 @dataclass(frozen=True)
 class Rescale:
-    """A product with fixed-point numbers: ``value * multiplier / 2**31 * 2**shift``, rounded as TFLite does.
+    """Fixed-point product ``value * multiplier / 2**31 * 2**shift``, rounded as TFLite does.
 
-    Attributes:
-        multipliers: int32, not negative, one per output channel, or one for all.
-        shifts: int32, as many; positive to the left.
+    ``multipliers``: int32, not negative, one per output channel or one for all. ``shifts``: as many; positive to
+    the left.
     """
 
     multipliers: Int32
@@ -38,10 +37,10 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Residual:
-    """An int8 addition that follows a convolution in the same function: TFLite's ADD of the result and a tensor.
+    """An int8 addition fused behind a convolution: TFLite's ADD of the result and a tensor.
 
-    Both operands are ``(value - zero) << 20``, rescaled each, added, rescaled, moved by the output's zero point
-    and clamped. The convolution's own result is the operand described by ``result_*``.
+    Each operand is ``(value - zero) << 20``, rescaled; the sum is rescaled, offset by the output's zero point and
+    clamped. ``result_*`` describes the operand that is the convolution's own result.
     """
 
     result_zero: int
@@ -56,14 +55,14 @@ class Residual:
 
 @dataclass(frozen=True)
 class Convolution(Computation):
-    """An int8 convolution, depthwise convolution, or dense layer (1x1 on a 1x1 image), TFLite's semantics.
+    """An int8 convolution, depthwise convolution or dense layer (1x1 on a 1x1 image), with TFLite's semantics.
 
     Attributes:
         input_shape: height, width, channels.
         weights: int8. OHWI, or for a depthwise convolution (channels * multiplier, height, width, 1).
         padding: top, left, bottom, right, with the input's zero point.
         depthwise: output channel o reads input channel o // (outputs // inputs) only.
-        residual: an addition fused behind, whose other operand is a second input of the output's shape.
+        residual: a fused addition; its other operand is a second input of the output's shape.
     """
 
     input_shape: tuple[int, int, int]
@@ -93,7 +92,7 @@ class Convolution(Computation):
 
     @property
     def layer(self) -> str:
-        """Tuning's name of all convolutions of this geometry."""
+        """Tuning key of all convolutions of this geometry."""
         kernel, strides, dilation = self.weights.shape[1:3], self.strides, self.dilation
         parts = [self.input_shape, self.output_shape, kernel, strides, dilation, self.padding]
         spelled = [_DIMENSIONS.join(map(str, part)) for part in parts]
@@ -109,11 +108,10 @@ class Convolution(Computation):
 
 @dataclass(frozen=True)
 class Operator:
-    """A TIRx function for one int8 operator, and its constants.
+    """A TIRx function of one int8 operator, and its constants.
 
-    Attributes:
-        function: ``tirx.PrimFunc`` in schedulable form, with the attributes of
-            :func:`utvm.compiler.kernels.functions.describe`. Parameters: input tensors, constants, output.
+    ``function`` is a schedulable ``tirx.PrimFunc`` with the attributes of
+    :func:`utvm.compiler.kernels.functions.describe`. Parameters: input tensors, constants, output.
     """
 
     function: Any
@@ -122,18 +120,17 @@ class Operator:
 
 @dataclass(frozen=True)
 class Ready(Computation):
-    """A computation whose function exists already."""
+    """A computation with an existing function."""
 
     operator: Operator
 
 
 def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:
-    """How many bytes the output must begin before the input for the two to share memory.
+    """Return how many bytes the output must begin before the input for the two to share memory.
 
     Args:
-        pixels: how many output pixels are made together, in rows: first what they read is read, all of it, then
-            they are written.
-        reads_again: whether parts of a pixel are written before all that it needs is read.
+        pixels: output pixels per tile, in rows: a tile reads all its input, then writes.
+        reads_again: True if a pixel is partly written before all of its input is read.
     """
     height, width, channels = record.input_shape
     rows_out, columns_out, outputs = record.output_shape
@@ -145,20 +142,20 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
     first_row = np.where((y >= 0) & (y < height), y, nothing).min(axis=1)
     first_column = np.where((x >= 0) & (x < width), x, nothing).min(axis=1)
     lowest = np.minimum(first_row[:, None] * width + first_column[None], nothing).ravel() * channels
-    # What is read from a pixel onwards, not only by it.
+    # Lowest offset read from a pixel onwards, not only by it.
     lowest = np.minimum.accumulate(lowest[::-1])[::-1]
     starts = np.arange(0, len(lowest), pixels)
     ends = np.minimum(starts + pixels, len(lowest))
     if not reads_again:
-        # What a tile writes must not meet what later tiles read.
+        # A tile's writes must not hit what later tiles read.
         starts, ends = starts[1:], ends[:-1]
     return int(max([0, *(ends * outputs - lowest[starts]).tolist()]))
 
 
 def channelwise(record: Convolution, pixels: int) -> int:
-    """As :func:`distance` what holds for a depthwise convolution that makes one channel after the other.
+    """As :func:`distance`, for a depthwise convolution that computes one channel after the other.
 
-    At the same place, a tile writes over a channel that it has read, and over no other one.
+    At the same address, a tile overwrites only a channel it has already read.
     """
     copies = len(record.bias) // record.input_shape[2]
     if copies == 1 and distance(record, pixels) == 0:
@@ -167,14 +164,10 @@ def channelwise(record: Convolution, pixels: int) -> int:
 
 
 def overlap_of(reads: list[int]) -> int:
-    """The overlap of a function that writes its output in order.
-
-    Args:
-        reads: for each output number, the lowest offset that it is made of.
-    """
+    """Return the overlap of a function that writes in order; ``reads``: lowest offset read, per output number."""
     overlap, lowest = 0, reads[-1]
     for number in range(len(reads) - 1, 0, -1):
-        # When all output numbers before this one are written, this one and those behind it are still to be read.
+        # This output and all later ones are still unwritten.
         lowest = min(lowest, reads[number])
         overlap = max(overlap, number - lowest)
     return overlap

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and means over dimensions, TensorFlow Lite's SUM and MEAN, in int8 and int16; extremes over dimensions."""
+"""Sums and means over dimensions (TensorFlow Lite's SUM and MEAN, int8 and int16), minima and maxima."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +22,9 @@ from utvm.compiler.tvm_types import operator_name, shape_of
 
 @dataclass(frozen=True)
 class Reduction(Computation):
-    """The sum over some dimensions, rescaled: TensorFlow Lite's MEAN and SUM.
+    """A rescaled sum over some dimensions: TensorFlow Lite's MEAN and SUM.
 
-    Attributes:
-        axes: dimensions that are summed over, each once, in ascending order.
+    ``axes`` are unique and in ascending order.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +36,7 @@ class Reduction(Computation):
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The input's shape with 1 where it is summed over."""
+        """The input's shape with 1 for each reduced dimension."""
         return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(self.shape))
 
 
@@ -75,7 +74,7 @@ def _reduce(
     count = int(np.prod([base.shape[axis] for axis in own], dtype=np.int64))
     multiplier, shift = fixed_point.quantize_multiplier(real.quantity.scale / target.scale)
     if mean:
-        # One over the count becomes part of the multiplier, with as many bits as there is room for.
+        # 1 / count is merged into the multiplier, with as many bits as fit.
         extra = min(count.bit_length() - 1, 32, 31 + shift)
         multiplier, shift = (multiplier << extra) // count, shift - extra
     factor = Rescale(np.array([multiplier], np.int32), np.array([shift], np.int32))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite's QUANTIZE, and tensors of several scales that are joined: CONCATENATION."""
+"""TensorFlow Lite's QUANTIZE, and CONCATENATION of tensors with different scales."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ from utvm.errors import CompileError
 
 
 def rounding(result: TfliteTensor, reason: str = "") -> IntegerLayer:
-    """The layer that makes integers of real numbers."""
+    """Return the layer that quantises a float tensor."""
     record = Rounding(result.shape or (1,), float(scale_of(result)), zero_of(result), result.dtype, "roundf")
 
     def build(reader: Reader, arguments: Sequence[Any], name: str) -> Value:
@@ -103,7 +103,7 @@ def _join(use: Use, operands: list[Any]) -> Any:
 
 
 def _join_unsigned(use: Use, operands: list[Any], axis: int) -> Any:
-    """Join tensors of uint8 and several scales, each rounded in single precision, as the old kernel does."""
+    """Join uint8 tensors of several scales, each rounded in single precision, as TFLite's old kernel does."""
     own, zero = scale_of(use.result), zero_of(use.result)
     inverse = np.float32(1) / own
     parts = []

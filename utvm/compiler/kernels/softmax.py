@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax: of int8 by a table of exponentials, of int16 between the entries of two tables."""
+"""Softmax: int8 by a table of exponentials, int16 interpolated from two tables."""
 
 import math
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name
 from utvm.errors import CompileError
 
-_INTEGER_BITS = 5  # Of a scaled difference: exp(-32) is as good as nothing.
+_INTEGER_BITS = 5  # Of a scaled difference; exp(-32) counts as zero.
 _SOFTMAX_8 = Quantity(1 / 256, -128)
 _SUM_BITS = 12  # Integer bits of the sum of exponentials.
-_LUT = 512  # Steps of a table over all numbers of 16 bits.
+_LUT = 512  # Steps of a table over all 16-bit numbers.
 _HINT = "the reference kernel takes nothing else; a converter writes it so"
 
 
@@ -33,8 +33,7 @@ _HINT = "the reference kernel takes nothing else; a converter writes it so"
 class Softmax(Computation):
     """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
 
-    Attributes:
-        exponentials: 31 fractional bits, by the distance below the largest number; the last one is 0.
+    ``exponentials``: 31 fractional bits, indexed by the distance below the maximum; the last one is 0.
     """
 
     shape: tuple[int, ...]
@@ -189,7 +188,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
     bits = te.compute((rows,), lambda row: _bits(total[row]), "bits")
 
     def reciprocal(row: Any) -> Any:
-        # With its highest bit in place 30, of which 16 stay.
+        # Normalise to the highest bit at position 30; 16 bits stay.
         shift = number(31) - bits[row]
         shifted = tirx.shift_right(
             tirx.shift_left(total[row].astype("int64"), shift.astype("int64")) + number(1 << 13, "int64"),
@@ -218,7 +217,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
 
 
 def _lut(low: float, high: float, function: Any) -> npt.NDArray[np.int32]:
-    """A function over a range as 513 numbers with 15 fractional bits; errors between them are halved."""
+    """Tabulate a function over a range: 513 numbers, 15 fractional bits; interpolation errors are halved."""
     single = np.float32
     step = single(single(single(high) - single(low)) / single(_LUT))
     factor = single(65536) / single(single(2.0 / 65535.0) * single(65535))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of products in other types than int8: convolutions, transposed ones and dense layers of TensorFlow Lite.
+"""TensorFlow Lite's convolutions, transposed convolutions and dense layers in other types than int8.
 
-Of int16, of uint8 whose weights have a zero point, of real numbers by weights of int8; and of several int8 images.
+Types: int16, uint8 with a zero point of the weights, float with int8 weights; and several int8 images.
 """
 
 import math
@@ -29,11 +29,10 @@ _AXES = ("row", "column", "inner")
 
 @dataclass(frozen=True)
 class _Ending:
-    """The end of a sum: bias, rescaling, zero point, activation.
+    """End of a sum: bias, rescaling, zero point, activation.
 
-    Attributes:
-        apply: given a sum, the tables' placeholders, the channel and the batch, returns the result's number.
-        data_zero: given these placeholders and the batch, returns the zero point of the input.
+    ``apply`` returns the result from a sum, the tables' placeholders, channel and batch. ``data_zero`` returns the
+    input's zero point from the placeholders and the batch.
     """
 
     tables: tuple[Any, ...]
@@ -77,7 +76,7 @@ def hybrid_ending(use: Use, data: Quantised, channels: int, activation: int) -> 
 
     def apply(total: Any, read: Sequence[Any], channel: Any, batch: Any) -> Any:
         own, step, real = read[0][channel], read[1][batch], total.astype("float32")
-        # In the order in which the kernels multiply.
+        # Multiply in the kernels' order.
         real = (real * own) * step if per_channel else real * (step * own)
         return clamp_float(real if bias is None else real + read[-1][channel], activation)
 
@@ -197,7 +196,7 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
         for axis in (0, 1)
     ]  # fmt: skip
     each_group = max(channels // (data.shape[3] // depth), 1)
-    # The kernels of signed weights know no zero point of them.
+    # The kernels of signed weights ignore their zero point.
     zero = zero_of(weights) if weights.dtype == "uint8" else 0
 
     def compute(image: Any, filters: Any, *tables: Any) -> Any:
@@ -302,7 +301,7 @@ def _transposed_convolution(use: Use, operands: list[Any]) -> Any:
         inner = te.reduce_axis((0, depth), "inner")
 
         def total(n: Any, y: Any, x: Any, c: Any) -> Any:
-            # Later rows of a window belong to earlier numbers: the order in which the kernel adds.
+            # Later rows of a window belong to earlier numbers: the kernel's order of additions.
             down, across = number(rows - 1) - row, number(columns - 1) - column
             line, at = y + before[0] - down, x + before[1] - across
             inside = tirx.all(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SVDF: filters that remember their last results, which a second one weighs."""
+"""SVDF: a feature filter, whose results are kept as state, and a time filter over that state."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.errors import CompileError
 
 _HYBRID = ("float32", "int8", "int8", "float32", "float32")
-_KINDS = (  # Of the input, both filters, the state and the result.
+_KINDS = (  # Types of input, both filters, state and result.
     ("float32",) * 5,
     _HYBRID,
     ("int8", "int8", "int8", "int8", "int8"),
@@ -30,11 +30,11 @@ _KINDS = (  # Of the input, both filters, the state and the result.
 
 @dataclass(frozen=True)
 class _Svdf:
-    """How large an SVDF is, and how it computes.
+    """Dimensions and arithmetic of an SVDF.
 
     Attributes:
-        kind, sums: element types of the first filters' sums, and of the second ones'.
-        newest: given the first filter's sum, the batch and the operands behind the bias, what is remembered of it.
+        kind, sums: element types of the first filter's sums, and of the second one's.
+        newest: returns the new state entry from the first filter's sum, the batch and the operands after the bias.
     """
 
     batches: int
@@ -126,7 +126,7 @@ def _read(use: Use, hybrid: bool) -> _Svdf:
         sums = kind = "int32"
         real = float(np.float64(scale_of(use.input(4)) * scale_of(use.input(2)) / scale_of(use.result)))
 
-        def end_in_integers(total: Any) -> Any:  # The kernels know no activation here.
+        def end_in_integers(total: Any) -> Any:  # The kernels apply no activation here.
             return clamp_value(rescale_value(total, real) + number(zero_of(use.result)), -128, 127)
 
         ending = end_in_integers
@@ -144,7 +144,7 @@ def _newest(use: Use, total: Any) -> Any:
     value = rescale_value(total, float(np.float64(scales[0] * scales[1] / scales[2])))
     value, zero = clamp_value(value, int(info.min), int(info.max), "int32"), zero_of(state)
     if zero:
-        # The kernel adds it to what it has clamped, and keeps the lowest bits of the sum.
+        # The kernel adds the zero point after clamping and keeps the low bits of the sum.
         value = ((value + number(zero - int(info.min))) & number(int(info.max) - int(info.min))) + number(info.min)
     return value.astype(state.dtype)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One use of an operator in a TensorFlow Lite model, as kernels read it."""
+"""A use of an operator in a TensorFlow Lite model, as kernels read it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,11 +26,10 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class IntegerLayer:
-    """An operator of integers in a Relax module, called as a packed function until its nodes are built.
+    """An integer operator in a Relax module, called as a packed function until its nodes are built.
 
-    Attributes:
-        build: given a reader, the call's arguments and the result's name, adds nodes and returns the result: a
-            :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the very tensor.
+    ``build`` takes a reader, the call's arguments and the result's name, adds nodes and returns the result: a
+    :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the tensor itself.
     """
 
     build: Callable[[Reader, Sequence[Any], str], View | Value]
@@ -39,7 +38,7 @@ class IntegerLayer:
 
 @dataclass(frozen=True)
 class Use:
-    """One use of an operator in a model."""
+    """A use of an operator in a model."""
 
     operator: TfliteOperator
     inputs: tuple[TfliteTensor | None, ...]
@@ -72,7 +71,7 @@ class Use:
         return array
 
     def options(self, table: Any) -> Any:
-        """The options, as the schema's table; its defaults where the file has none."""
+        """Return the options as the schema's table, or its defaults if the file has none."""
         options = table()
         if self.operator.options is None:
             empty = flatbuffers.Builder(16)
@@ -85,14 +84,14 @@ class Use:
         return options
 
     def is_all(self, *dtypes: str, operands: int = 1) -> bool:
-        """Whether the result and the first operands are quantised, each as a whole, in one of these types."""
+        """True if the result and the first operands are per-tensor quantised, each in one of these types."""
         tensors = [self.result, *(self.input(number) for number in range(operands))]
         return self.result.dtype in dtypes and all(
             tensor.dtype == self.result.dtype and quantity(tensor) is not None for tensor in tensors
         )
 
     def real(self, reader: Reader, arguments: Sequence[Any], number: int = 0) -> Real:
-        """An argument of a layer, as integers and what they stand for."""
+        """Return an argument of a layer as integers with scale and zero point."""
         return Real(reader.view(arguments[number]), known_quantity(self.input(number)))
 
     def goal(self, activation: int = tflite.ActivationFunctionType.NONE) -> Goal:
@@ -107,7 +106,7 @@ class Use:
         shape: Sequence[int],
         weights: Any = None,
     ) -> Any:
-        """Call a layer of one result."""
+        """Call a layer with one result."""
         if math.prod(shape) != self.result.size:
             raise CompileError(
                 f"makes a tensor of shape {tuple(shape)}, but the file declares {self.result.shape}"
@@ -124,13 +123,13 @@ def call_layer(
 
 
 def quantity(tensor: TfliteTensor) -> Quantity | None:
-    """A tensor's quantity (of uint8, moved to int8), if it is quantised as a whole."""
+    """Return a tensor's quantity (uint8 moved to int8) if it is per-tensor quantised."""
     known = tensor.quantisation
     return None if known is None else quantity_of(known.scales, known.zero_points, tensor.dtype)
 
 
 def known_quantity(tensor: TfliteTensor) -> Quantity:
-    """As :func:`quantity`, of a tensor that must have one."""
+    """As :func:`quantity`, for a tensor that must have one."""
     known = quantity(tensor)
     if known is None:
         raise CompileError(f"the tensor {tensor.name!r} has no scale of its own")
@@ -156,7 +155,7 @@ def activation_bounds(activation: int) -> tuple[float, float]:
 
 
 def limits(activation: int, tensor: TfliteTensor) -> tuple[int, int]:
-    """The integers that an activation lets through, rounded as TensorFlow Lite does."""
+    """Return the integer range of an activation, rounded as TensorFlow Lite does."""
     info = np.iinfo(tensor.dtype)
 
     def steps(bound: float) -> int:
@@ -180,6 +179,6 @@ def padding_before(
 
 
 def check_states(use: Use, places: tuple[int, ...]) -> None:
-    """Refuse states that are no variables."""
+    """Refuse states that are not variables."""
     if len(use.outputs) != 1 + len(places):
         raise CompileError(f"its operands {', '.join(map(str, places))} must be variable tensors")

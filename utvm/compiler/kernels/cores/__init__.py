@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of kernels that compute convolutions on particular cores, and the choice of one."""
+"""The table of convolution kernels for particular cores, and the choice of one."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -15,11 +15,7 @@ from utvm.compiler.target import Target
 
 @dataclass(frozen=True)
 class CoreKernel:
-    """A way to compute convolutions.
-
-    Attributes:
-        cycles_a_mac: an estimate to decide by: instructions of the networks of ``benchmarks/cores.py``.
-    """
+    """A convolution kernel; ``cycles_a_mac`` is an estimate, from the networks of ``benchmarks/cores.py``."""
 
     name: str
     extensions: frozenset[str]
@@ -48,11 +44,11 @@ KERNELS = (
     CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
     CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
 )
-"""The first that a core has the extensions for, and that holds for a record, is chosen."""
+"""In order of preference: the first that the core supports and that fits the record is chosen."""
 
 
 def choose(record: Convolution, target: Target) -> Operator | None:
-    """Make the operator of a convolution by the kernel that is chosen for a core; None where no kernel holds."""
+    """Make the operator of a convolution by the kernel chosen for the core; None if no kernel fits."""
     tuned = target.choice(record.layer)
     for kernel in sorted(_suitable(record, target), key=lambda item: item.name != tuned):
         operator = kernel.make(record)
@@ -63,7 +59,7 @@ def choose(record: Convolution, target: Target) -> Operator | None:
 
 
 def estimated_cycles(record: Convolution, target: Target) -> int:
-    """About how many cycles a core takes for a convolution, to decide by and not to report as measured."""
+    """Estimate a core's cycles for a convolution. For decisions only, not to be reported as measured."""
     return round(record.macs * next(_suitable(record, target)).cycles_a_mac)
 
 

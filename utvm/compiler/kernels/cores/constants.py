@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of int8 convolutions for the kernels of several cores, and a convolution as calls of C helpers."""
+"""Constants of int8 convolutions shared by the kernels of several cores, and operators that call C helpers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,8 @@ from utvm.compiler.kernels.fixed_point import requantize
 from utvm.compiler.kernels.functions import THRIFTY, describe
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Rescale, Residual
 
-_SUM_LIMIT = 2**30  # Sums below it can be doubled in 32 bits.
-_FOLDED_LIMIT = 2**28  # Sums below it can be multiplied by four in 31 bits.
+_SUM_LIMIT = 2**30  # Smaller sums can be doubled in 32 bits.
+_FOLDED_LIMIT = 2**28  # Smaller sums can be multiplied by four in 31 bits.
 
 
 def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
@@ -26,18 +26,12 @@ def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
 
 
 def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, Int32 | None]:
-    """The convolution that the kernels compute, and the table of ``scale_sum`` for its sums.
+    """Return the convolution to compute and its table for ``scale_sum``, int32 ``[channels][3]``: multiplier,
+    offset, shift.
 
-    Output channels that have one value whatever the input is (trained away, or behind an activation that is never
-    left) have no weights and no bias any more: the table alone gives their value.
-
-    Args:
-        limit: below which every sum must be.
-
-    Returns:
-        The convolution, and int32 ``[channels][3]``: multiplier, offset, shift. None in place of the table where
-        it cannot be proved that every sum fits the helper: sums of the limit and more, shifts to the left, no
-        shift at all, or shifts that drop so much that the offset overflows.
+    Output channels with a constant value (pruned, or always beyond the limits of the activation) get zero weights
+    and bias: the table alone gives their value. The table is None if a sum may reach ``limit`` or the helper does
+    not apply: left shifts, no shift, or shifts so large that the offset overflows.
     """
     channels = len(record.bias)
     multipliers = np.broadcast_to(record.rescale.multipliers, (channels,)).astype(np.int64)
@@ -111,7 +105,7 @@ def _fold(table: Int32) -> npt.NDArray[np.int64] | None:
 
 
 def residual_tables(residual: Residual) -> Int32 | None:
-    """The tables of the helper ``add_tables``, or None where it does not hold for them."""
+    """Return the tables of the helper ``add_tables``, or None if it does not apply."""
     operands = ((residual.result_zero, residual.result), (residual.other_zero, residual.other))
     output = residual.output
     multipliers, shifts = output.multipliers.astype(np.int64), -output.shifts.astype(np.int64)
@@ -131,7 +125,7 @@ def _scale_values(zero: int, rescale: Rescale) -> list[int]:
 
 
 def geometry(record: Convolution) -> Int32:
-    """The description of windows that the helpers ``copy_window`` and ``window_columns`` read."""
+    """Return the window geometry read by the helpers ``copy_window`` and ``window_columns``."""
     _, rows, columns, _ = record.weights.shape
     return np.array(
         [
@@ -149,7 +143,7 @@ def geometry(record: Convolution) -> Int32:
 
 
 class Pointers(dict[str, Any]):
-    """Pointers to the beginnings of what a step reads, and of its own buffers, by name."""
+    """Base pointers of a step's inputs and scratch buffers, by name."""
 
     def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
         super().__init__({item: buffer.access_ptr("r") for item, buffer in read.items()})
@@ -160,7 +154,7 @@ class Pointers(dict[str, Any]):
         return tirx.address_of(self._buffers[name][element])
 
 
-_Body = Callable[[Any, Any, Pointers], None]  # Of a step's number, the output, and pointers to the rest.
+_Body = Callable[[Any, Any, Pointers], None]  # Step number, output, other pointers.
 
 
 def operator_of_steps(
@@ -172,7 +166,7 @@ def operator_of_steps(
     steps: int,
     body: _Body,
 ) -> Operator:
-    """Make an operator of helpers' calls, one step after the other."""
+    """Make an operator that calls C helpers, one step after the other."""
     size = int(np.prod(record.output_shape))
     with IRBuilder() as builder, script.prim_func(s_tir=True):
         script.func_name("main")
@@ -194,7 +188,7 @@ def operator_of_steps(
 
 
 def with_forms(forms: Sequence[Operator]) -> Operator:
-    """The first of operators that differ in speed and memory only; each next one needs less memory."""
+    """Return the first of several equivalent operators; each next one is slower and needs less memory."""
     operator = forms[-1]
     for form in reversed(forms[:-1]):
         operator = replace(form, function=form.function.with_attr(THRIFTY, operator.function))

@@ -2,7 +2,7 @@
 """Int8 convolutions for cores with the DSP extension.
 
 Windows of four output pixels are expanded to int16 columns, which SMLAD multiplies by the weights of all channels.
-A dense layer is expanded once. Depthwise layers take a channel at a time, or four channels of a pixel.
+A dense layer is expanded once. Depthwise layers compute one channel at a time, or four channels of a pixel.
 """
 
 import math
@@ -25,11 +25,11 @@ from utvm.compiler.kernels.cores.constants import (
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
-_WORTH = 96  # Pixels that make a byte of flash worth it: weights of 16 bits save an instruction in eight products.
+_WORTH = 96  # Pixels that justify a byte of flash: 16-bit weights save one instruction per eight products.
 
 
 def make_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for its numbers."""
+    """Make the operator, or return None if the kernels do not support the record."""
     settled, table = settle(record)
     if table is None:
         return None
@@ -43,7 +43,7 @@ def variant(record: Convolution) -> str:
 
 
 def clamp(record: Convolution, output: Any, count: Any) -> None:
-    """Write the call that limits bytes, where the kernel's own limits are not the record's."""
+    """Emit a call that clamps bytes if the kernel's own limits differ from the record's."""
     if (record.low, record.high) not in ((0, 127), (-128, 127)):
         call_helper("clamp_bytes", output, count, record.low, record.high)
 
@@ -141,9 +141,9 @@ def _columns(record: Convolution, first: Any, count: Any, at: Pointers) -> None:
 def _packed_weights(weights: npt.NDArray[np.int8]) -> Int32:
     """Pack weights ``[channels][k]`` into words ``[channels / 2][pairs]`` of two channels and a pair of k.
 
-    Channels are filled up to a multiple of two, k to one of four, with zeros. From the lowest byte upwards a
-    word is (o, k), (o + 1, k), (o, k'), (o + 1, k'): SXTB16 makes a channel's pair of it. Of four values in a row,
-    the pairs are the first and third, and the second and fourth, since SXTB16 takes activations apart so.
+    Channels are zero-padded to a multiple of two, k to a multiple of four. From the lowest byte upwards a word is
+    (o, k), (o + 1, k), (o, k'), (o + 1, k'): SXTB16 extracts one channel's pair. The pairs of four values are
+    first and third, and second and fourth, because SXTB16 splits activations that way.
     """
     channels, length = weights.shape
     padded = np.zeros((-(-channels // 2) * 2, -(-length // 4) * 4), np.int64)
@@ -187,17 +187,17 @@ def _in_groups(bias: npt.NDArray[np.int64], table: Int32, size: int) -> tuple[In
     return biases.reshape(groups, -1), scales.reshape(groups, -1)
 
 
-_WIDTHS = (48, 24, 12, 8)  # How many pixels of a row are made together where memory counts.
-_LITTLE = 160  # Bytes of a plane; less is not worth narrower parts.
-_MOST_PITCH = 504  # Bytes; what a load reaches in the plane's third row.
-_LEAST_PIXELS = 4  # Fewer are not worth a plane for each channel.
-_MOST_CHANNELS = 4095  # What an addition of a constant reaches.
+_WIDTHS = (48, 24, 12, 8)  # Widths of a block of a row if memory counts, in pixels.
+_LITTLE = 160  # Bytes of a plane; smaller planes are not split.
+_MOST_PITCH = 504  # Bytes; the reach of a load in the plane's third row.
+_LEAST_PIXELS = 4  # Minimum pixels that justify a plane per channel.
+_MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 
 def make_planes_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for it.
+    """Make the operator, or return None if the kernels do not support the record.
 
-    They hold for filters of up to three rows and columns side by side, and steps to the side of one or two.
+    Supported: filters of up to three rows and columns, no dilation, horizontal stride of one or two.
     """
     settled, table = settle(record)
     _, rows, columns, _ = record.weights.shape
@@ -223,7 +223,6 @@ def make_planes_with_dsp(record: Convolution) -> Operator | None:
 
 
 def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: int, pixels: int) -> Operator:
-    """Make the operator."""
     height, width, channels = record.output_shape
     copies = channels // record.input_shape[2]
     down, across = record.strides
@@ -245,7 +244,7 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
 
 
 def _pitch(record: Convolution, pixels: int) -> int:
-    # Pixels are made two by two: the last one alone reads as many values as two do.
+    # Pixels are computed in pairs: a single last pixel reads as many values as a pair.
     seen = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
     return 4 * -(-seen // 2)
 
@@ -259,17 +258,17 @@ def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], ta
 
 
 def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for it.
+    """Make the operator, or return None if the kernels do not support the record.
 
-    They hold for one output channel per input channel, channels in fours, no residual, and sums that
-    :func:`utvm.compiler.kernels.cores.constants.settle` can bound.
+    Supported: one output channel per input channel, a multiple of four channels, no residual, and sums bounded by
+    :func:`utvm.compiler.kernels.cores.constants.settle`.
     """
     record, table = settle(record)
     channels = record.input_shape[2]
     if table is None or channels % 4 or len(record.bias) != channels or record.residual is not None:
         return None
     if record.dilation != (1, 1):
-        return None  # Each window would be copied, which takes longer than what is not copied saves.
+        return None  # Copying each window would take longer than the kernel saves.
     constants = {
         "weights": _packed_depthwise_weights(record.weights),
         "bias": folded_bias(record).astype(np.int32),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for any core: two pixels in a word, so that one multiplication is two.
+"""Int8 convolutions for any core: one multiplication computes two pixels packed in a word.
 
-One helper of C makes a part of the output: ``convolve_tile`` four pixels, ``depthwise_line`` a row. Each is
-printed once for all layers, and reads a layer's geometry as it runs.
+One C helper computes a block of the output: ``convolve_tile`` four pixels, ``depthwise_line`` a row. Each is
+emitted once for all layers and reads the layer's geometry at run time.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ from utvm.compiler.kernels.cores.constants import (
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
 
 _PIXELS = 4
-_NARROW = (8, 7, 6, 5, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
-_UNROLLED = 8  # A channel's weights are a multiple of it.
-_REACH = 255  # Products of weights whose magnitudes add up to it, and any values, add up to 16 bits.
+_NARROW = (8, 7, 6, 5, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
+_UNROLLED = 8  # A channel's weights are padded to a multiple of it.
+_REACH = 255  # If the magnitudes of the weights sum to at most this, the sum of products fits 16 bits.
 
 
 def make_packed(record: Convolution) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold for its numbers."""
+    """Make the operator, or return None if the kernels do not support the record."""
     settled = settle_folded(record)
     if settled is None:
         return None
@@ -57,7 +57,7 @@ def _dense(record: Convolution, table: Int32) -> Operator:
 def _convolution(record: Convolution, table: Int32) -> Operator | None:
     rows, columns, depth = record.input_shape
     if record.weights.shape[1:3] == record.strides == (1, 1) and not any(record.padding):
-        # Each window is a pixel: in one row, no tile has pixels of two.
+        # Each window becomes a pixel of one row, so that no tile spans two rows.
         record = replace(record, input_shape=(1, rows * columns, depth))
     height, width, channels = record.output_shape
     weights = _padded_weights(record.weights.reshape(channels, -1))
@@ -102,7 +102,7 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
         "scales": table.ravel(),
     }
     constants["geometry"] = geometry(record)
-    # One that does not shrink its input has no gain from it that is worth the time.
+    # A layer that does not shrink its input gains too little to be worth the time.
     narrow = next((item for item in _NARROW if width % item == 0 and record.strides[0] > 1), width)
     return with_forms([_line(record, constants, pixels) for pixels in dict.fromkeys((width, narrow))])
 
@@ -110,7 +110,7 @@ def _depthwise(record: Convolution, table: Int32) -> Operator | None:
 def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
     height, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
-    # Up to a step behind the last window is pointed to.
+    # Pointers reach up to one step behind the last window.
     seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
     own = {"plane": (seen * rows, "int8")}
 
@@ -136,9 +136,9 @@ def _padded_weights(weights: Int8) -> Int8:
 
 
 def _groups(weights: Int8) -> Int32 | None:
-    """For each channel of how many products a sum fits 16 bits: 1, 2 or 3 for two, four or eight.
+    """Return, per channel, how many products sum to 16 bits: 1, 2 or 3 for two, four or eight.
 
-    None where in some channel not even two do.
+    None if some channel does not allow two.
     """
     magnitudes = np.abs(weights.astype(np.int32))
     chosen = np.zeros(len(weights), np.int32)

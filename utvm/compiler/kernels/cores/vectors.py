@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for cores with MVE or NEON: products of vectors of bytes, eight sums at a time.
+"""Int8 convolutions for cores with MVE or NEON: products of byte vectors, eight sums at a time.
 
-A helper of C makes a row of the output: of windows that are pixels as they lie there, of others from a strip of
-the rows that they see, or else from copies of two windows. It hands them to a kernel made for their length.
+A C helper computes a row of the output and calls a kernel generated for the window length. It reads 1x1 windows in
+place, others from a strip of the rows they cover or from copies of two windows.
 """
 
 import itertools
@@ -28,16 +28,16 @@ from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, Re
 
 _VECTOR = 16  # Bytes.
 _HALF = 2**30
-_MOST_UNROLLED = 18  # Vectors whose products are written out in a round of a long window.
-_MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer ones are written out as copied windows, in rounds.
-_COPY = 40  # Instructions for a run of a window that is copied, to decide by.
-_NARROW = (24, 12, 8, 4)  # How many pixels of a row of a depthwise layer are made together where memory counts.
-_LITTLE = 512  # Bytes of scratch that are not worth narrower parts.
-_MOST_APART = 2**16 - 4  # Bytes between two pixels, which kernels write to by offsets of 16 bits.
+_MOST_UNROLLED = 18  # Vectors per unrolled round of a long window.
+_MOST_RUN = 2 * _MOST_UNROLLED * _VECTOR  # Bytes; longer windows are copied and computed in rounds.
+_COPY = 40  # Estimated instructions per copied run of a window.
+_NARROW = (24, 12, 8, 4)  # Widths of a block of a depthwise row if memory counts, in pixels.
+_LITTLE = 512  # Bytes of scratch; less is not worth splitting.
+_MOST_APART = 2**16 - 4  # Bytes between two pixels; kernels store with 16-bit offsets.
 
 
 def make_with_vectors(record: Convolution, alone: bool) -> Operator | None:
-    """Make the operator, or None where the kernels do not hold; alone: a single pixel is computed once."""
+    """Make the operator, or return None if unsupported; ``alone``: a single pixel is computed once."""
     settled = _settle_vectors(record)
     if settled is None or len(record.bias) > _MOST_APART:
         return None
@@ -60,7 +60,7 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     more = [channels, record.output_zero, record.low, record.high, mask, len(stream)]
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
     constants["geometry"] = np.append(geometry(record), [*more, run, rounds, line]).astype(np.int32)
-    # A pixel is copied only where what is read of it is more than it has.
+    # Copy a pixel only if the kernel would read beyond its end.
     pixel = run * rounds if record.weights[0].size < run * rounds else 1
     scratch = {"row": rounds * line + _VECTOR, "pixels": pixel, "windows": 2 * run * rounds}[kind]
     own = {"scratch": (scratch, "int8")}
@@ -91,7 +91,7 @@ def _way(record: Convolution) -> tuple[str, Convolution]:
     height, width, channels = record.input_shape
     outputs, rows, columns, _ = record.weights.shape
     if not any(record.padding) and (rows, columns) == (height, width):
-        # One pixel of all values.
+        # A single pixel with all values.
         return "pixels", replace(
             record,
             input_shape=(1, 1, height * width * channels),
@@ -136,7 +136,7 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
         "stream": _channel_stream(record.weights, scales, channels // inputs),
         "geometry": np.append(geometry(record), more).astype(np.int32),
     }
-    # From three columns on, few windows share what is put side by side.
+    # From three columns on, too few windows share the copied rows.
     narrow = [item for item in _NARROW if item < width and width % item == 0 and record.strides[1] < 3]
     wider = (width, *narrow)
     widths = [item for before, item in itertools.pairwise(wider) if _scratch(record, before)[1] > _LITTLE]
@@ -167,16 +167,15 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """The convolution that the kernels compute, and int32 ``[channels][3]``: bias, multiplier, shift.
+    """Return the convolution to compute and int32 ``[channels][3]``: bias, multiplier, shift.
 
-    The bias has the input's zero point in it. Shifts are not positive: to the right. None where it cannot be
-    proved that every sum fits.
+    The bias includes the input's zero point. Shifts are to the right (not positive). None if a sum may overflow.
     """
     settled, table = settle(record)
     if table is None:
         return None
     multipliers, offsets, shifts = table.astype(np.int64).T
-    # Of a channel that has one value, twice its distance from the zero point is halved.
+    # For a constant channel, twice its distance from the zero point is halved.
     fixed = multipliers == 0
     bias = np.where(fixed, 2 * ((offsets >> shifts) - record.output_zero), folded_bias(settled))
     scales = np.stack([bias, np.where(fixed, _HALF, multipliers), np.where(fixed, 0, -shifts)], axis=1)
