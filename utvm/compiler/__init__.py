@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiler: from a model file to a library of C sources.
 
-A library is portable: C99, weights as constants, one arena that the caller owns, no malloc, and no board in it.
-TVM takes seconds to import, so it is imported only when a model is compiled.
+A library is portable: C99, constant weights, one caller-owned arena, no malloc, nothing board-specific. Importing
+TVM takes seconds, so it is imported only to compile a model.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def from_onnx(content: bytes, name: str, origin: str | None = None, directory: Path | None = None) -> Model:
-    """Take a serialised ONNX ``ModelProto``; see :func:`utvm.compiler.read.onnx_file.from_onnx`."""
+    """Load a serialised ONNX ``ModelProto``; see :func:`utvm.compiler.read.onnx_file.from_onnx`."""
     from utvm.compiler.read import onnx_file
 
     return onnx_file.from_onnx(content, name, origin, directory)

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An accelerator, as the compiler sees it: offers to compute a part of a network, and their cost."""
+"""The compiler's interface to an accelerator: offers to compute a part of a network, and their cost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Wish = Literal["auto", "off", "all"]
-"""Work for an accelerator: operators that it is estimated to make faster, none, or all that it can do."""
+"""Operators for an accelerator: those estimated to be faster, none, or all it supports."""
 
 INCLUDE = "utvm.include"
-"""Attribute of a lowered function: the header file of the driver that it calls. The driver stops the program where
-the accelerator fails. Such a function goes to the C printer as it is."""
+"""Attribute of a lowered function: the header of the driver it calls. The driver stops the program if the
+accelerator fails. Such a function reaches the C printer unchanged.
+"""
 
 
 class Refused(Exception):
-    """An accelerator cannot do an operator; the message gives the reason to the report."""
+    """An accelerator cannot compute an operator; the message is the reason in the report."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One function of several that do an operator together, on the CPU or on the accelerator.
+    """One of several functions that compute an operator together, on the CPU or on the accelerator.
 
-    Attributes:
-        reads: which tensors it takes before its constants: 0 and on are the operator's own inputs, behind those
-            the results of earlier parts.
+    ``reads`` numbers its input tensors: first the operator's own inputs from 0, then the results of earlier parts.
     """
 
     operator: Any
@@ -35,8 +34,8 @@ class Offer:
     """An offer to compute an operator.
 
     Attributes:
-        arranged_bytes: that the CPU writes or reads once more, to have them as the accelerator wants them.
-        parts: makes the functions, in their order; the last one's output is the operator's.
+        arranged_bytes: bytes the CPU copies to convert to and from the accelerator's layout.
+        parts: makes the functions in order; the last one's output is the operator's.
     """
 
     cycles: int
@@ -50,9 +49,9 @@ class Assistant:
     """A board's accelerator, as a model is compiled for it.
 
     Attributes:
-        identity: its kind and configuration: a library that uses it runs nowhere else.
-        revision: changes with whatever its code is made by.
-        cpu_cycles: how many cycles the CPU has in one of the accelerator's.
+        identity: kind and configuration; a library that uses it runs nowhere else.
+        revision: changes with the sources of its code generator.
+        cpu_cycles: CPU cycles per accelerator cycle.
     """
 
     identity: str

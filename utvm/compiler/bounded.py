@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work on a stranger's model, in a forked process: bounded in time and memory, and ended with its children.
+"""Run work on an untrusted model in a forked process, bounded in time and memory and ended with its children.
 
 TVM and ONNX are C++ that trusts its input: a crash must not end the command.
 """
@@ -22,9 +22,9 @@ from utvm.base.process.service import STOPPED_LOOKS, is_stopped
 from utvm.base.process.signals import die_with_parent
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
-CPU_SECONDS = 1800  # Of computing; the largest models for a microcontroller take a minute.
-WALL_SECONDS = 3600  # Of waiting, on however busy a machine.
-MORE_BYTES = 8 << 30  # Of addresses beside what this process has already; LLVM reserves some without using them.
+CPU_SECONDS = 1800  # CPU time; the largest models for a microcontroller take a minute.
+WALL_SECONDS = 3600  # Wall time, also on a busy machine.
+MORE_BYTES = 8 << 30  # Address space beyond what this process already uses; LLVM reserves some without using it.
 _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
@@ -35,7 +35,7 @@ _onlookers: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def looked_at(look: Callable[[], None]) -> Iterator[None]:
-    """Have something called about every second that such work takes, for the length of a ``with`` block."""
+    """Call a function about once per second of such work, for the length of a ``with`` block."""
     _onlookers.append(look)
     try:
         yield
@@ -46,8 +46,8 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
 def bounded(
     origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
 ) -> _ResultT:
-    """Do some work in a process of its own, and return its result, which pickle must be able to write."""
-    # What is buffered here would be written twice.
+    """Run work in a child process and return its result, which must be picklable."""
+    # Flush: the child would write buffered output a second time.
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -57,7 +57,7 @@ def bounded(
     if child == 0:
         end_with_us()
         os.close(reading)
-        # C++ writes to the terminal by itself, in words that are for its own authors.
+        # C++ writes messages for its own developers to the terminal.
         for standard in (1, 2):
             os.dup2(said, standard)
         _work(os.fdopen(writing, "wb"), work)
@@ -73,7 +73,7 @@ def bounded(
             )
         _, status = os.waitpid(child, 0)
     finally:
-        # Whatever it has started is in its session, and goes with it.
+        # Its children are in its session and end with it.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
         if status is None:
@@ -136,7 +136,7 @@ def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
 
 
 def _work(pipe: BinaryIO, work: Callable[[], object]) -> NoReturn:
-    """Be the child: do the work, write the answer, and end without anything that only the parent may end."""
+    """Run in the child: do the work, write the reply, and exit without the parent's cleanup."""
     code = 1
     try:
         os.setsid()
@@ -161,10 +161,10 @@ def _result_of(work: Callable[[], object]) -> _Answer:
     try:
         return True, work()
     except UtvmError as error:
-        # The cause stays behind: it is TVM's, and may hold what cannot be written.
+        # Drop the cause: it is TVM's and may not be picklable.
         return False, type(error)(error.message, error.hint)
     except (OSError, MemoryError) as error:
-        return False, error  # Something is scarce: the command says what.
+        return False, error  # A resource ran out: the command reports it.
     except Exception:
         return False, RuntimeError(traceback.format_exc())
 

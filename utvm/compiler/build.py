@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way from a model to a library, without the cache."""
+"""Compile a model to a library, without the cache."""
 
 import logging
 import math
@@ -70,14 +70,14 @@ def _build(
 
 
 def graph_of(model: Model, target: Target) -> Graph:
-    """The graph of a model as a target computes it, for who looks for something better."""
+    """Return the graph of a model for a target; used by tuning."""
     imported = import_model(model)
     with tvm_errors(model.origin, "compile the model"):
         return _extract_graph(integerize(imported.module, target, layers=imported.layers), imported, target)
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
-    """Compile a graph of :func:`graph_of`, or a part of one, in which nothing runs other graphs."""
+    """Compile a graph of :func:`graph_of`, or a part of one, without operators that run other graphs."""
     unchanged = Imported(None, (), ())
     return _emit_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
 
@@ -116,7 +116,7 @@ def _emit_graph(
         kinds[function] = Kind(control.kind, 0)
         parts += [first.library, second.library]
     assisted = any(operator.include for operator in operators.values())
-    # An accelerator reaches memory by whole words of its bus.
+    # An accelerator accesses memory in whole bus words.
 
     def plan_with(saving: Saving) -> Plan:
         made = operators | {item: printed[form][item] for item, form in saving.items()}

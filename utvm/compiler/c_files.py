@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a library, whose large arrays become text only when it is read.
+"""The files of a library; large arrays are converted to text only when read.
 
-Firmware is built of brief files with other numbers in large arrays, and the object file gets the bytes themselves
-(:mod:`utvm.toolchain.object_file`), which is the same to the byte and takes less time.
+Firmware is compiled from brief files with placeholder arrays, and the bytes are patched into the object file
+(:mod:`utvm.toolchain.object_file`): the same result in less time.
 """
 
 import base64
@@ -20,25 +20,25 @@ C_TYPES = {
     "float32": "float",
     "float64": "double",
 }
-"""numpy name of an element type to its C99 name."""
+"""C99 name of each element type, by numpy name."""
 
 _INTEGER_SUFFIX = {"uint32": "u", "int64": "LL", "uint64": "ULL"}
 
 
-_ROW = 8  # Numbers in a row.
+_ROW = 8  # Numbers per line.
 _PLAIN = ("int8", "uint8", "int16", "uint16")
 
 
 def rows(array: npt.NDArray[Any]) -> str:
     dtype = str(array.dtype)
     values = array.ravel().tolist()
-    # Most weights are of these types, and there are millions of them.
+    # Most weights have these types, and there are millions.
     numbers = list(map(str, values)) if dtype in _PLAIN else [literal(value, dtype) for value in values]
     return ",\n".join("    " + ", ".join(numbers[start : start + _ROW]) for start in range(0, len(numbers), _ROW))
 
 
 def literal(value: float | int, dtype: str) -> str:
-    """A C99 expression for a number; floats have the fewest digits that C rounds back to the same bits."""
+    """Return a C99 literal; floats have the fewest digits that read back as the same bits."""
     if dtype == "bool":
         return "true" if value else "false"
     if dtype in ("float32", "float64"):
@@ -57,7 +57,7 @@ def _float_literal(value: float, dtype: str) -> str:
         return "INFINITY" if rounded > 0 else "-INFINITY"
     size = abs(rounded)
     if size == 0 or 1e-3 <= size < 1e3:
-        # Nearly all of a network's weights: numpy's own text is the same, in a third of the time.
+        # Applies to nearly all weights: numpy's own text is identical and three times as fast.
         digits = str(rounded)
     elif 1e-4 <= size < 1e7:
         digits = np.format_float_positional(rounded, unique=True, trim="0")
@@ -66,7 +66,7 @@ def _float_literal(value: float, dtype: str) -> str:
     return digits + ("f" if dtype == "float32" else "")
 
 
-_LEAST_BYTES = 4096  # Of a large array. No compiler copies one of that size by what is in it.
+_LEAST_BYTES = 4096  # Minimum size of a large array. No compiler inlines an array of this size.
 _STAND_IN = re.compile(r"^ *\d+, \d+ /\* instead of (\w+) \*/$", re.MULTILINE)
 
 
@@ -75,16 +75,13 @@ def is_large(array: npt.NDArray[Any]) -> bool:
 
 
 def stand_in(name: str, number: int) -> str:
-    """Content of a large array in brief files: no two are alike, for compilers join those."""
+    """Return the placeholder of a large array in brief files; each is unique, since compilers merge equal arrays.
+    """
     return f"    {number % 100 + 1}, {number // 100 % 100} /* instead of {name} */"
 
 
 class CFiles(Mapping[str, str]):
-    """File name to text.
-
-    Attributes:
-        arrays: the C name of each of these to what is in it.
-    """
+    """File name to text; ``arrays`` has the content of each large array by its C name."""
 
     def __init__(self, brief: Mapping[str, str], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self.brief = dict(brief)
@@ -100,7 +97,7 @@ class CFiles(Mapping[str, str]):
         return len(self.brief)
 
     def large_in(self, file: str) -> dict[str, bytes]:
-        """The bytes of the large arrays of a file, by their C names."""
+        """Return the bytes of a file's large arrays by C name."""
         return {name: self.arrays[name].tobytes() for name in _STAND_IN.findall(self.brief[file])}
 
     def join(self, others: "Iterable[CFiles]") -> "CFiles":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling with a memory: a model that was compiled before is not compiled again."""
+"""Compile with a cache."""
 
 import importlib.metadata
 import logging
@@ -22,7 +22,7 @@ from utvm.errors import ConfigError
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name
-"""The branch of the log that has what became of each operator, whenever a library is asked for."""
+"""Log branch with the treatment of each operator, written whenever a library is requested."""
 
 _LOG = logging.getLogger("utvm.compiler")
 _FILE, _NOTED = "library.json", "notes.txt"
@@ -33,8 +33,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite"
 class CompileOptions:
     """How a model is compiled for a board, from the command line to the cache key.
 
-    Attributes:
-        target: the CPU, with tuning and unchecked indices; None for the board's own.
+    ``target`` is the CPU, with tuning and unchecked indices; None for the board's own.
     """
 
     target: Target | None = None
@@ -54,20 +53,19 @@ def compile_model(
     executor: Literal["aot", "graph"] = "aot",
     assistant: Assistant | None = None,
 ) -> Library:
-    """Compile a model into a library: the same model gives the same library, byte for byte, or one from the cache.
+    """Compile a model into a library, or take it from the cache: same model, same bytes.
 
     Args:
-        name: begins every global symbol of the library; by default the model's name.
-        target: the CPU that kernels are chosen for; by default, any. The library gives the same results anywhere.
-        memory: regions of RAM, and tensors pinned to them; by default one region, as large as it must be.
-        storage: for the weights; by default, unlimited.
-        executor: ``aot`` calls operators one by one; ``graph`` reads a description of the graph, same results.
-        assistant: an accelerator that computes a part of the model; the library runs only with it.
-
+        name: prefix of every global symbol of the library; by default the model's name.
+        target: the CPU that kernels are chosen for; by default any. Results are the same on any CPU.
+        memory: RAM regions, and tensors pinned to them; by default one region of unlimited size.
+        storage: for the weights; by default unlimited.
+        executor: ``aot`` calls operators directly; ``graph`` interprets a description. Same results.
+        assistant: an accelerator for a part of the model; the library then requires it.
     Raises:
-        CompileError: the model holds something that cannot be compiled.
+        CompileError: the model contains something unsupported.
         DoesNotFitError: the memory or the storage is too small.
-        ConfigError: the cache cannot be written, or there is no such executor.
+        ConfigError: the cache is not writable, or the executor is unknown.
     """
     if executor not in ("aot", "graph"):
         raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
@@ -79,11 +77,11 @@ def compile_model(
         parts += [assistant.identity, assistant.revision, wish]
     parts += _tools()
     key = content_key(*parts)
-    # Of two logs, the part that differs is why the one run compiled what the other had.
+    # Comparing the parts in two logs shows why a run compiled again.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
 
     def make(directory: Path) -> None:
-        # TVM takes seconds to import, and is needed only here.
+        # TVM takes seconds to import.
         from utvm.compiler.build import build_library
 
         def build() -> tuple[str, list[str]]:

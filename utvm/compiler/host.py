@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The yardstick: a model run on this computer by TVM's LLVM backend.
+"""The reference: run a model on this computer with TVM's LLVM backend.
 
-TensorFlow Lite's integers are computed as such, in the form of each kernel that needs no C; ONNX's quantised
-operators in float.
+TensorFlow Lite's integers are computed as integers, by each kernel's form without C; ONNX's quantised operators in
+float.
 """
 
 import platform
@@ -47,7 +47,7 @@ def reference(model: Model) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
 def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArray[Any]]], Arrays]:
     for name, control in imported.control.items():
         first, second = (_reference(graph, origin) for graph in control.graphs)
-        # The virtual machine takes the function that has the name now.
+        # The virtual machine resolves the name now.
         tvm_ffi.register_global_func(name, _control(control, first, second), override=True)
     with tvm_errors(origin, "build the model for this computer"):
         module = imported.module
@@ -77,7 +77,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
 
 def _as_in_c(module: Any) -> Any:
     def bound(node: Any) -> Any:
-        # A first operand that is no number stays; LLVM takes the second one then.
+        # A NaN as first operand is kept; LLVM would return the second.
         a, b = node.a, node.b
         if not element_type(node).startswith("float"):
             return node
@@ -99,7 +99,7 @@ def _leading_zeros(value: Any) -> Any:
 
 
 def _softmax_scale(total: Any) -> Any:
-    """2**43 / total by gemmlowp's three steps of Newton's method, with as many fractional bits as fit 31 bits."""
+    """Return 2**43 / total by gemmlowp's three Newton steps, with as many fractional bits as fit 31 bits."""
     steps: list[tuple[Any, Any]] = []
 
     def name_step(value: Any) -> Any:

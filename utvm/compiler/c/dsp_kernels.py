@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of cores with Arm's DSP extension that are made for a layer's numbers: their loops need every register.
+"""Kernels for cores with Arm's DSP extension, generated for a layer's numbers: their loops need every register.
 
-Their names say for what:
-
+Names encode the purpose:
 - ``dsp_tile_BITS_ROUNDED_LIMIT``: four pixels of a convolution, weights of 8 or 16 bits
 - ``dsp_dense_ROUNDED_LIMIT``: four channels of one pixel
-- ``dsp_plane_ACROSS_DOWN_PITCH_PIXELS_CHANNELS_ROUNDED_LIMIT``: one channel of a depthwise convolution: the
-  strides, bytes from one row of the plane to the next, pixels in a row of output, channels of the output
-- ``dsp_depthwise_LINES_COPIES_`` and the same numbers: all channels of some rows of it, from a plane of so many
-  lines; how many channels of the output each of the input has
+- ``dsp_plane_ACROSS_DOWN_PITCH_PIXELS_CHANNELS_ROUNDED_LIMIT``: one channel of a depthwise convolution: strides,
+  bytes between rows of the plane, pixels per output row, output channels
+- ``dsp_depthwise_LINES_COPIES_`` and the same numbers: all channels of some output rows, from a plane of LINES
+  lines; COPIES output channels per input channel
 - ``dsp_lift_CHANNELS``: copies one channel of an image into a plane
-- ``gathered_columns_ROWS_RUN``: puts windows of so many rows of so many bytes together
-
-ROUNDED is 1 where halves below zero must be rounded away from it, and 0 where nothing is let through there. LIMIT
-is 8 for all int8 values, and 7 for those from 0 on. Weights of 16 bits are twice as large as they are, and so are
-sums of them: what is multiplied is twice a sum.
+- ``gathered_columns_ROWS_RUN``: gathers windows of ROWS rows of RUN bytes
+ROUNDED is 1 if halves below zero must be rounded away from it, 0 if the activation passes no negative values.
+LIMIT is 8 for all int8 values, 7 for values from 0. 16-bit weights are stored doubled, so sums are doubled, too.
 """
 
 import re
 from collections.abc import Callable
 
-_UNROLLED = 8  # Pairs in a round of a tile's loop.
-_DENSE_UNROLLED = 4  # Fours of values in a round of a dense layer's loop.
+_UNROLLED = 8  # Pairs per iteration of a tile's loop.
+_DENSE_UNROLLED = 4  # Groups of four values per iteration of a dense layer's loop.
 _NUMBERS = {"tile": 3, "dense": 2, "plane": 7, "depthwise": 9, "lift": 1}
 _NAME = re.compile(r"dsp_(tile|dense|plane|depthwise|lift)((?:_\d+)+)|(gathered)_columns((?:_\d+){2})")
 
@@ -95,7 +92,7 @@ def _limits(limit: int) -> str:
 def _tile(name: str, bits: int, rounded: int, limit: int) -> str:
     wide = bits == 16
     weights = ["ldrd r2, r3, [r1], #8"] if wide else ["ldr r2, [r1], #4", "sxtb16 r3, r2, ror #8", "sxtb16 r2, r2"]
-    # The sums of two channels begin with their biases: pixels in the order in which none is lost.
+    # Sums of two channels start with their biases; pixels in an order that overwrites none.
     first = [
         *weights,
         "ldrd r12, lr, [r0, #8]",
@@ -110,7 +107,7 @@ def _tile(name: str, bits: int, rounded: int, limit: int) -> str:
         "ldrd r12, lr, [r0], #8",
         *("smlad r6, r12, r2, r6", "smlad r10, r12, r3, r10", "smlad r7, lr, r2, r7", "smlad r11, lr, r3, r11"),
     ]
-    # On the stack: columns, what the first round leaves out, the columns' end, output, three offsets, its end.
+    # Stack: columns, first iteration's offset, end of columns, output, three offsets, end of output.
     lines = [
         *("ldm %0, {r0-r8}", "push {r0-r7}", "mov r1, r8"),
         "1:",

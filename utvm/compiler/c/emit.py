@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C files of a library, functions around graphs that operators run, and the description of a graph executor.
+"""Emit the C files of a library, control-flow functions, and the graph executor's description.
 
-``utvm/runtime/portable/graph_executor.h`` explains the description.
+``utvm/runtime/portable/graph_executor.h`` documents the description.
 """
 
 import functools
@@ -31,7 +31,7 @@ from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
 _COPY = 0xFFFF
-_MOST = 0xFFFE  # What 16 bits can number, the number of copies left out.
+_MOST = 0xFFFE  # Largest 16-bit number, the copy count excluded.
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class _Held:
-    """A tensor as the description knows it: what holds it, and where in that it is."""
+    """A tensor in the description: container and offset."""
 
     kind: str
     number: int
@@ -78,7 +78,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
         if place.kind == "state":
-            # What the library keeps is a region to the executor, behind those of the plan.
+            # To the executor, the library's states are regions after those of the plan.
             return _Held("region", len(regions) + place.number, place.offset, size)
         return _Held(place.kind, place.number, place.offset, size)
 
@@ -158,7 +158,7 @@ _BODIES = {
 
 @dataclass(frozen=True)
 class CalledGraph:
-    """A graph that an operator runs."""
+    """A graph run by an operator."""
 
     library: Library
     checked: bool
@@ -169,7 +169,7 @@ def print_control(
 ) -> tuple[CFunction, list[Argument]]:
     """Print an operator that runs graphs, ``if`` or ``while``; return it with its arguments.
 
-    The graphs share the workspace, which is their arena. A loop's state is in the operator's results.
+    The graphs use the workspace as their arena. A loop's state is in the operator's results.
     """
     first, second = (part.library for part in parts)
     results = second.outputs
@@ -225,15 +225,14 @@ def _argument(tensor: Tensor, written: bool) -> Argument:
     return Argument(tensor.size_bytes, item_bytes(tensor.dtype), written)
 
 
-_LINE = 110  # Characters in a line of C.
+_LINE = 110  # Columns of a line of C.
 
 
 @dataclass(frozen=True)
 class Kind:
     """Description of an operator, for people.
 
-    Attributes:
-        kernel: which one it is of several that compute the same; empty where there is one.
+    ``kernel`` is the chosen one of several equivalent kernels; empty if there is no choice.
     """
 
     name: str
@@ -360,7 +359,7 @@ def _call(graph: Graph, step: Step, operators: Mapping[str, CFunction], kinds: M
 
 
 def _wrapper(operator: CFunction, table: Sequence[Argument]) -> dict[str, object]:
-    # From the prototype: an array's elements in place of parameters.
+    # From the prototype: pass array elements as parameters.
     arguments = [f"({c_type})tensors[{number}]" for number, c_type in enumerate(_parameter_types(operator))]
     return {"operator": operator.name, "arguments": arguments, "table": table, "checked": operator.checked}
 
@@ -381,7 +380,7 @@ def _executor_files(name: str) -> dict[str, str]:
 
 
 class _Calls:
-    """The statements of ``NAME_run``."""
+    """Statements of ``NAME_run``."""
 
     def __init__(self, name: str, graph: Graph, plan: Plan, operators: Mapping[str, CFunction]) -> None:
         self._name = name
@@ -399,7 +398,7 @@ class _Calls:
         arguments += [self._address(place, writable=True) for place in step.writes]
         if operator.workspace_bytes:
             arguments.append(self._in_arena("workspace", index, 0))
-        # Long calls are broken between arguments.
+        # Break long calls between arguments.
         head, tail = f"{operator.name}(", ");"
         if operator.checked:
             head, tail = f"if ({head}", ") != 0) {"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Printing TIRx expressions as C expressions."""
+"""Print TIRx expressions as C expressions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from utvm.compiler.schedule.lower import WITHIN
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-OUTSIDE = "outside"  # The variable in which a helper notes that an index was out of range.
+OUTSIDE = "outside"  # The variable a helper sets if an index was out of range.
 _POSTFIX, _UNARY, _CONDITIONAL = 15, 14, 3
 _ARITHMETIC = {"Mul": ("*", 13), "Div": ("/", 13), "Mod": ("%", 13), "Add": ("+", 12), "Sub": ("-", 12)}
 _SHIFTS_AND_BITS = {
@@ -42,7 +42,7 @@ _OPERATOR_CALLS = {
     "bitwise_or": "BitwiseOr",
     "bitwise_xor": "BitwiseXor",
 }
-# Intrinsics that stay after lowering and that <math.h> has, by their C name for double.
+# Intrinsics left after lowering that <math.h> provides, by their C name for double.
 _MATH_CALLS = ("fabs", "fmod", "exp2", "isnan")
 _POINTERS = ("address_of", "buffer_data", "reinterpret")
 _FLOATS = ("float32", "float64")
@@ -54,8 +54,8 @@ class Text:
     """A printed expression.
 
     Attributes:
-        precedence: how tightly its outermost operator binds, as in C's grammar; larger is tighter.
-        is_data: whether its value depends on tensor elements, and so is not bounded like an index.
+        precedence: of its outermost operator, as in C's grammar; larger binds tighter.
+        is_data: True if the value depends on tensor elements, so it is not bounded like an index.
     """
 
     text: str
@@ -63,15 +63,12 @@ class Text:
     is_data: bool = False
 
     def at_least(self, precedence: int) -> str:
-        """The text, in parentheses unless it binds at least this tightly."""
+        """Return the text, in parentheses unless it binds at least this tightly."""
         return self.text if self.precedence >= precedence else f"({self.text})"
 
 
 class ExpressionPrinter:
-    """Prints expressions and collects what they need.
-
-    Args:
-    """
+    """Prints expressions; collects the helpers and variables they need."""
 
     def __init__(self, variable_name: Callable[[Any], str], buffer_name: Callable[[Any], str]) -> None:
         self._variable_name = variable_name
@@ -136,7 +133,7 @@ class ExpressionPrinter:
         return self._choice(node.condition, node.true_value, node.false_value)
 
     def _print_Let(self, node: Any) -> Text:
-        # C has no expression that names a value; the value is printed where the name stood.
+        # C has no let expression: print the value in place of the variable.
         self._replaced[hash(node.var)] = self.print(node.value)
         return self.print(node.body)
 
@@ -171,7 +168,7 @@ class ExpressionPrinter:
         )
 
     def _pointer(self, name: str, of: Any) -> Text:
-        if name == "reinterpret":  # As a pointer to something else, which C does by itself.
+        if name == "reinterpret":  # As a pointer of another type: C converts it implicitly.
             return self.print(of)
         return Text(self._buffer_name(of)) if name == "buffer_data" else self._address(of)
 
@@ -188,19 +185,19 @@ class ExpressionPrinter:
             return self._math_call("fmod", a, b)
         if kind in _DIVISIONS and dtype not in _FLOATS and type(b).__name__ != "IntImm":
             return self._call_helper(_DIVISIONS[kind], dtype, left, right)
-        # What an index is made of cannot overflow, but be negative, which C has no shift to the left for.
+        # Index arithmetic cannot overflow, but it may be negative, and C has no left shift of negative numbers.
         wraps = is_data and (not self._index_depth or kind == "LShift")
         if kind in _WRAPPING and dtype in ("int32", "int64") and wraps:
             return self._call_helper(_WRAPPING[kind], dtype, left, right)
         symbol, precedence = _ARITHMETIC.get(kind) or _SHIFTS_AND_BITS[kind]
         if kind in _SHIFTS_AND_BITS:
-            # Readers, and gcc, want parentheses where bits and sums meet.
+            # Parentheses for readers and gcc where bit operators and sums meet.
             text = f"{left.at_least(_UNARY)} {symbol} {right.at_least(_UNARY)}"
         else:
             text = f"{left.at_least(precedence)} {symbol} {right.at_least(precedence + 1)}"
         if dtype in _NARROW:
-            # C computes in int; the result is brought back to its own width. Unsigned in between, where int
-            # could overflow or a negative number would be shifted left.
+            # C computes in int; convert back to the result's width. Unsigned in between, where int could overflow
+            # or a negative number would be shifted left.
             if kind in ("Mul", "LShift"):
                 text = f"(uint32_t){left.at_least(_UNARY)} {symbol} {right.at_least(_UNARY)}"
             return Text(f"({C_TYPES[dtype]})({text})", _UNARY, is_data)
@@ -214,7 +211,7 @@ class ExpressionPrinter:
         is_data = left.is_data or right.is_data
         if kind in _LOGIC:
             symbol, precedence = _LOGIC[kind]
-            # A chain of one operator needs none, a mixture gets parentheses.
+            # A chain of one operator needs no parentheses, a mixture does.
             texts = [
                 item.text if item.precedence in (precedence, *range(9, _POSTFIX + 1)) else f"({item.text})"
                 for item in (left, right)
@@ -226,7 +223,7 @@ class ExpressionPrinter:
 
     def _choice(self, condition: Any, true_value: Any, false_value: Any) -> Text:
         test, yes, no = (self.print(item) for item in (condition, true_value, false_value))
-        # Parentheses all around: a choice is never part of a larger expression without them.
+        # Always in parentheses: a conditional never appears bare in a larger expression.
         return Text(
             f"({test.at_least(_CONDITIONAL + 1)} ? {yes.text} : {no.text})",
             _POSTFIX,

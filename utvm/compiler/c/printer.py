@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Printing lowered TIRx functions as C functions."""
+"""Print lowered TIRx functions as C functions."""
 
 import math
 from collections import Counter
@@ -21,10 +21,10 @@ from utvm.compiler.schedule.lower import CHECKED
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-ALIGNMENT = 16  # Bytes; every buffer in the arena begins at a multiple of it.
-_LOCAL_BYTES = 64  # Buffers up to this size live on the stack, where a C compiler turns them into registers.
+ALIGNMENT = 16  # Bytes; alignment of every buffer in the arena.
+_LOCAL_BYTES = 64  # Buffers up to this size are on the stack; C compilers keep them in registers.
 _WORKSPACE = "workspace"
-_LINE = 110  # Characters, longer prototypes are broken.
+_LINE = 110  # Columns; longer prototypes are broken.
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class CFunction:
     """One operator in C.
 
     Attributes:
-        workspace_bytes: bytes of scratch memory its last parameter must point to; 0 means there is no such
-            parameter.
-        checked: whether it returns an ``int32_t``, 1 if an index in its inputs was out of range, else 0; any other
-            returns nothing.
+        workspace_bytes: scratch bytes of its last parameter; 0 means there is no such parameter.
+        checked: True if it returns an ``int32_t``: 1 if an index in its inputs was out of range, else 0. False:
+            void.
     """
 
     name: str
@@ -51,14 +50,13 @@ class CFunction:
 def print_function(name: str, function: Any) -> CFunction:
     """Print a lowered ``tirx.PrimFunc``.
 
-    Parameters are ``restrict`` pointers, unless the output may lie over an input. Large buffers are in a
-    workspace.
+    Parameters are ``restrict`` pointers unless the output may overlap an input. Large buffers are in a workspace.
     """
     return _FunctionPrinter(function).print(name)
 
 
 class _Names:
-    """C names of variables and buffers, which TIRx tells apart by identity and not by name."""
+    """C names of variables and buffers; TIRx compares them by identity, not by name."""
 
     def __init__(self, taken: Sequence[str]) -> None:
         self._scope = Scope(taken)
@@ -209,7 +207,7 @@ class _FunctionPrinter:
 
     def _print_Bind(self, node: Any) -> None:
         if self._mentions[hash(node.var)] == 1:
-            return  # Only its definition mentions it.
+            return  # Only declared.
         value = self._expressions.print(node.value)
         name = self._names.of(node.var)
         if value.is_data:
@@ -217,8 +215,8 @@ class _FunctionPrinter:
         self._line(f"const {C_TYPES[element_type(node.var)]} {name} = {value.text};")
 
     def _print_Evaluate(self, node: Any) -> None:
-        if type(node.value).__name__ != "IntImm":  # An empty statement is an evaluation of 0.
-            # What a driver's calls return is of no use: a fault stops the program.
+        if type(node.value).__name__ != "IntImm":  # An evaluation of 0 is an empty statement.
+            # Ignore the results of driver calls: a fault stops the program.
             ignored = "(void)" if self._include else ""
             self._line(f"{ignored}{self._expressions.print(node.value).text};")
 

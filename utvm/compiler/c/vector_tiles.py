@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of cores with vectors of bytes (MVE) that are made for a length: loops of them need every register.
+"""Kernels for cores with byte vectors (MVE), generated for a length: their loops need every register.
 
-A kernel keeps eight sums at a time, of four channels and two pixels, or of eight channels and one pixel, while it
-multiplies vectors of 16 bytes. Its name says which it is: ``vector_tiles_UNROLLED_ROUNDS_PIXELS_ROUNDED``. A
-window is ROUNDS runs of UNROLLED vectors. ROUNDED is 1 where halves below zero must be rounded away from it, and 0
-where an activation lets nothing through there.
-
-Three others, ``vector_row_...``, ``vector_pixels_...`` and ``vector_windows_...``, hand such a kernel to the C
-helper that their name begins with.
+A kernel keeps eight sums (four channels of two pixels, or eight channels of one pixel) while it multiplies vectors
+of 16 bytes. Its name is ``vector_tiles_UNROLLED_ROUNDS_PIXELS_ROUNDED``: a window is ROUNDS runs of UNROLLED
+vectors; ROUNDED is 1 if halves below zero must be rounded away from it, 0 if the activation passes no negative
+values.
+``vector_row_...``, ``vector_pixels_...`` and ``vector_windows_...`` pass such a kernel to the C helper named by
+their prefix.
 """
 
 import re
 
-_MOST_UNROLLED = 18  # Vectors of all runs whose products are written out, and not looped over.
+_MOST_UNROLLED = 18  # Maximum vectors with unrolled products; longer windows use a loop.
 _NAME = re.compile(r"vector_(tiles|row|pixels|windows)_(\d+)_(\d+)_([12])_([01])")
 _SUMS = ("r0", "r2", "r4", "r6", "r8", "r10", "r12", "lr")
 
@@ -74,7 +73,7 @@ def _kernel(unrolled: int, rounds: int, pixels: int, rounded: bool) -> list[str]
 
 
 def _beginning(looped: bool, pixels: int) -> list[str]:
-    """On the stack: sums, pixels, output and stream, pairs, next, output_next, mask, end, span."""
+    """Stack: sums, pixels, output and stream, pairs, next, output_next, mask, end, span."""
     offsets = ["vidup.u16 q7, r2, #1"]
     if pixels == 2:
         # Halfwords 0, apart, 1, apart + 1, 2, apart + 2, 3, apart + 3.
@@ -112,7 +111,7 @@ def _tile(unrolled: int, rounds: int, pixels: int, rounded: bool, looped: bool) 
         window = ["ldr r11, [sp, #68]", "add r11, r3, r11", "5:", *products, *step, "cmp r3, r11", "bne.w 5b"]
     else:
         window = [line for number in range(rounds) for line in ((step if number else []) + products)]
-    # The two pixels have the same channels.
+    # Both pixels use the same channels.
     last = "!" if pixels == 1 else ""
     scale = ["vldrw.u32 q2, [r1], #16", "vldrw.u32 q3, [r1], #16"]
     return [
@@ -143,7 +142,8 @@ def _products(pixels: int) -> list[str]:
 
 
 def _scale(sums: str, rounded: bool) -> list[str]:
-    """Multiply and round once, then shift and round again: gemmlowp's way, halves below zero once more."""
+    """Multiply and round, then shift and round again, as gemmlowp does, with a correction for halves below zero.
+    """
     free = "q1" if sums == "q0" else "q2"
     away = [f"vand {free}, {sums}, q3", f"vshr.s32 {free}, {free}, #31", f"vqadd.s32 {sums}, {sums}, {free}"]
     return [

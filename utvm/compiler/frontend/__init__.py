@@ -52,7 +52,7 @@ def _check_tensors(module: Any, origin: str) -> None:
 def _leaves(kind: Any) -> list[Any]:
     if isinstance(kind, relax.TupleType):
         return [leaf for field in kind.fields for leaf in _leaves(field)]
-    # Shapes are computed while compiling, and take no memory on a board.
+    # Shapes are computed at compile time and take no memory on a board.
     return [] if isinstance(kind, relax.ShapeType) else [kind]
 
 

@@ -19,12 +19,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class Imported:
-    """A Relax module and what its user calls the parameters and results of its ``main``.
+    """A Relax module with user-visible names of the parameters and results of its ``main``.
 
     Attributes:
-        kept: what it keeps between runs: the last parameters find it, the last results are kept.
-        input_scalings, output_scalings: what the integers of each stand for; empty where the model's format does
-            not say so.
+        kept: states: ``main`` takes them as its last parameters and returns them as its last results.
+        input_scalings, output_scalings: scale and zero point of each; empty if the model's format has none.
     """
 
     module: Any
@@ -43,11 +42,10 @@ class Imported:
 
 @dataclass(frozen=True)
 class Control:
-    """An operator that runs two graphs; ``main`` calls it as a packed function of the name that it has here.
+    """An operator that runs two graphs; ``main`` calls it as a packed function by its name here.
 
-    Attributes:
-        kind: ``if``: the first operand chooses the graph. ``while``: the first graph is the condition, the second
-        the body, which makes the next operands.
+    ``kind`` is ``if``: the first operand selects the graph; or ``while``: the first graph is the condition, the
+    second the body, which returns the next operands.
     """
 
     kind: Literal["if", "while"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that TVM's importer lacks, as Relax: quantised ones, CumProd and TopK.
 
-Quantised operators become *dequantise, operator on floats, quantise*, or exact sums in int32. They are defined in
+Quantised operators become *dequantise, float operator, quantise*, or exact int32 sums. Definitions:
 ``docs/Operators.md`` of onnx/onnx.
 """
 
@@ -32,7 +32,7 @@ def cumulative_product(builder: Any, inputs: Sequence[Any], attributes: dict[str
 
 
 def best(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert TopK; where any order will do, it is that of the elements."""
+    """Convert TopK; if any order is allowed, keep the order of the elements."""
     count = int(attributes["k"]) if len(inputs) == 1 else _number(inputs[1], "its number of elements")
     largest = bool(attributes.get("largest", 1))
     return relax.op.topk(inputs[0], count, attributes.get("axis", -1), "both", largest, "int64")
@@ -54,7 +54,7 @@ def quantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, A
 
 
 def dequantize_linear(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert DequantizeLinear; what is known only while the model runs is one number for the whole tensor."""
+    """Convert DequantizeLinear; run-time scales must be one number for the whole tensor."""
     data, scale, zero = _operands(inputs, 3)
     _refuse_blocks(attributes)
     if not _is_constant(scale) or not _is_constant(zero):
@@ -81,7 +81,7 @@ def qlinear_conv(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]
 
 
 def qlinear_matmul(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert QLinearMatMul; scales may be one for each row of the left or each column of the right operand."""
+    """Convert QLinearMatMul; scales may be per row of the left or per column of the right operand."""
     left, left_scale, left_zero, right, right_scale, right_zero, scale, zero = _operands(inputs, 8)
     real_left = builder.emit(_dequantize(left, left_scale, left_zero, max(_rank(left) - 2, 0)))
     real_right = builder.emit(_dequantize(right, right_scale, right_zero, _rank(right) - 1))
@@ -90,7 +90,7 @@ def qlinear_matmul(builder: Any, inputs: Sequence[Any], attributes: dict[str, An
 
 
 def conv_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert ConvInteger: padding counts as the zero point."""
+    """Convert ConvInteger; padding has the value of the zero point."""
     data, weights, data_zero, weight_zero = _operands(inputs, 4)
     wide = builder.emit(_subtract_zero(data, data_zero, ()))
     wide_weights = builder.emit(_subtract_zero(weights, weight_zero, (-1, *([1] * (_rank(weights) - 1)))))
@@ -98,7 +98,7 @@ def conv_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]
 
 
 def matmul_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert MatMulInteger; zero points may be one for each row of the left or column of the right operand."""
+    """Convert MatMulInteger; zero points may be per row of the left or per column of the right operand."""
     left, right, left_zero, right_zero = _operands(inputs, 4)
     wide_left = builder.emit(_subtract_zero(left, left_zero, (-1, 1)))
     wide_right = builder.emit(_subtract_zero(right, right_zero, (-1,)))
@@ -134,7 +134,7 @@ def _subtract_zero(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
     if zero is None:
         return wide
     if not _is_constant(zero):
-        # DynamicQuantizeLinear's.
+        # As from DynamicQuantizeLinear.
         row = shape if _rank(zero) == 1 and shape_of(zero.ty) != (1,) else ()
         given = relax.op.astype(zero, "int32")
         return relax.op.subtract(wide, relax.op.reshape(given, row) if _rank(zero) == 1 else given)

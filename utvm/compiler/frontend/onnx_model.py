@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an ONNX model to a Relax module: TVM's importer, with quantised operators of our own."""
+"""Import an ONNX model as a Relax module: TVM's importer, with quantised operators of our own."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ def import_onnx(model: Model) -> Imported:
     importer = _Importer(read)
     try:
         module = importer.from_onnx(read.model.graph, opset)
-    except Exception as error:  # Where some nodes are refused, what stands for them may not be enough.
+    except Exception as error:  # If nodes were refused, their placeholders may cause further errors.
         if not read.reasons:
             raise
         _LOG.debug("%s: what is behind refused nodes: %r", model.origin, error)
@@ -55,7 +55,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Imports one graph. The base class calls methods by the names they have here."""
+    """Imports one graph. Method names are those the base class calls."""
 
     def __init__(self, read: Rewritten) -> None:
         super().__init__({}, "float32")
@@ -64,10 +64,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         self._following = iter(read.model.graph.node)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Do nothing: it is known already."""
+        """Do nothing: this was checked before."""
 
     def _convert_operator(self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int) -> Any:
-        node = next(self._following)  # The base class goes through them in this order.
+        node = next(self._following)  # The base class visits nodes in this order.
         opset = attrs.pop(OPSET_ATTRIBUTE, opset)
         try:
             if op_name in CONVERTERS:
@@ -147,7 +147,7 @@ def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.Type
 
 
 def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
-    """The scaling of each input that becomes real numbers in but one way; None of others."""
+    """Return the scaling of each input that is dequantised in only one way; None for others."""
     constants = _constants(graph)
 
     def scaling(name: str) -> Scaling | None:
@@ -162,7 +162,7 @@ def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scalin
 
 
 def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
-    """The scaling of each output that is made of real numbers, None of others."""
+    """Return the scaling of each output that is a quantised float; None for others."""
     constants = _constants(graph)
     scalings = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
     return tuple(map(scalings.get, names))

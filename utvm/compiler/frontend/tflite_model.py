@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a TensorFlow Lite model to a Relax module: kernels of our own, and TVM's importer for other operators.
+"""Import a TensorFlow Lite model as a Relax module: kernels of our own, TVM's importer for other operators.
 
-Quantised operators without a kernel here become *dequantise, operator on floats, quantise*. Those that only move
+Quantised operators without a kernel here become *dequantise, float operator, quantise*. Those that only move
 elements work on the integers.
 """
 
@@ -36,7 +36,7 @@ from utvm.errors import CompileError, UtvmError
 _LOG = logging.getLogger("utvm.compiler")
 _RESHAPES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 
-# Quantised operators that TVM's importer refuses, or computes on the integers though they compute with them.
+# Quantised operators that TVM's importer rejects, or computes on raw integers although they are arithmetic.
 _AS_FLOAT = (
     "ADD_N",
     "BATCH_MATMUL",
@@ -52,7 +52,7 @@ _AS_FLOAT = (
     "ZEROS_LIKE",
 )
 
-_COUNTS = {"int32", "int64"}  # Element types of which one may stand for the other: of places, and of sizes.
+_COUNTS = {"int32", "int64"}  # Interchangeable element types of indices and sizes.
 
 
 def import_tflite(model: Model) -> Imported:
@@ -104,7 +104,7 @@ def _short(name: str) -> str:
 
 
 class _Converter(OperatorConverter):  # type: ignore[misc]
-    """Converts the operators of one graph. The base class calls methods by the names they have here."""
+    """Converts the operators of one graph. Method names are those the base class calls."""
 
     def __init__(self, model: Any, subgraph: Any, exp_tab: Any, ctx: Any, layers: dict[str, IntegerLayer]) -> None:
         super().__init__(model, subgraph, exp_tab, ctx)
@@ -122,7 +122,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._as_float = {*_AS_FLOAT, *real}
 
     def check_unsupported_ops(self) -> None:
-        """Do nothing: it is known before TVM is asked."""
+        """Do nothing: this was checked before."""
 
     def convert_op_to_relax(self) -> None:
         graph = self.subgraph.record
@@ -183,7 +183,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
 
     def dequantize(self, expr: Any, tensor: TensorWrapper) -> Any:
         if isinstance(expr, ir.GenericConst) and tensor.tensor.record.dtype == "int64":
-            # The bias of a layer with int16 activations: Relax has no dequantisation of int64.
+            # The bias of a layer with int16 activations: Relax cannot dequantise int64.
             return relax.const(_array(tensor.tensor.record, real=True), "float32")
         return super().dequantize(expr, tensor)
 
@@ -197,7 +197,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def convert_qnn_fused_activation_function(
         self, expr: Any, fused_activation_fn: int, scale: float, zero_point: int, dtype: str
     ) -> Any:
-        """Clamp a quantised result. Bounds are rounded half away from zero, in single precision, as by TFLite."""
+        """Clamp a quantised result. Bounds are rounded half away from zero in single precision, as in TFLite."""
         if fused_activation_fn == tflite.ActivationFunctionType.NONE:
             return expr
         limits = np.iinfo(dtype)
@@ -210,7 +210,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         return relax.op.clip(expr, min=float(low), max=float(high))
 
     def convert_fully_connected(self, op: OperatorView) -> Any:
-        """Convert FULLY_CONNECTED, whose input is seen as rows of as many numbers as a unit has weights."""
+        """Convert FULLY_CONNECTED; the input is reshaped to rows of the weights' length."""
         data, weights = op.record.inputs[:2]
         tensors = self.subgraph.record.tensors
         depth = tensors[weights].shape[-1]
@@ -236,7 +236,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         real = self.get_expr(data.tensor_idx)
         if data.qnn_params:
             real = self.dequantize(real, data)
-        else:  # As the kernel does, so that no product is too large.
+        else:  # As the kernel does, to keep products small.
             real = relax.op.subtract(real, relax.op.max(real, axis=-1, keepdims=True))
         out = relax.op.nn.softmax(relax.op.multiply(real, relax.const(beta, "float32")), axis=-1)
         return self.quantize(out, result) if result.qnn_params else out
@@ -251,7 +251,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
         def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
-            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be there twice.
+            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # An axis may be listed twice.
 
         return super()._convert_reduce(reduce, op)
 

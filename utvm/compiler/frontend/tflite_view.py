@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checked model as the classes of the package ``tflite``, for TVM's importer.
 
-Tensors have unique names and all fields, which those of a file may lack. Methods have the package's names.
+Tensors have unique names and all fields, some of which a file may omit. Methods have the package's names.
 """
 # ruff: noqa: N802
 
@@ -46,7 +46,7 @@ class TensorView:
 
 
 class BufferView:
-    """Stands for ``tflite.Buffer``: every tensor has its own."""
+    """Stands for ``tflite.Buffer``; every tensor has its own."""
 
     def __init__(self, data: npt.NDArray[Any]) -> None:
         self._data = data.reshape(-1).view(np.uint8)
@@ -98,11 +98,11 @@ class GraphView:
         return len(self.record.tensors)
 
     def InputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        """The model's inputs, and behind them what a run finds of the one before."""
+        """Return the model's inputs, followed by the states it reads."""
         return np.array([*self.record.inputs, *(state.read for state in self.record.states)], np.int32)
 
     def OutputsAsNumpy(self) -> npt.NDArray[np.int32]:
-        """The model's outputs, and behind them what is kept for the next run."""
+        """Return the model's outputs, followed by the states it writes."""
         return np.array([*self.record.outputs, *(state.written for state in self.record.states)], np.int32)
 
     def operators(self) -> list[OperatorView]:

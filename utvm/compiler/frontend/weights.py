@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes a model's weights need at least: known as soon as it is read, before anything is compiled."""
+"""Lower bound of a model's weight bytes, known after import and before anything is compiled."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -13,9 +13,9 @@ import tvm_ffi
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of, operator_name
 
-# What multiplies a tensor by all of its weights; a result that is needed needs each of them.
+# Operators that multiply a tensor by all of their weights: a needed result needs each weight.
 _WEIGHTED = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.nn.conv2d_transpose", "relax.matmul")
-# A constant goes through these with all its elements, whenever they are computed.
+# Operators that keep all elements of a constant, whenever they are computed.
 _KEEPING = (
     "relax.astype",
     "relax.dequantize",
@@ -24,15 +24,15 @@ _KEEPING = (
     "relax.reshape",
     "relax.squeeze",
 )
-# Their results do not depend on the operand's elements, so what computes those may be left out.
+# Results independent of the operand's elements, so its computation may be dropped.
 _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.zeros_like")
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
-    """A lower bound of what any library of a model stores: the exact one is known late.
+    """Return a lower bound of the bytes that any library of a model stores.
 
-    Counted are the weights of convolutions and matrix products that an output depends on, in their narrowest type.
-    Weights that might become equal count once, where the total is more than enough.
+    Counts the weights, in their narrowest type, of convolutions and matrix products that an output depends on. If
+    the total exceeds ``enough``, weights that might become equal count once.
     """
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}

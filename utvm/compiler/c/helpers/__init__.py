@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small C functions for TIRx operations that C has not, printed into a library only if an operator calls them.
+"""Small C functions for TIRx operations that C lacks, emitted only if an operator calls them.
 
-Some are made for an element type, as ``max_float32``, or for a layer's numbers; others are C files of this folder.
+Some are generated for an element type, like ``max_float32``, or for a layer's numbers; others are C files of this
+folder.
 """
 
 import functools
@@ -23,7 +24,7 @@ _BODIES = {
     "    return ({t})(a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient);",
     "floormod": "const {t} remainder = ({t})(a % b);\n"
     "    return ({t})(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);",
-    # Overflow wraps around, as in numpy; C leaves it undefined for signed numbers.
+    # Overflow wraps around, as in numpy; it is undefined for signed numbers in C.
     "add": "return ({t})(({u})a + ({u})b);",
     "sub": "return ({t})(({u})a - ({u})b);",
     "mul": "return ({t})(({u})a * ({u})b);",
@@ -31,7 +32,7 @@ _BODIES = {
 }
 
 
-# A first operand that is NaN stays: activations bound numbers by constants, which come second.
+# A NaN as first operand is kept: activations pass their constant bounds second.
 _OF_REALS = {
     "max": "return a <= b ? b : a;",
     "min": "return a >= b ? b : a;",
@@ -40,7 +41,7 @@ _OF_REALS = {
 }
 _CAST = re.compile(r"(u?)int(8|16|32|64)_of_(float32|float64)")
 
-# By a divisor that an input gives: C leaves it undefined to divide by zero, and the lowest number by -1.
+# Division by an input's value: in C, division by zero and of the minimum by -1 is undefined.
 _BY_ANY = {"quotient": "/", "remainder": "%", "floorquotient": "floordiv", "floorremainder": "floormod"}
 
 
@@ -56,7 +57,7 @@ def is_helper(name: str) -> bool:
 
 
 def helper_definitions(names: Iterable[str]) -> list[str]:
-    """The C texts of helpers and of those that they call, each after what it calls."""
+    """Return the C text of helpers and of their callees, callees first."""
     texts: dict[str, str] = {}
 
     def add(name: str) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models in terms of fewer operators: those that the importer reads, and reads rightly.
+"""Rewrite ONNX models to fewer operators: those that TVM's importer converts correctly.
 
-A *rule* says how an operator is computed by others, or why it cannot be. Modules other than ``graph`` and ``fold``
-have the rules of a family in a table. An operator without a rule and a converter is expanded as ONNX defines it.
+A *rule* computes an operator by others or explains why it cannot. Modules other than ``graph`` and ``fold`` hold a
+table of rules for one family. An operator without a rule and a converter is expanded as ONNX defines it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ def rewrite_model(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     model.graph.node.extend(_needed_nodes(graph.nodes, {value.name for value in proto.graph.output}))
     read = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(tensor for name, tensor in graph.added.items() if name in read)
-    # What refused nodes would make is given, so that those behind them are looked at, too.
+    # Results of refused nodes become inputs, so that the nodes after them are checked, too.
     given = [(name, graph.types[name]) for name in graph.refused if name in graph.types]
     model.graph.input.extend(helper.make_value_info(name, kind) for name, kind in given)
     return Rewritten(model, graph.types, tuple(graph.reasons))

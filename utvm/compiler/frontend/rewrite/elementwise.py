@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on single elements, where the importer reads another meaning than ONNX has, or none."""
+"""Element-wise operators that the importer lacks or converts with another meaning than ONNX's."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ def _power(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     whole = powers is not None and np.array_equal(powers, powers.astype(np.int64))
     if powers is not None and whole and powers.min() >= 0 and powers.max() <= _MAX_POWER:
         return [_whole_power(graph, node.inputs[0], powers.astype(np.int64))]
-    # Where the result is a whole number that a float64 holds, this is exact.
+    # Exact if the result is an integer that float64 can hold.
     wide = [graph.cast(name, np.float64) for name in node.inputs]
     return [graph.cast(graph.op("Pow", *wide), base)]
 
@@ -37,7 +37,7 @@ def _whole_power(graph: RuleGraph, value: str, powers: np.ndarray) -> str:
 
 
 def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Shift by as many bits as an element has, or more, or by a negative number: nothing but the sign stays."""
+    """Shift by the element's width or more, or by a negative number: only the sign remains."""
     kind = graph.dtype(node.inputs[0])
     bits = kind.itemsize * 8
     value, count = node.inputs
@@ -52,13 +52,13 @@ def _shift(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     shifted = graph.raw_op("BitShift", value, safe, opset=11, direction=node.attributes["direction"])
     nothing = graph.like(0, value)
     if kind.kind == "i" and node.attributes["direction"] == "RIGHT":
-        # A negative number that is shifted out leaves its sign.
+        # A negative number shifted out leaves its sign.
         nothing = graph.op("Where", graph.op("Less", value, nothing), graph.like(-1, value), nothing)
     return [graph.op("Where", inside, shifted, nothing)]
 
 
 def _modulo(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    """Give Python's modulo of floats C's edge cases: zeros keep their sign, infinities their meaning."""
+    """Give Python's float modulo C's edge cases: signed zeros and infinities."""
     if node.attributes.get("fmod", 0) or graph.dtype(node.inputs[0]).kind != "f":
         return None
     a, b = node.inputs
@@ -67,7 +67,7 @@ def _modulo(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     other_sign = graph.op("Xor", graph.op("Less", rest, zero), graph.op("Less", b, zero))
     is_zero = graph.op("Equal", rest, zero)
     moved = graph.op("Where", other_sign, graph.op("Add", rest, b), rest)
-    # A zero has the divisor's sign: 1 / infinity has it, too.
+    # A zero has the divisor's sign: the sign of 1 / infinity.
     signed_zero = graph.op("Where", graph.op("Less", b, zero), graph.like(-0.0, a), zero)
     return [graph.op("Where", is_zero, signed_zero, moved)]
 
@@ -112,7 +112,7 @@ def _sign(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return [graph.op("Min", value, graph.like(1, value))]
     if graph.dtype(value).kind == "i":
         return None
-    # What is no number has no sign; the importer's would be 0.
+    # NaN has no sign; the importer would return 0.
     return [graph.op("Where", graph.op("IsNaN", value), value, graph.raw_op("Sign", value))]
 
 
@@ -154,7 +154,8 @@ def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
-    """Make the rule of an activation whose importer knows float32 only, or multiplies infinities by zero."""
+    """Make the rule of an activation for which the importer supports only float32 or multiplies infinity by zero.
+    """
 
     def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         value = node.inputs[0]
@@ -210,7 +211,7 @@ def _dropout(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if training and ratio > 0:
         raise Unsupported("training mode, which is random, is not supported")
     shape = graph.shape(node.inputs[0])
-    # Before operator set 7, is_test said which it was; exporters have always meant inference.
+    # Before operator set 7, is_test selected the mode; exporters have always meant inference.
     same = graph.op("Identity", node.inputs[0])
     mask = graph.constant(np.ones(shape, np.bool_)) if node.wants(1) else ""
     if mask and node.opset < 10:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes computed while compiling, by ONNX's reference evaluator, and ONNX's definitions of operators by others."""
+"""Fold constants with ONNX's reference evaluator; expand operators by ONNX's function bodies."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +11,11 @@ import onnx.defs
 from onnx import helper, numpy_helper
 
 _MAX_ELEMENTS = 1 << 20
-"""A result with more is left to the run: nobody needs it to know a shape, and it is better made than stored."""
+"""Larger results are computed at run time: no shape depends on them, and storing them costs more."""
 
 _SMALL = 1 << 10
 
-# What tells the integer room that a model is quantised stays; what is random is not the same in each run.
+# Quantisation operators are kept because they mark a quantised model; random ones differ in each run.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _NEVER = frozenset((*_RANDOM, "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "If", "Loop", "Scan"))
 _INTEGERS = frozenset(
@@ -33,11 +33,11 @@ class KnownValues(Protocol):
     types: dict[str, onnx.TypeProto]
 
     def shape_or_none(self, value: str) -> tuple[int, ...] | None:
-        """The shape of a value, None where it is not known."""
+        """Return the shape of a value, None if unknown."""
 
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
-    """Whether a node that the importer reads is computed while compiling: shapes, not arithmetic on weights."""
+    """True if a node with a converter is folded anyway: shapes, not arithmetic on weights."""
     if node.op_type in ("Shape", "Size"):
         return True
     if node.op_type == "Constant":
@@ -57,7 +57,7 @@ def compute_node(
     constant: Callable[[str], onnx.TensorProto | None],
     types: Mapping[str, onnx.TypeProto],
 ) -> list[onnx.TensorProto] | None:
-    """Compute a node from constants; return None where that cannot be done."""
+    """Compute a node from constants; None if that is not possible."""
     if node.op_type in _NEVER:
         return None
     if node.op_type in ("Shape", "Size"):
@@ -101,7 +101,7 @@ def _shape(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> list[on
 def _evaluate(
     node: onnx.NodeProto, opset: int, feeds: Mapping[str, onnx.TensorProto]
 ) -> list[onnx.TensorProto] | None:
-    from onnx.reference import ReferenceEvaluator  # Takes long to import, and is rarely needed.
+    from onnx.reference import ReferenceEvaluator  # Slow to import and rarely needed.
 
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -117,7 +117,7 @@ def _evaluate(
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, arrays)
         tensors = iter([numpy_helper.from_array(np.asarray(result)) for result in results])
-    except Exception:  # The evaluator raises whatever numpy does; what it cannot compute is not constant.
+    except Exception:  # The evaluator raises anything numpy does; a failure means not constant.
         return None
     return [next(tensors) if name else onnx.TensorProto() for name in node.output]
 
@@ -125,7 +125,7 @@ def _evaluate(
 def function_body(
     node: onnx.NodeProto, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """ONNX's definition of a node's operator, its attributes filled in; None where there is none."""
+    """Return ONNX's function body of a node's operator with its attributes set; None if there is none."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
@@ -135,7 +135,7 @@ def function_body(
         body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
     elif schema.has_context_dependent_function:
         written = _write(schema.context_dependent_function_opset_versions, opset)
-        # A body is written for the types of a node's inputs; those of inputs left out are empty.
+        # A body depends on the types of a node's inputs; omitted inputs have an empty type.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
         body.ParseFromString(text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of other domains: ai.onnx.ml (models of scikit-learn) and com.microsoft (quantised operators).
 
-All trees are walked at once, one level a step, by tables of features, thresholds and successors; a leaf leads to
-itself. ``docs/ContribOperators.md`` of microsoft/onnxruntime defines the others.
+All trees are evaluated at once, one level per step, by tables of features, thresholds and successors; a leaf's
+successor is itself. ``docs/ContribOperators.md`` of microsoft/onnxruntime defines the others.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,9 @@ _LEAF = "LEAF"
 
 @dataclass(frozen=True)
 class _Forest:
-    """Trees as tables over their nodes, the leaves first.
+    """Trees as tables over their nodes, leaves first.
 
-    Attributes:
-        numbers: of the file's (tree, node), the node's number here.
-        depth: of the deepest tree: how often a branch is taken at most.
+    ``numbers`` maps the file's (tree, node) to the node's index here; ``depth`` is the depth of the deepest tree.
     """
 
     numbers: dict[tuple[int, int], int]
@@ -180,14 +178,14 @@ def _tree_classifier(graph: RuleGraph, node: RuleNode) -> list[str]:
         scores = _walk(graph, node, forest, weights[:, ids[0] : ids[0] + 1], base)
         return _two_classes(graph, node, scores, labels, bool(np.all(weights >= 0)))
     if len(labels) == len(base) == 2:
-        # ONNX's own evaluator adds both; onnxruntime, the second, and negates it for the first.
+        # ONNX's own evaluator adds both; onnxruntime adds the second and negates it for the first.
         raise Unsupported("base values of both of two classes are not supported")
     scores = _walk(graph, node, forest, weights, base)
     return [_best(graph, scores, labels), _transform(graph, node, scores)]
 
 
 def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, shares: bool) -> list[str]:
-    """Label and scores of two classes of which trees know one."""
+    """Return label and scores of two classes if the trees have scores for one only."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform not in ("NONE", "LOGISTIC"):
         raise Unsupported(f"the transformation {transform} of one score is not supported")
@@ -234,7 +232,7 @@ def _scaler(graph: RuleGraph, node: RuleNode) -> list[str]:
 
 def _normalizer(graph: RuleGraph, node: RuleNode) -> list[str]:
     rows, norm = _rows(graph, node.inputs[0]), node.attributes.get("norm", "MAX")
-    # By MAX, some divide by the largest number, and others by the largest size.
+    # For MAX, some divide by the largest value and others by the largest magnitude.
     operators = {"L1": "ReduceL1", "L2": "ReduceL2"}
     if norm not in operators:
         raise Unsupported(f"the norm {norm} is not supported")

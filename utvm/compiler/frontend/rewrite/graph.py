@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX graph that is rewritten node by node, with what is known of its values.
+"""An ONNX graph, rewritten node by node, and the known values and types in it.
 
-A node is computed at once if its inputs are constants, replaced by a rule, expanded into its function body if the
-importer has no converter, or left as it is. Nodes that a rule adds go the same way.
+A node is computed if its inputs are constants, replaced by a rule, expanded into its function body if the importer
+has no converter, or kept. Nodes added by rules are processed the same way.
 """
 
 import logging
@@ -24,7 +24,7 @@ from utvm.compiler.notes import note
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
 OPSET_ATTRIBUTE = "utvm_opset"
-"""The attribute of a node that is to be read as one of another operator set than the model's."""
+"""Attribute of a node of another operator set than the model's."""
 
 STANDARD = ("", "ai.onnx")
 MICROSOFT = "com.microsoft"
@@ -34,12 +34,12 @@ _MAX_NODES = 20_000
 
 
 class Unsupported(Exception):
-    """A node that no library can compute; the message says why."""
+    """A node that no library can compute; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class RuleNode:
-    """A node as a rule sees it."""
+    """A node as passed to a rule."""
 
     operator: str
     inputs: tuple[str, ...]
@@ -55,12 +55,12 @@ class RuleNode:
 
 
 Rule = Callable[["RuleGraph", RuleNode], "Sequence[str] | None"]
-"""Adds what computes a node; returns the names of its results, or None to leave the node to others."""
+"""Adds nodes that compute a node; returns the names of its results, or None if the rule does not apply."""
 
 
 @dataclass
 class RuleGraph:
-    """A graph in the making."""
+    """A graph under construction."""
 
     opset: int
     rules: Mapping[str, Rule]
@@ -79,7 +79,7 @@ class RuleGraph:
     _depth: int = 0
     _count: int = 0
 
-    # What rules ask.
+    # Queries for rules.
 
     def name(self, value: str) -> str:
         return self._aliases.get(value, value)
@@ -101,7 +101,7 @@ class RuleGraph:
         return dtype
 
     def value(self, value: str) -> Array | None:
-        """A value that is the same in each run, or None."""
+        """Return a constant value, or None."""
         tensor = self._constant(self.name(value))
         return None if tensor is None else numpy_helper.to_array(tensor)
 
@@ -111,15 +111,15 @@ class RuleGraph:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
         return array
 
-    # What rules do.
+    # Actions of rules.
 
     def constant(self, content: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        # numpy makes a row of a scalar that is to be contiguous.
+        # numpy's ascontiguousarray would turn a scalar into a row.
         array = np.asarray(content, dtype, order="C")
         return self._keep(numpy_helper.from_array(array))
 
     def op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
-        """Add a node of one output; return the output's name."""
+        """Add a node with one output; return the output's name."""
         return self.ops(operator, 1, *inputs, opset=opset, **attributes)[0]
 
     def ops(self, operator: str, count: int, *inputs: str, opset: int = _OPSET, **attributes: Any) -> list[str]:
@@ -128,7 +128,7 @@ class RuleGraph:
         return [self.name(name) for name in names]
 
     def raw_op(self, operator: str, *inputs: str, opset: int = _OPSET, **attributes: Any) -> str:
-        """Add a node as it stands, past the rules: its own rule wants it so."""
+        """Add a node without applying rules to it; its own rule uses this."""
         name = self._fresh(operator)
         node = helper.make_node(operator, [self.name(value) for value in inputs], [name], **attributes)
         self._infer(node, opset)
@@ -145,7 +145,7 @@ class RuleGraph:
         return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def like(self, content: npt.ArrayLike, value: str) -> str:
-        """Add a constant of the element type that another value has."""
+        """Add a constant with the element type of another value."""
         return self.constant(np.asarray(content, self.dtype(value)))
 
     def reshape(self, value: str, shape: Sequence[int]) -> str:
@@ -156,7 +156,7 @@ class RuleGraph:
         return self.op("Slice", value, *bounds)
 
     def multiply(self, value: str, axis: int, weights: Array) -> str:
-        """Add a product along an axis with a constant matrix, a row of which makes one element."""
+        """Add a product along an axis with a constant matrix; each row yields one element."""
         rank = len(self.shape(value))
         order = [place for place in range(rank) if place != axis] + [axis]
         moved = self.op("Transpose", value, perm=order)
@@ -182,7 +182,7 @@ class RuleGraph:
             self.add(rename(node, scope), opset or self.opset)
         return [self.name(scope.get(result, result)) for result in results]
 
-    # The way of a node.
+    # Processing of a node.
 
     def add(self, node: onnx.NodeProto, opset: int) -> None:
         if len(self.nodes) > _MAX_NODES:
@@ -203,7 +203,7 @@ class RuleGraph:
             if self._depth > 1:
                 raise
             self._refuse(node, str(error))
-        except Exception as error:  # A rule believes what ONNX's checks have passed; they do not see everything.
+        except Exception as error:  # Rules rely on ONNX's checks, which are incomplete.
             if self._depth > 1:
                 raise
             _LOG.debug("%s: %r", place(node), error)
@@ -231,7 +231,7 @@ class RuleGraph:
             self._append(node, opset)
             return
         self._infer(node, opset)
-        # What a rule adds is computed at once where that can be done; what the model says is mostly left as it is.
+        # Fold nodes added by rules if possible; nodes of the model are mostly kept.
         deep = self._depth > 1
         done = (deep or worth_folding(node, self)) and self._fold(node, opset)
         if done or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
@@ -239,7 +239,7 @@ class RuleGraph:
         if node.op_type in self.known:
             self._append(node, opset)
         elif not self._fold(node, opset):
-            # ONNX's definitions make rows of one element of scalars.
+            # ONNX's function bodies turn scalars into rows of one element.
             results = self._expand(node, opset)
             for number, (name, result) in enumerate(zip(node.output, results, strict=False)):
                 if self.shape_or_none(name) == () and self.shape_or_none(result) == (1,):
@@ -256,7 +256,7 @@ class RuleGraph:
         return True
 
     def _is_empty(self, node: onnx.NodeProto) -> bool:
-        """Leave out what has no elements: some definitions cut off parts that may be empty, and join them."""
+        """Drop operands without elements: some function bodies slice off possibly empty parts and join them."""
         shapes = [self.shape_or_none(name) for name in node.output if name]
         if any(shape is not None and 0 in shape for shape in shapes):
             if len(shapes) == 1:
@@ -358,10 +358,10 @@ class RuleGraph:
             kinds_of = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
         except (
             Exception
-        ):  # onnx raises several kinds, some of them only bound in C++; what is not known is asked for
+        ):  # onnx raises several kinds, some bound only in C++; unknown types are looked up later
             return
         for name, kind in kinds_of.items():
-            # Branches and bodies need not say what they give.
+            # Branches and bodies may omit the types of their results.
             if kind.tensor_type.elem_type or kind.WhichOneof("value") not in (None, "tensor_type"):
                 self.types.setdefault(name, kind)
 
@@ -388,10 +388,9 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def window_table(places: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Numbers of the elements that windows see, rows by elements of a window; -1 outside of the image.
+    """Return element numbers seen by windows, shape (windows, elements); -1 outside of the image.
 
-    Args:
-        places: along each axis, windows by elements.
+    ``places``: indices along each axis, windows by elements.
     """
     rank = len(shape)
     number, inside = np.zeros((1,) * 2 * rank, np.int64), np.ones((1,) * 2 * rank, np.bool_)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements about: by constant tables where they can, by checked indices otherwise."""
+"""Operators that move elements: by constant tables if possible, by checked indices otherwise."""
 
 import math
 
@@ -69,7 +69,7 @@ def _space_to_depth(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _column_to_image(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Add up the columns: each element of the image is a sum of a fixed set of theirs."""
+    """Sum the columns: each element of the image is a sum of a fixed set of them."""
     image = [int(item) for item in graph.require(node.inputs[1], "its image shape")]
     block = [int(item) for item in graph.require(node.inputs[2], "its block shape")]
     rank = len(image)
@@ -115,7 +115,7 @@ def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | Non
     for axis, extent in enumerate(wished[-rank:]):
         reach = (weights[2 + axis] - 1) * dilations[axis] + 1
         total = strides[axis] * (shape[2 + axis] - 1) + extra[axis] + reach - extent
-        # More elements than the sums reach are padding of the result.
+        # Elements beyond the sums are padding of the result.
         extras.append(extra[axis] + max(0, -total))
         total = max(0, total)
         upper = node.attributes.get("auto_pad", "NOTSET") == "SAME_UPPER"
@@ -128,7 +128,7 @@ def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | Non
 
 
 def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Write rows into a cache, from a place on that each of the batch has."""
+    """Write rows into a cache, starting at an index per batch."""
     cache, update = node.inputs[:2]
     shape, extents = graph.shape(cache), graph.shape(update)
     axis = node.attributes.get("axis", -2) % len(shape)
@@ -151,7 +151,7 @@ def _roi_align(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     middle = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     if scale == 1 or node.attributes.get("coordinate_transformation_mode", middle) != "half_pixel":
         return None
-    # The importer takes half an element off before the corners are scaled, ONNX afterwards.
+    # The importer subtracts half an element before scaling the corners, ONNX afterwards.
     corners = graph.op("Add", node.inputs[1], graph.like(0.5 - 0.5 / scale, node.inputs[1]))
     attributes = {**node.attributes, "coordinate_transformation_mode": "half_pixel"}
     return [graph.raw_op("RoiAlign", node.inputs[0], corners, node.inputs[2], opset=16, **attributes)]
@@ -185,7 +185,7 @@ def _dynamic(what: str) -> Rule:
 
 
 RULES: dict[str, Rule] = {
-    # TVM's converter of this name is com.microsoft's operator.
+    # TVM's converter of this name is for com.microsoft's operator.
     "Attention": RuleGraph.body_of,
     "Col2Im": _column_to_image,
     "Compress": _compress,

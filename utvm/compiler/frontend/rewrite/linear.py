@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize, Upsample, DFT and STFT: selections of elements, or products with constant matrices.
+"""Resize, Upsample, DFT and STFT as selections of elements or products with constant matrices.
 
-The equations are those of ONNX's documentation. Where the importer's converter means the same, it is used.
+The equations are from ONNX's documentation. The importer's converter is used if it means the same.
 """
 
 import math
@@ -24,7 +24,7 @@ def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     )
     result = node.inputs[0]
     factors = graph.require(given, "its scales")
-    # As ONNX Runtime reads operator set 10: along an axis that becomes shorter, the next element is the nearest.
+    # As ONNX Runtime reads operator set 10: on a shrinking axis, take the next element as the nearest.
     for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
         if (factors[chosen] != 1).any():
             part = graph.constant(np.where(chosen, factors, 1), np.float32)
@@ -48,7 +48,7 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     if _importer_does(node, shape, axes, plan):
         if not (node.input(2) and node.input(3)):
             return None
-        # What is left out may be a tensor without elements, which the importer takes for one.
+        # An omitted input may be an empty tensor, which the importer takes for a given one.
         given = ("", node.inputs[3]) if sizes.size else (node.inputs[2], "")
         return [graph.raw_op("Resize", value, "", *given, opset=max(13, node.opset), **node.attributes)]
     kind = graph.dtype(value)
@@ -97,7 +97,7 @@ def _importer_does(node: RuleNode, shape: tuple[int, ...], axes: list[int], plan
     attributes = node.attributes
     transformation = attributes.get("coordinate_transformation_mode", "half_pixel")
     exact = all(count == extent * scale for (count, scale), extent in zip(plan, shape, strict=False))
-    # A row of one element has no two ends that could be aligned.
+    # A row of one element has no two ends to align.
     lonely = transformation == "align_corners" and any(count == 1 for count, _ in plan[2:])
     return (
         not attributes.get("antialias", 0)
@@ -121,7 +121,7 @@ def _along(graph: RuleGraph, value: str, axis: int, weights: _Weights) -> str:
 
 
 def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tuple[float, float]) -> _Weights:
-    """The weight of each element (column) in each result (row); a row of zeros lies outside of the region."""
+    """Return the weight of each element (column) in each result (row); a row of zeros is outside the region."""
     attributes = node.attributes
     mode = attributes.get("mode", "nearest")
     result = np.zeros((count, extent))
@@ -149,7 +149,7 @@ def _weights(node: RuleNode, extent: int, count: int, scale: float, region: tupl
 def _place(
     transformation: str, number: int, extent: int, count: int, scale: float, region: tuple[float, float]
 ) -> float:
-    # What a scale gives before it is cut to a whole number counts here.
+    # Use the scaled extent before it is truncated to an integer.
     whole = scale * extent
     begin, end = region
     middle = (number + 0.5) / scale - 0.5
@@ -206,7 +206,7 @@ def _dft(graph: RuleGraph, node: RuleNode) -> list[str]:
     if inverse and onesided:
         return [_real_inverse(graph, value, axis, length or 2 * (shape[axis] - 1))]
     length = length or shape[axis]
-    # A signal of another length is cut, or goes on with zeros.
+    # A signal of another length is cut or zero-padded.
     value = _fit(graph, value, axis, length)
     count = length // 2 + 1 if onesided else length
     angles = _angles(count, length, inverse)
@@ -233,7 +233,7 @@ def _fit(graph: RuleGraph, value: str, axis: int, length: int) -> str:
 
 
 def _transform(graph: RuleGraph, value: str, axis: int, cosine: np.ndarray, sine: np.ndarray) -> str:
-    """Multiply real numbers, or pairs of a real and an imaginary one, with cosine + i sine; return pairs."""
+    """Multiply real numbers, or (real, imaginary) pairs, by cosine + i sine; return pairs."""
     last = len(graph.shape(value)) - 1
     real = graph.slice(value, last, 0, 1)
     parts = [graph.multiply(real, axis, cosine), graph.multiply(real, axis, sine)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations in the forms that the importer does not read."""
+"""Normalisations in forms that the importer does not support."""
 
 import math
 
@@ -81,7 +81,7 @@ def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
     power = node.attributes.get("p", 2)
     length = graph.op(f"ReduceL{power}", value, graph.constant([axis], np.int64), keepdims=1)
     zero = graph.like(0, value)
-    # A row of zeros stays one.
+    # A row of zeros stays zero.
     nothing = graph.op("Equal", length, zero)
     divided = graph.op("Div", value, graph.op("Where", nothing, graph.like(1, value), length))
     return [divided]
@@ -95,7 +95,7 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     windows = _windows(graph, node, shape[2:])
     cells = math.prod(shape[2:])
     flat = graph.reshape(value, (*shape[:2], cells))
-    # An element more, which no other is less than, stands for the padding.
+    # One extra element, not greater than any other, represents the padding.
     kind = graph.dtype(value)
     lowest = -np.inf if kind.kind == "f" else np.iinfo(kind).min
     padding = graph.constant(np.full((*shape[:2], 1), lowest), kind)
@@ -103,7 +103,7 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     whole = graph.op("Concat", flat, padding, axis=2)
     seen = graph.op("Gather", whole, graph.constant(np.where(table < 0, cells, table)), axis=2)
     best = graph.op("ReduceMax", seen, graph.constant([3], np.int64), keepdims=0)
-    # The first of equal elements is meant, never the padding.
+    # Take the first of equal elements, never the padding.
     which = graph.op("ArgMax", seen, axis=3, keepdims=1)
     numbers = table
     if node.attributes.get("storage_order", 0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops unrolled: LSTM, GRU and RNN step by step, and control flow that is known while compiling."""
+"""Unrolled loops: LSTM, GRU and RNN step by step, and control flow known at compile time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,9 @@ _Function = Callable[[str], str]
 
 @dataclass
 class _Direction:
-    """One direction of a recurrent node; all names are of two dimensions, a row for each of the batch.
+    """One direction of a recurrent node; all tensors are (batch, features).
 
-    Attributes:
-        steps: what the inputs and the biases give to all gates, a tensor for each step.
+    ``steps``: contributions of inputs and biases to all gates, a tensor per step.
     """
 
     graph: RuleGraph
@@ -89,7 +88,7 @@ class _Kind:
     step: _Step
     gates: int
     defaults: tuple[str, ...]
-    # Gates to whose sum the recurrent bias is added with the other, before the steps.
+    # Gates whose recurrent bias is added with the other bias before the steps.
     joined: int
 
 
@@ -176,7 +175,7 @@ def _steps(
         new_hidden, new_memory = step(cell, cell.steps[place], hidden, memory)
         row = new_hidden
         if (lengths <= place).any():
-            # What is behind the end of a sequence changes no state, and gives zeros.
+            # Steps after the end of a sequence change no state and output zeros.
             inside = graph.constant((place < lengths).reshape(-1, 1))
             row = graph.op("Where", inside, new_hidden, graph.like(0, new_hidden))
             new_hidden = graph.op("Where", inside, new_hidden, hidden)
