@@ -10,8 +10,7 @@ Wish = Literal["auto", "off", "all"]
 
 INCLUDE = "utvm.include"
 """Attribute of a lowered function: the header of the driver it calls. The driver stops the program if the
-accelerator fails. Such a function reaches the C printer unchanged.
-"""
+accelerator fails. Such a function reaches the C printer unchanged."""
 
 
 class Refused(Exception):

@@ -14,10 +14,10 @@ from utvm.compiler.c_files import C_TYPES, CFiles, sources_of
 from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError
 
-ELEMENT_TYPES = tuple(C_TYPES)  # The element types a library can hold, as numpy names.
-INDEX_OUT_OF_RANGE = -16  # Status of a run whose inputs select an element that a tensor does not have.
+ELEMENT_TYPES = tuple(C_TYPES)  # Element types a library can hold, as numpy names.
+INDEX_OUT_OF_RANGE = -16  # Status of a run with an input index out of range.
 MAX_TENSOR_BYTES = 1 << 26
-"""No tensor may be larger: several times the memory of a large microcontroller, and safe on any host."""
+"""Size limit of a tensor: several times the memory of a large microcontroller, and safe on any host."""
 
 
 def item_bytes(dtype: str) -> int:
@@ -45,17 +45,17 @@ def check_tensor(place: str, shape: Sequence[int], dtype: str, *, may_be_empty: 
 
 
 def dlpack_code(dtype: str) -> int:
-    """DLPack's code for the kind of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
+    """Return DLPack's code of an element type (``DLDataTypeCode`` of ``dlpack.h``)."""
     return {"int": 0, "uint": 1, "float": 2, "bool": 6}[dtype.rstrip("0123456789")]
 
 
 HERE = 2**30
-"""How many bytes an output must begin before an input to share its memory, where both must begin at the same."""
+"""Overlap value for an output that may share an input's memory only at the same start address."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How the integers of a quantised tensor stand for real numbers: real = scale * (integer - zero_point)."""
+    """Scaling of a quantised tensor: real = scale * (integer - zero_point)."""
 
     scale: float
     zero_point: int
@@ -63,11 +63,9 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One input or output of a library.
+    """An input or output of a library.
 
-    Attributes:
-        shape: elements in each dimension; empty for a scalar. The layout is row-major.
-        scaling: what its integers stand for, where the model file says so.
+    ``shape`` is row-major, empty for a scalar. ``scaling`` is set if the model file has one.
     """
 
     name: str
@@ -82,7 +80,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Arena:
-    """Working memory in one region, which the caller of a library provides."""
+    """Working memory in one region, provided by the caller of a library."""
 
     region: str
     size_bytes: int
@@ -90,7 +88,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where in the arenas the caller may put an input, or find an output."""
+    """Position in the arenas of an input that the caller may place there, or of an output."""
 
     region: str
     offset: int
@@ -98,11 +96,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Call:
-    """One step of a run.
-
-    Attributes:
-        kernel: which one was chosen for the core, of several that compute the same; empty where there is one.
-    """
+    """A step of a run; ``kernel`` is the one chosen among equivalent kernels, empty if there is no choice."""
 
     function: str
     kind: str
@@ -114,10 +108,9 @@ class Call:
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """An operator that can be called by itself.
+    """An operator that can be called on its own.
 
-    Attributes:
-        parameters: C types of its parameters, all pointers: what it reads, what it writes, its workspace.
+    ``parameters`` are C types, all pointers: inputs, outputs, workspace.
     """
 
     function: str
@@ -127,12 +120,12 @@ class EntryPoint:
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of the memory plan.
+    """A block of the memory plan.
 
     Attributes:
         kind: ``input``, ``output``, ``buffer`` or ``workspace``.
-        first, last: the steps from which and up to which it must not change hands, both included. -1 is before the
-            first step, when inputs are written; the number of steps is after the last, when outputs are read.
+        first, last: first and last step, inclusive, in which it is live. Inputs are written at -1; outputs are
+            read at the number of steps.
     """
 
     tensor: str
@@ -155,10 +148,9 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Decision:
-    """Where a convolution or a dense layer is computed, on a board with an accelerator. Cycles are estimates.
+    """Placement of a convolution or dense layer on a board with an accelerator. Cycles are estimates.
 
-    Attributes:
-        accelerator_cycles: what it takes with the accelerator, in cycles of the CPU; 0 where that cannot do it.
+    ``accelerator_cycles`` are CPU cycles with the accelerator; 0 if it does not support the layer.
     """
 
     tensor: str
@@ -218,7 +210,7 @@ class Library:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of working memory in all regions together, inputs and outputs counted."""
+        """Bytes of working memory in all regions, including inputs and outputs."""
         return sum(arena.size_bytes for arena in self.arenas)
 
     @property
@@ -227,13 +219,13 @@ class Library:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in the library, in hexadecimal; two files may give the same library."""
+        """SHA-256 of the whole library, in hexadecimal; different model files may give the same library."""
         content = {key: value for key, value in json.loads(to_json(self)).items() if key != "model"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def to_json(library: Library) -> str:
-    """Write a library as one line of JSON, the same bytes for the same library."""
+    """Return a library as one line of JSON; equal libraries give equal bytes."""
     sources = library.sources
     written = sources.to_values() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
     content = asdict(replace(library, sources={})) | {"sources": written}
@@ -241,7 +233,7 @@ def to_json(library: Library) -> str:
 
 
 def from_json(text: str) -> Library:
-    """Read what :func:`to_json` wrote; raises ValueError or KeyError for something else."""
+    """Read the output of :func:`to_json`; raises ValueError or KeyError for anything else."""
     content = json.loads(text)
     library = TypeAdapter(Library).validate_python(content | {"sources": {}})
     return replace(library, sources=sources_of(content["sources"]))

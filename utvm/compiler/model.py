@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model before it is compiled: its bytes and where they came from; models by name."""
+"""A model before compilation: its bytes and origin; named models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from utvm.base.storage.cache import content_key
 
 @dataclass(frozen=True)
 class Model:
-    """A model that may be compiled.
+    """A model to compile.
 
     Attributes:
-        origin: what messages call it: the path of its file.
-        format: how :attr:`content` is written: an ONNX ``ModelProto`` with all its data inside, a TensorFlow Lite
-            file, or a Relax module as TVM's JSON.
+        origin: its name in messages: the path of its file.
+        format: of :attr:`content`: an ONNX ``ModelProto`` with all data included, a TensorFlow Lite file, or a
+            Relax module as TVM's JSON.
     """
 
     name: str
@@ -32,16 +32,15 @@ class Model:
         return content_key(self.format, self.content)
 
 
-Sample = list[npt.NDArray[Any]]  # Inputs of one run: an array for each, in the model's order.
+Sample = list[npt.NDArray[Any]]  # Inputs of one run, an array for each, in the model's order.
 
 
 @dataclass(frozen=True)
 class Made:
-    """A model that was made, and samples for it.
+    """A generated model with samples.
 
-    Attributes:
-        samples: returns the first so many samples, the same ones every time.
-        read: turns an array of a user's file into the model's input; by default, the file holds that.
+    ``samples`` returns the first n samples, always the same. ``read`` converts an array of a user's file to the
+    model's input; by default the file holds the input.
     """
 
     model: Model
@@ -51,11 +50,10 @@ class Made:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that has a name.
+    """A model with a name.
 
-    Attributes:
-        make: makes it from a seed for what is random and, where it takes one, a file of weights.
-        random: whether its weights are random where no file is given.
+    ``make`` builds it from a seed and, if supported, a file of weights. ``random``: weights are random without a
+    file.
     """
 
     make: Callable[[int, Path | None], Made]

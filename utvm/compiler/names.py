@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C identifiers out of names that people and TVM chose."""
+"""C identifiers from arbitrary names."""
 
 import re
 import unicodedata
@@ -12,7 +12,7 @@ _KEYWORDS = _WORD.findall("""
     bool true false asm typeof linux unix arm main NULL NAN INFINITY HUGE_VAL HUGE_VALF errno I
 """)
 
-# <math.h> (C99, 7.12); each also with f and l at its end.
+# <math.h> (C99, 7.12); each also with the suffixes f and l.
 _MATH = _WORD.findall("""
     acos asin atan atan2 cos sin tan acosh asinh atanh cosh sinh tanh exp exp2 expm1 frexp ilogb ldexp log log10
     log1p log2 logb modf scalbn scalbln cbrt fabs hypot pow sqrt erf erfc lgamma tgamma ceil floor nearbyint rint
@@ -20,7 +20,7 @@ _MATH = _WORD.findall("""
     fma
 """)
 
-# Other names of <math.h> and <string.h> (7.21), and what C libraries add to them.
+# Other names of <math.h> and <string.h> (7.21), and additions of C libraries.
 _LIBRARY = _WORD.findall("""
     isnan isinf isfinite isnormal signbit fpclassify j0 j1 jn y0 y1 yn gamma signgam abs labs div index
     memcpy memmove memset memcmp memchr strcpy strncpy strcat strncat strcmp strcoll strncmp strxfrm strchr
@@ -28,12 +28,12 @@ _LIBRARY = _WORD.findall("""
 """)
 
 RESERVED = frozenset([*_KEYWORDS, *_LIBRARY, *(f"{name}{suffix}" for name in _MATH for suffix in ("", "f", "l"))])
-"""Names that generated code must not give to things of its own."""
+"""Names that generated code must not define."""
 
 _TYPE_LIKE = re.compile(r"^(u?int(8|16|32|64|ptr|max)_t|U?INT\d*_\w*|size_t)$")
 
 
-# <NAME.h> of a library of that name would be found in place of the C library's (C99, 7.1.2, and what POSIX adds).
+# A library's <NAME.h> would shadow the C library's header (C99, 7.1.2, and POSIX).
 _HEADERS = frozenset(
     _WORD.findall("""
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef
@@ -44,13 +44,13 @@ _HEADERS = frozenset(
 
 
 def library_name(text: str) -> str:
-    """A C identifier for a library, close to the text: one that no header of C has, in any case."""
+    """Return a C identifier for a library, close to the text and, ignoring case, not a standard header's name."""
     name = identifier(text, "model")
     return f"{name}_model" if name.lower() in _HEADERS else name
 
 
 def identifier(text: str, fallback: str) -> str:
-    """Turn any text into letters, digits and underscores that begin with a letter, close to the text."""
+    """Convert text to letters, digits and underscores, beginning with a letter."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     name = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_")
     if not name:
@@ -58,17 +58,17 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
-MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's name of a tensor without one.
+MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's names of unnamed tensors.
 
 
 class Scope:
-    """Hands out identifiers, each one once."""
+    """Hands out unique identifiers."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
     def claim(self, text: str, fallback: str) -> str:
-        """An identifier close to the text that C has not reserved and nobody has been given yet."""
+        """Return an unused identifier close to the text that is not reserved in C."""
         base = identifier(text, fallback)
         if base in RESERVED or _TYPE_LIKE.match(base):
             base += "_"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on a model's operators and decisions: written where they are made, stored with the library, for people.
+"""Notes for people on a model's operators and decisions, stored with the library.
 
-The notes of a library are lines, each of which begins with a word that says what was done, such as ``fused``.
+Each line begins with a keyword such as ``fused``.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ _notes: list[list[str]] = []
 
 
 def note(what: str, text: str) -> None:
-    """Note something of the model that is compiled; where nobody collects notes, nothing."""
+    """Add a note on the model being compiled; without a collector, do nothing."""
     for item in _notes:
         item.append(printable(f"{what}: {text}"))
 

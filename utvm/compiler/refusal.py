@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusing a model with all its reasons at once, and turning TVM's errors into errors of this project."""
+"""Refuse a model with all reasons at once; convert TVM's errors into this project's."""
 
 import contextlib
 import io
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from utvm.errors import CompileError, UtvmError
 
-HINT = "docs/operators.md says what is supported; or export the model again"  # Where nothing better is known.
+HINT = "docs/operators.md says what is supported; or export the model again"  # Default hint.
 _MOST = 20
-_LONGEST = 300  # Letters of a reason.
+_LONGEST = 300  # Maximum characters of a reason.
 
-# What a reason says, and what would help.
+# Part of a reason, and a hint for it.
 _HELPS = (
     (r"fixed size|known while compiling|constant", "give sizes with --set shape, or export with constants folded"),
     (r"operator set|version", "convert it with onnx.version_converter"),
@@ -26,7 +26,7 @@ _HELPS = (
 
 
 class Reading(NamedTuple):
-    """An operator as messages call it, with its inputs and outputs."""
+    """An operator by its name in messages, with its inputs and outputs."""
 
     place: str
     inputs: Sequence[Any]
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 def check_order(
     origin: str, steps: Sequence[Reading], known: set[Any], name: Callable[[Any], str], hint: str
 ) -> None:
-    """Refuse an operator that reads something before it is produced; add all that is produced to the known."""
+    """Refuse an operator that reads a tensor before it is produced; add all outputs to ``known``."""
     producer = {output: step for step in steps for output in step.outputs}
     for step in steps:
         for value in step.inputs:
@@ -79,7 +79,7 @@ def hints(refused: Iterable[CompileError]) -> str:
 
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
-    """Raise an error that names all reasons, each once; without any, do nothing."""
+    """Raise an error with all reasons, each once; without reasons do nothing."""
     told = list(
         dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
     )
@@ -99,7 +99,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 @contextlib.contextmanager
 def tvm_errors(origin: str, doing: str) -> Iterator[None]:
-    """Report errors inside TVM as CompileError, and discard its prints and warnings."""
+    """Report errors inside TVM as CompileError, and discard its output and warnings."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         try:
@@ -120,7 +120,7 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
 
 
 def _let_go(error: BaseException) -> None:
-    """End what the failed frames still hold, while what TVM's C++ says about that goes nowhere."""
+    """Release objects held by the failed frames while TVM's C++ output is discarded."""
     sys.stderr.flush()
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets of a library: the CPU that chooses kernels, and the memory that stores weights."""
+"""Targets of a library: a CPU for the choice of kernels, and storage for the weights."""
 
 from dataclasses import asdict, dataclass
 
@@ -8,13 +8,13 @@ from utvm.errors import DoesNotFitError
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU, as kernels and schedules see it; by default any with a C99 compiler. Results are the same anywhere.
+    """A CPU for kernels and schedules; by default any with a C99 compiler. Results are the same anywhere.
 
     Attributes:
-        extensions: what kernels may use beyond plain C, as toolchain files name it (``dsp``); sorted.
-        row: the toolchain's file and its row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
-        tuned: pairs of a layer's key and the best name of a kernel or trace of a schedule.
-        unchecked: indices that come from inputs are not checked: one out of range reads or writes elsewhere.
+        extensions: available beyond plain C, named as in toolchain files (``dsp``); sorted.
+        row: toolchain file and row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
+        tuned: pairs of a layer's key and its best kernel name or schedule trace.
+        unchecked: do not check indices from inputs: one out of range accesses other memory.
     """
 
     core: str = ""
@@ -28,12 +28,12 @@ class Target:
         object.__setattr__(self, "tuned", tuple(sorted((layer, choice) for layer, choice in self.tuned)))
 
     def choice(self, layer: str) -> str:
-        """The choice that was measured to be best for a layer; empty where none was."""
+        """Return the tuned choice for a layer; empty if there is none."""
         return dict(self.tuned).get(layer, "")
 
     @property
     def fields(self) -> dict[str, object]:
-        """Fields for packages and reports; tuning and indices only where they differ from the default."""
+        """Return fields for packages and reports; tuning and indices only if not default."""
         return {name: value for name, value in asdict(self).items() if name not in ("tuned", "unchecked") or value}
 
     @property
@@ -48,11 +48,7 @@ ANY = Target()  # Any CPU with a C99 compiler.
 
 @dataclass(frozen=True)
 class Storage:
-    """Where weights are stored.
-
-    Attributes:
-        hint: what to do where it is too small.
-    """
+    """Storage of the weights; ``hint`` is a remedy if it is too small."""
 
     name: str
     size_bytes: int

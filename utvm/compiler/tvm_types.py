@@ -10,13 +10,13 @@ from utvm.errors import CompileError
 
 
 def element_type(node: Any) -> str:
-    """The numpy name of the element type of a TIRx expression, variable or buffer."""
+    """Return the numpy element type name of a TIRx expression, variable or buffer."""
     kind = getattr(node.ty, "dtype", node.ty)
     return str(getattr(kind, "dtype", kind))
 
 
 def dtype_of(kind: Any) -> str:
-    """The element type of a Relax type, as numpy's name; empty for what is not a tensor."""
+    """Return the numpy element type name of a Relax type; empty if it is not a tensor."""
     dtype = getattr(kind, "dtype", "")
     return str(getattr(dtype, "dtype", dtype))
 
@@ -26,7 +26,7 @@ def shape_of(kind: Any) -> tuple[int, ...]:
 
 
 def operator_name(call: Any) -> str:
-    """The name of the Relax operator of a call; empty for other expressions."""
+    """Return the name of the Relax operator of a call; empty for other expressions."""
     return str(getattr(getattr(call, "op", None), "name", ""))
 
 

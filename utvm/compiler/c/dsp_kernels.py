@@ -2,6 +2,7 @@
 """Kernels for cores with Arm's DSP extension, generated for a layer's numbers: their loops need every register.
 
 Names encode the purpose:
+
 - ``dsp_tile_BITS_ROUNDED_LIMIT``: four pixels of a convolution, weights of 8 or 16 bits
 - ``dsp_dense_ROUNDED_LIMIT``: four channels of one pixel
 - ``dsp_plane_ACROSS_DOWN_PITCH_PIXELS_CHANNELS_ROUNDED_LIMIT``: one channel of a depthwise convolution: strides,
@@ -10,6 +11,7 @@ Names encode the purpose:
   lines; COPIES output channels per input channel
 - ``dsp_lift_CHANNELS``: copies one channel of an image into a plane
 - ``gathered_columns_ROWS_RUN``: gathers windows of ROWS rows of RUN bytes
+
 ROUNDED is 1 if halves below zero must be rounded away from it, 0 if the activation passes no negative values.
 LIMIT is 8 for all int8 values, 7 for values from 0. 16-bit weights are stored doubled, so sums are doubled, too.
 """
@@ -107,7 +109,7 @@ def _tile(name: str, bits: int, rounded: int, limit: int) -> str:
         "ldrd r12, lr, [r0], #8",
         *("smlad r6, r12, r2, r6", "smlad r10, r12, r3, r10", "smlad r7, lr, r2, r7", "smlad r11, lr, r3, r11"),
     ]
-    # Stack: columns, first iteration's offset, end of columns, output, three offsets, end of output.
+    # Stack: columns, amount skipped in the first round, end of columns, output, three offsets, end of output.
     lines = [
         *("ldm %0, {r0-r8}", "push {r0-r7}", "mov r1, r8"),
         "1:",

@@ -251,7 +251,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
         def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
-            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # An axis may be listed twice.
+            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be listed twice.
 
         return super()._convert_reduce(reduce, op)
 

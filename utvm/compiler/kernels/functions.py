@@ -21,8 +21,7 @@ _ACCUMULATOR = "accumulator"
 OPERATOR = "utvm.operator"  # Function attribute: the operator's name in reports.
 OVERLAP = "utvm.overlap"
 """Function attribute: per input, how many bytes the output must begin before it for the two to share memory; -1 if
-they must not (also for inputs without an entry); :data:`utvm.compiler.library.HERE`.
-"""
+they must not (also for inputs without an entry); :data:`utvm.compiler.library.HERE`."""
 
 KERNEL = "utvm.kernel"
 """Function attribute: name of the kernel chosen among equivalent ones."""

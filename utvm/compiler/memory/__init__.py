@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Working memory: the graph of a model, what may lie over what, and where everything lies."""
+"""Working memory: the graph of a model, memory sharing, and the memory plan."""

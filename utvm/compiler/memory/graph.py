@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a model: which operators run in which order, on which buffers, and which of these may share memory.
+"""The graph of a model: operators in execution order, their buffers, and which buffers may share memory.
 
-Made from a Relax module. From here on nothing but the functions of operators belongs to TVM.
+Made from a Relax module; from here on only the operators' functions are TVM's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,10 +22,10 @@ from utvm.errors import CompileError
 
 
 def with_overlaps(function: Any) -> Any:
-    """Add the attribute to a lowered function of one output, where whoever made it did not.
+    """Add the overlap attribute to a lowered function of one output that lacks it.
 
-    Element by element in place, which is a distance of 0, is found for functions that are one nest of loops around
-    one assignment, each element being assigned once, from inputs' elements of the same size and number.
+    A distance of 0 (in place, element by element) is detected for a single loop nest around one assignment that
+    writes each element once, from input elements of the same size and number.
     """
     if function.attrs and OVERLAP in function.attrs:
         return function
@@ -33,7 +33,6 @@ def with_overlaps(function: Any) -> Any:
 
 
 def overlaps_of(function: Any) -> tuple[int | None, ...]:
-    """Read the attribute."""
     distances = [int(distance) for distance in function.attrs[OVERLAP]]
     return tuple(None if distance < 0 else distance for distance in distances)
 
@@ -101,11 +100,7 @@ def _linear(index: Any, variables: list[Any]) -> list[int] | None:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a tensor's elements are.
-
-    Attributes:
-        offset: bytes from its beginning.
-    """
+    """Position of a tensor's elements; ``offset`` is in bytes."""
 
     kind: Literal["input", "constant", "buffer", "output", "state"]
     number: int
@@ -114,11 +109,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of an operator, or a copy.
-
-    Attributes:
-        function: name of the TIRx function; empty for a copy.
-    """
+    """A call of an operator, or a copy; ``function`` is the TIRx function's name, empty for a copy."""
 
     function: str
     reads: tuple[Location, ...]
@@ -130,9 +121,8 @@ class Step:
 class Graph:
     """A model, ready for planning.
 
-    Attributes:
-        buffers: what operators write and no caller sees, in the order of writing.
-        functions: TIRx function of each operator, not lowered yet.
+    ``buffers`` are internal tensors in the order of writing. ``functions`` are the operators' TIRx functions, not
+    lowered.
     """
 
     inputs: tuple[Tensor, ...]
@@ -153,9 +143,9 @@ def settle(
     joined: Mapping[int, Location],
     states: Sequence[Tensor] = (),
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
-    """Let operators write where their results are wanted; return the steps, and the buffers that are left.
+    """Let operators write results in place; return the steps and the remaining buffers.
 
-    A buffer that is an output is written there at once; other outputs and states are copied at the end.
+    A buffer that is an output is written there directly; other outputs and states are copied at the end.
     """
     results = [_root(place, joined) for place in results]
     results, kept_results = results[: len(outputs)], results[len(outputs) :]
@@ -254,7 +244,7 @@ class _Reader:
             tuple(self._constants),
             steps,
             tuple(outputs),
-            # In the order of their first call: TVM's own order is not the same in every run.
+            # In the order of the first call: TVM's own order varies between runs.
             {step.function: self._functions[step.function] for step in steps if step.function in self._functions},
             tuple(kept),
         )
@@ -273,7 +263,7 @@ class _Reader:
         if symbol in self._control:
             return self._step(symbol, self._reads(value), value.ty_args[0], name)
         if operator:
-            # Reading goes on with a stand-in, so that all of them can be named.
+            # Continue with a placeholder, so that all unsupported operators are reported.
             self._unsupported.setdefault(operator.removeprefix("relax."), name)
             kind, nowhere = binding.var.ty, Location("buffer", -1)
             return [nowhere] * len(kind.fields) if isinstance(kind, relax.TupleType) else nowhere

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory planning: the bytes of each tensor and workspace, and the forms of functions that take less memory."""
+"""Memory planning: the address of each tensor and workspace, and function variants that need less memory."""
 
 import itertools
 import random
@@ -11,19 +11,18 @@ from utvm.compiler.memory.graph import Graph, Location
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.errors import CompileError, DoesNotFitError
 
-# Visits to a neighbour that a search may make. No clock ends it: the same plan comes out anywhere.
+# Neighbour visits of a search. No time limit: the plan is the same on any machine.
 _WORK = 100_000
-_FEW = 5  # Blocks that are put down in every order: no search finds better.
+_FEW = 5  # Up to this many blocks, try every order.
 
 Overlaps = Mapping[tuple[int, int], int]
 """(input block, output block) to how many bytes the output must begin before the input for both to share memory.
-
-The input is used up by the step that makes the output."""
+The input is dead after the step that writes the output."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Memory that is needed from one step to another, both included."""
+    """Memory in use from one step to another, inclusive."""
 
     size: int
     first: int
@@ -35,7 +34,7 @@ class Span:
 
 
 def lower_bound(spans: Sequence[Span], overlaps: Overlaps) -> int:
-    """The largest sum of bytes that a step needs, where an output that shares memory counts once."""
+    """Return the largest sum of bytes that a step needs; an output that shares memory counts once."""
     sharing: dict[int, dict[int, int]] = {}
     for (source, target), distance in overlaps.items():
         sharing.setdefault(target, {})[source] = distance
@@ -60,10 +59,10 @@ def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
 def arrange(
     spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK
 ) -> list[int]:
-    """An offset for each block, so that the whole is as low as a bounded search finds.
+    """Return an offset for each block, with the smallest total size found by a bounded search.
 
-    Blocks are put down in some order, each at the lowest free offset. All orders of few blocks are tried, or
-    several of many, the best of which is changed at random, by a fixed seed.
+    Blocks are placed in some order, each at the lowest free offset. All orders of few blocks are tried; of many
+    blocks, several orders, and the best is varied at random with a fixed seed.
     """
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
@@ -81,7 +80,7 @@ def arrange(
 
 
 def _orders(spans: Sequence[Span]) -> Iterable[list[int]]:
-    """Every order of few blocks, and promising ones of many."""
+    """Yield every order of few blocks, and promising orders of many."""
     if len(spans) <= _FEW:
         yield from map(list, itertools.permutations(range(len(spans))))
         return
@@ -118,8 +117,8 @@ class _Puzzle:
     def __init__(self, spans: Sequence[Span], overlaps: Overlaps) -> None:
         self.work = 0
         self._spans = spans
-        # For each block and each neighbour in time: the offsets from the neighbour's between which it must not
-        # begin, both excluded.
+        # Per block and neighbour in time: the forbidden range of offsets from the neighbour's, both ends
+        # exclusive.
         self._forbidden: list[list[tuple[int, int, int]]] = [
             [
                 (other, low, high)
@@ -131,7 +130,7 @@ class _Puzzle:
         ]
 
     def drop(self, order: Sequence[int], limit: int | None = None) -> list[int]:
-        """Put blocks down in an order, each at the lowest free offset."""
+        """Place blocks in an order, each at the lowest free offset."""
         offsets = [-1] * len(self._spans)
         for number in order:
             self.work += 1 + len(self._forbidden[number])
@@ -152,27 +151,23 @@ class _Puzzle:
 
 def _forbidden(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> list[tuple[int, int]]:
     low, high = -spans[number].size, spans[other].size
-    # Of two, the one is made from the other, and begins that many bytes before it.
+    # If one block is computed from the other, it begins that many bytes before it.
     after, before = overlaps.get((number, other), high), overlaps.get((other, number), -low)
     if HERE in (after, before):
         return [(low, 0), (0, high)]
     return [(max(low, -before), min(high, after))]
 
 
-_ALIGNMENT = 4  # Bytes; what loads of several narrow elements at once like best.
-_TRIAL = 2000  # Effort of finding out whether a region can take one block more.
-WORKSPACE_ALIGNMENT = 8  # Of the widest element type.
+_ALIGNMENT = 4  # Bytes; for loads of several narrow elements at once.
+_TRIAL = 2000  # Search effort to test whether a region can take one more block.
+WORKSPACE_ALIGNMENT = 8  # Alignment of the widest element type.
 
-Key = tuple[str, int]  # input, output or buffer and its number, or workspace and the step's.
+Key = tuple[str, int]  # ("input", "output" or "buffer", index), or ("workspace", step)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where everything is during one run.
-
-    Attributes:
-        blocks: what lies where, in the order of inputs, outputs, buffers, workspaces.
-    """
+    """Memory plan of a run; ``blocks`` are in the order of inputs, outputs, buffers, workspaces."""
 
     blocks: Mapping[Key, Block]
     region_bytes: Mapping[str, int]
@@ -255,10 +250,10 @@ def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
 def _share(
     graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
 ) -> dict[tuple[Key, Key], int]:
-    """Which outputs may lie over which inputs, and how far before them they must begin.
+    """Return which outputs may overlap which inputs, and how far before them they must begin.
 
-    Only whole blocks share: the output's first bytes are written in this step and the input is not read later. An
-    input that is read twice in the step needs what both uses need.
+    Only whole blocks share: the output's first write is in this step, and the input is not read later. An input
+    read twice in the step must satisfy both uses.
     """
     shared: dict[tuple[Key, Key], int] = {}
     for index, step in enumerate(graph.steps):
@@ -269,7 +264,7 @@ def _share(
         if spans[target].first != index or parts > 1:
             continue
         allowed: dict[Key, list[int | None]] = {}
-        # Constants follow the tensors, where they have no entry.
+        # Constants follow the tensors and have no entry.
         distances = [*overlaps[step.function], *[None] * len(step.reads)]
         for place, distance in zip(step.reads, distances, strict=False):
             allowed.setdefault(_key(place), []).append(None if place.offset else distance)
@@ -306,7 +301,7 @@ def _number(
 
 
 class _Filler:
-    """Deals blocks out to regions."""
+    """Distributes blocks over regions."""
 
     def __init__(
         self,
@@ -318,11 +313,12 @@ class _Filler:
         self._memory = memory
         self._spans = spans
         self._share = shared
-        # What is used most for its size comes first: it gains most from fast memory.
+        # Most uses per byte first: these gain most from fast memory.
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
     def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
-        """Region and offset of each block: a region takes what is pinned to it, then what gains most."""
+        """Return region and offset of each block: each region takes its pinned blocks, then those that gain most.
+        """
         regions: dict[Key, str] = dict(pinned)
         offsets: dict[Key, int] = {}
         for region in self._memory.regions:
@@ -353,7 +349,7 @@ class _Filler:
         spans, overlaps = _number(keys, self._spans, self._share)
         if lower_bound(spans, overlaps) > region.size_bytes:
             return False
-        # The final search begins in the same way and goes on for longer: it finds nothing worse.
+        # The final search starts the same way and runs longer, so its result is no worse.
         offsets = arrange(spans, overlaps, enough=region.size_bytes, effort=_TRIAL)
         return height(spans, offsets) <= region.size_bytes
 
@@ -372,11 +368,11 @@ class _Filler:
 _ROUNDS = 16
 
 Saving = Mapping[str, int]
-"""Function to which of its forms is taken: 0 is the fastest, each further one needs less memory."""
+"""Function name to its chosen variant: 0 is the fastest, each further one needs less memory."""
 
 
 def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan]) -> tuple[Plan, Saving]:
-    """Plan memory, and choose forms of functions."""
+    """Plan memory and choose variants of functions."""
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
     best: tuple[Plan, Saving] | None = None
@@ -388,7 +384,7 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
             break
         if best is None or _bytes(tried) < _bytes(best[0]):
             best = tried, dict(chosen)
-        # What lies above what no plan can do without.
+        # Blocks above the bound that no plan can undercut.
         above = _at_the_top(graph, tried, least.lower_bound_bytes)
         guilty = [item for item in above if chosen.get(item, 0) < last.get(item, 0)]
         if not guilty:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for a library: one or more regions, and the tensors that must lie in one of them."""
+"""Memory for a library: one or more regions, and tensors pinned to one of them."""
 
 import re
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ class Region:
     """A region of RAM.
 
     Attributes:
-        name: a C identifier; the parameter of ``NAME_run`` that points there.
-        size_bytes: what a run may use of it, or None: as much as is needed.
+        name: a C identifier; also the parameter of ``NAME_run`` with its address.
+        size_bytes: usable bytes; None for as many as needed.
     """
 
     name: str
@@ -35,11 +35,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Memory:
-    """The regions that a plan may use.
-
-    Attributes:
-        pins: name of a tensor to name of the region that it must lie in.
-    """
+    """The regions that a plan may use; ``pins`` maps a tensor's name to its region's."""
 
     regions: tuple[Region, ...] = (Region("arena"),)
     pins: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packaging: a library as one archive in TVM's Model Library Format, version 7.
+"""Package a library as one archive in TVM's Model Library Format, version 7.
 
-It is a CMake project, a Zephyr module and an Arduino library at the same time: ``docs/package.md``.
+It is also a CMake project, a Zephyr module and an Arduino library: ``docs/package.md``.
 """
 
 from utvm.compiler.package.metadata import RunStack

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``metadata.json`` of a package: Model Library Format, version 7, and what that lacks.
+"""``metadata.json`` of a package: Model Library Format, version 7, with additions.
 
-The keys are those that TVM wrote from 0.9 until the format left it (``python/tvm/micro/model_library_format.py``).
-What it has no key for is under ``utvm``. The schema is ``docs/package.schema.json``.
+The keys are those of TVM from 0.9 until it dropped the format (``python/tvm/micro/model_library_format.py``).
+Additions are under ``utvm``. The schema is ``docs/package.schema.json``.
 """
 
 import datetime
@@ -16,19 +16,19 @@ from utvm.compiler.library import Library, Placement, Tensor
 from utvm.compiler.model import Model
 from utvm.compiler.package.read import ALIGNMENT, Terms
 
-VERSION = 7  # Of Model Library Format.
+VERSION = 7  # Version of Model Library Format.
 
 
 @dataclass(frozen=True)
 class RunStack:
-    """How much stack a run takes at most, without interrupts, where this compiler makes it for this core."""
+    """Maximum stack of a run, without interrupts, when compiled by this compiler for this core."""
 
     bytes: int
     cpu: str
     compiler: str
 
 
-_OWN_VERSION = 2  # Of the keys under "utvm".
+_OWN_VERSION = 2  # Version of the keys under "utvm".
 _CPU = 1  # DLPack's kDLCPU: the only device type of a microcontroller.
 _TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
@@ -42,7 +42,7 @@ def metadata(
     misra: Mapping[str, int] | None,
     stack: RunStack | None,
 ) -> dict[str, object]:
-    """The content of ``metadata.json``."""
+    """Return the content of ``metadata.json``."""
     moment = datetime.datetime.fromtimestamp(time, datetime.timezone.utc)
     return {
         "version": VERSION,
@@ -54,7 +54,7 @@ def metadata(
                 "target": ["c"],
                 "executors": [library.executor],
                 "memory": _memory(library),
-                # No runtime is needed, so none is named.
+                # No runtime is needed.
                 "external_dependencies": [],
             }
         },
@@ -75,7 +75,7 @@ def _memory(library: Library) -> dict[str, object]:
             "main": [
                 {
                     "device": _CPU,
-                    # One arena for all: it has room for inputs and outputs too, which io_size_bytes tells again.
+                    # One arena that includes inputs and outputs; io_size_bytes counts these again.
                     "workspace_size_bytes": library.arena_bytes,
                     "constants_size_bytes": library.weights_bytes,
                     "io_size_bytes": sum(tensor.size_bytes for tensor in (*library.inputs, *library.outputs)),

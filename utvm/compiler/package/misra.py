@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting what cppcheck's MISRA C:2012 check finds, and the reasons for what is left.
+"""Count the findings of cppcheck's MISRA C:2012 check, and list the reasons for deviations.
 
-The reasons are in ``docs/misra.yaml``. Rules are named by their numbers alone: their texts belong to MISRA.
+Reasons are in ``docs/misra.yaml``. Rules are named by number only: MISRA owns their texts.
 """
 
 import re
@@ -21,7 +21,7 @@ REASONS = DATA / "docs" / "misra.yaml"
 _TIMEOUT_S = 1800.0
 _FINDING = re.compile(r"^(?P<id>[A-Za-z0-9.-]+)\t(?P<place>.*)$", re.MULTILINE)
 _RULE = "misra-c2012-"
-# What cppcheck says when it could not read a file; findings would be missing without a word.
+# Messages of cppcheck if it could not read a file; findings would be missing silently.
 _TROUBLE = ("internalError", "syntaxError", "preprocessorErrorDirective", "cppcheckError", "unknownMacro")
 
 
@@ -32,7 +32,7 @@ class Reasons(Record):
     left: dict[str, str]
 
     def unexplained(self, counts: Mapping[str, int]) -> list[str]:
-        """The rules found that are mandatory or that nobody gave a reason for."""
+        """Return the rules with findings that are mandatory or have no reason."""
         return [rule for rule in counts if rule in self.mandatory or not self.left.get(rule, "").strip()]
 
 
@@ -43,24 +43,24 @@ def reasons(path: Path = REASONS) -> Reasons:
 def misra_findings(
     paths: Sequence[Path], include: Sequence[Path] = (), defines: Sequence[str] = ()
 ) -> dict[str, list[str]]:
-    """Where MISRA C:2012 rules are broken: rule, such as ``11.3``, to ``file:line`` of each finding."""
+    """Return MISRA C:2012 findings: rule, such as ``11.3``, to ``file:line`` of each."""
     with tempfile.TemporaryDirectory() as work:
         said = run_tool(
             [
                 "cppcheck",
                 "--addon=misra",
-                # Since cppcheck 2.11 the addon's findings are printed only where their severity is enabled.
+                # Since cppcheck 2.11 the addon's findings are printed only if their severity is enabled.
                 "--enable=style",
                 "--std=c99",
                 "--platform=arm32-wchar_t4",
                 "--quiet",
-                # Headers that assembler files share hide C from them; C files are never read that way.
+                # Headers shared with assembler files hide C behind it; C files are never assembled that way.
                 "-U__ASSEMBLER__",
-                # The hook that firmware sets is in a header that libraries do not have.
+                # Firmware sets this hook in a header that libraries lack.
                 "-UUTVM_STEPS",
                 "--template={id}\t{file}:{line}",
                 "--template-location=",
-                # Without it, the addon's files would lie beside the sources.
+                # Without it, the addon writes its files beside the sources.
                 f"--cppcheck-build-dir={work}",
                 f"--output-file={work}/findings",
                 *(f"-I{folder}" for folder in include),
@@ -86,7 +86,7 @@ def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[st
 
 
 def library_counts(library: Library) -> dict[str, int]:
-    """How often each rule is broken in a library. Large arrays of weights make cppcheck take minutes."""
+    """Count findings per rule in a library. Large arrays of weights make cppcheck take minutes."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in library.sources.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -94,12 +94,12 @@ def library_counts(library: Library) -> dict[str, int]:
 
 
 def runtime_counts() -> dict[str, int]:
-    """How often each rule is broken in the C that runs on boards beside a library, ports left out."""
+    """Count findings per rule in the C runtime for boards, ports excluded."""
     return {rule: len(places) for rule, places in runtime_findings().items()}
 
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
-    """Where each rule is broken in the C of each image and port; without ports, in one architecture."""
+    """Return findings per rule in each image and port; without ports, for one architecture."""
     found: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
     for architecture, own in (ports or {"cortex_m": ()}).items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of a package: its folders and terms, and how a library is read back from it."""
+"""The archive of a package: its folders and terms; read a library from it."""
 
 import hashlib
 import io
@@ -18,18 +18,13 @@ from utvm.compiler.target import Target
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 
-# Semantic Versioning 2.0.0, section 2; pre-release and build marks as Arduino's library manager takes them.
+# Semantic Versioning 2.0.0, section 2, without pre-release and build tags, as Arduino's library manager requires.
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Who answers for a package, and under which terms it may be used.
-
-    Attributes:
-        code_license: SPDX expression for the generated C, and for what this project has put beside it: its own.
-        weights_license: SPDX expression for the weights, which have the terms of the model they come from.
-    """
+    """Author and licence terms of a package."""
 
     version: str = "0.1.0"
     author: str = "unknown"
@@ -46,14 +41,15 @@ class Terms:
             raise ConfigError(f"a package's version cannot be {self.version!r}", "give three numbers: 1.0.0")
 
 
-ALIGNMENT = 16  # Alignment of each region of working memory, in bytes, as in NAME.h.
-SOURCES = PurePosixPath("codegen/host/src")  # C files and private headers; the folder is Model Library Format's.
-HEADERS = PurePosixPath("codegen/host/include")  # Public headers; the folder is Model Library Format's.
+ALIGNMENT = 16  # Alignment in bytes of each region of working memory, as in NAME.h.
+SOURCES = PurePosixPath("codegen/host/src")  # C files and private headers (Model Library Format's folder).
+HEADERS = PurePosixPath("codegen/host/include")  # Public headers (Model Library Format's folder).
 GRAPHS = PurePosixPath("executor-config/graph")
-"""Descriptions that a graph executor was made from; the folder is Model Library Format's."""
+"""Graph executor descriptions (Model Library Format's folder)."""
 
 ARDUINO = PurePosixPath("src")
-"""Folder that Arduino compiles: files that include those above. Model Library Format has the model's text here."""
+"""Folder that Arduino compiles: its files include those above. Model Library Format stores the model's text here.
+"""
 
 
 def public_headers(library: Library) -> list[str]:
@@ -66,7 +62,7 @@ def c_files(library: Library) -> list[str]:
 
 
 def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
-    """Yield the path in the package and the text of each of a library's files."""
+    """Yield path in the package and text of each file of a library."""
     public = public_headers(library)
     for name, text in library.sources.items():
         if name.endswith(".json"):
@@ -78,7 +74,7 @@ def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
     """Write files into an uncompressed tar archive; equal files give equal bytes.
 
-    Names begin with ``./``, as in archives of TVM, whose readers open ``./metadata.json``.
+    Names begin with ``./``, as in TVM's archives: its readers open ``./metadata.json``.
     """
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -99,7 +95,7 @@ _TENSORS, _PLACES = TypeAdapter(tuple[Tensor, ...]), TypeAdapter(tuple[Placement
 
 
 def read_package(name: str, files: Mapping[str, bytes]) -> Library:
-    """The library of a package, without what only its compiler knows: operators by themselves, weights."""
+    """Return the library of a package, without compiler-only data (single operators, weights)."""
     import jsonschema  # Slow to import, and few commands read packages.
 
     try:

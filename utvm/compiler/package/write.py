@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a package: the sources, build files, examples, licence and a page to read."""
+"""Write a package: sources, build files, examples, licence and README."""
 
 import json
 import math
@@ -25,14 +25,14 @@ from utvm.compiler.package.read import ALIGNMENT, HEADERS, SOURCES, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
-# Names that CMake keeps for itself (policy CMP0037), and libraries that every program is linked with.
+# Names reserved by CMake (policy CMP0037), and libraries linked into every program.
 _CMAKE_TAKEN = {"all", "help", "install", "preinstall", "clean", "edit_cache", "rebuild_cache", "test", "package"}
 _CMAKE_TAKEN |= {"package_source", "ALL_BUILD", "INSTALL", "RUN_TESTS", "PACKAGE", "ZERO_CHECK", "m", "c", "gcc"}
 
-_ROW = 8  # Numbers in a row of an example's input.
-_ARDUINO_NAME = 63  # Characters in the name of an Arduino library, at most.
+_ROW = 8  # Numbers per line of an example's input.
+_ARDUINO_NAME = 63  # Maximum length of an Arduino library's name.
 
-# How printf writes an element so that it reads back as the same number, and what it is passed as.
+# printf format and cast of an element, so that its text reads back as the same number.
 _PRINTED = dict.fromkeys(("bool", "int8", "int16", "int32"), ("%ld", "long"))
 _PRINTED |= dict.fromkeys(("uint8", "uint16", "uint32"), ("%lu", "unsigned long"))
 _PRINTED |= {"int64": ("%lld", "long long"), "uint64": ("%llu", "unsigned long long")}
@@ -42,7 +42,7 @@ _PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
 def texts(
     library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
-    """All text files of a package but the sources and ``metadata.json``: path to text."""
+    """Return path and text of all text files of a package except the sources and ``metadata.json``."""
     environment = templates_of("utvm.compiler.package")
     files = {
         "CMakeLists.txt": "CMakeLists.txt",
@@ -72,7 +72,7 @@ def texts(
         "outputs": _ports(library, "output", None),
     }
     made = {path: environment.get_template(template).render(values) for path, template in files.items()}
-    # Arduino looks for sources only in src/: there, a line for each file that is elsewhere.
+    # Arduino compiles only src/: it gets a file with one #include for each file elsewhere.
     for kind, folder, names in (
         ("header", HEADERS, read.public_headers(library)),
         ("source", SOURCES, read.c_files(library)),
@@ -130,15 +130,15 @@ def _describe(tensor: Tensor) -> str:
     return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
-# A parameter file of TVM's NDArray list format without arrays: magic number, reserved word, no names, no arrays
+# An empty parameter file in TVM's NDArray list format: magic number, reserved word, no names, no arrays
 # (src/runtime/file_utils.h of TVM). The weights are in the C sources.
 _NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
 
 
 def write_package(library: Library, path: Path, **contents: Any) -> Path:
-    """Write a library as one archive; arguments as :func:`package_files`, which decide its bytes.
+    """Write a library as one archive; arguments as :func:`package_files`, which determine its bytes.
 
-    The only date in it is the epoch, or the environment's ``SOURCE_DATE_EPOCH``.
+    Its only date is the epoch or ``SOURCE_DATE_EPOCH`` of the environment.
     """
     read.write_archive(path, package_files(library, **contents), _time())
     return path
@@ -193,7 +193,7 @@ def package_model(
     """Compile a model file and write the library as one archive; arguments as ``load`` and ``compile_model``."""
     model = load(model_path, run_python=run_python, shapes=shapes)
     library = compile_model(model, name=name, target=target, executor=executor, memory=memory)
-    # TVM takes seconds to import, and is needed only here if the library came out of the cache.
+    # TVM takes seconds to import, and is needed only here if the library is from the cache.
     from utvm.compiler.frontend import import_model
 
     def script() -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised models in integers: layers of TensorFlow Lite, and ONNX's QDQ form, as nodes of integer operators."""
+"""Quantised models in integers: TensorFlow Lite's layers and ONNX's QDQ form as nodes of integer operators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _BORDERS = ("relax.quantize", "relax.dequantize")
 
 @dataclass(frozen=True)
 class Integerized:
-    """A module after the pass, the operators that stay in float, and the choices for an accelerator."""
+    """A module after the pass, the operators left in float, and the accelerator decisions."""
 
     module: Any
     leftovers: tuple[Leftover, ...]
@@ -36,7 +36,7 @@ def integerize(
     assistant: Assistant | None = None,
     layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
-    """Turn quantised operators into integer ones, with the bits of TensorFlow Lite Micro."""
+    """Turn quantised operators into integer ones, bit-exact with TensorFlow Lite Micro."""
     main = module["main"]
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     if not layers and not any(
@@ -70,7 +70,7 @@ def _flat(result: Any) -> list[Value]:
 
 
 def _leftovers(nodes: Sequence[Node], reader: Reader) -> tuple[Leftover, ...]:
-    """Operators that compute floats of dequantised numbers."""
+    """Return operators that compute in float on dequantised tensors."""
     touched: set[int] = set()
     leftovers: list[Leftover] = []
     for node in nodes:

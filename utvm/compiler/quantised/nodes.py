@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer nodes: fused, divided with an accelerator, and written as Relax. No bit of a result changes."""
+"""Integer nodes: fuse them, split them with an accelerator, write them as Relax. Results stay bit-identical."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
 
 
 def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    """Fuse zeros that are padded before a convolution, and an addition of its result that nobody else reads."""
+    """Fuse zero padding into convolutions, and an addition into the convolution if it is the only reader."""
     return _fuse_additions(live_nodes(_fuse_paddings(nodes), results), results)
 
 
@@ -89,7 +89,7 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
                 candidates.append((maker[0], side, maker[1]))
         if not candidates:
             continue
-        # The convolution that comes last: the other operand is there by then.
+        # The last convolution: the other operand is computed by then.
         place, side, convolution = max(candidates, key=lambda item: item[0])
         record = convolution.work
         other = node.inputs[1 - side]
@@ -114,7 +114,7 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
     return [node for number, node in enumerate(fused) if number not in gone]
 
 
-_CYCLES_A_BYTE = 8.0  # Of a byte that a CPU puts elsewhere, to decide by and not to report as measured.
+_CYCLES_A_BYTE = 8.0  # Per byte that a CPU copies; for decisions only, not to be reported as measured.
 
 
 def divide(
@@ -184,8 +184,6 @@ def to_module(
 
 
 class _Writer:
-    """Writes nodes as Relax."""
-
     def __init__(self, builder: Any, target: Target | None, name_of: Callable[[Value], str]) -> None:
         self._builder = builder
         self._name = name_of
@@ -198,7 +196,7 @@ class _Writer:
         inputs = [self._expression(value) for value in node.inputs]
         if isinstance(node.work, Native):
             written = self._builder.emit(node.work.build(inputs), self._name(node.output))
-            # One of a constant has no inputs.
+            # A reshaped constant has no inputs.
             if node.work.operator == "relax.reshape" and inputs:
                 self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
@@ -224,7 +222,7 @@ class _Writer:
     def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
         parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs[OPERATOR])
-        function = operator.function.without_attr("global_symbol")  # The module names it.
+        function = operator.function.without_attr("global_symbol")  # The module names the function.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [
             self._reshape(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
@@ -236,7 +234,7 @@ class _Writer:
         return self._reshape(call, result.shape)
 
     def _reshape(self, item: Any, shape: tuple[int, ...]) -> Any:
-        """A tensor in another shape; of a chain of shapes, only the last one."""
+        """Reshape a tensor; in a chain of reshapes, emit only the last one."""
         if shape_of(item.ty) == shape:
             return item
         origin = self._unshaped.get(hash(item), item)

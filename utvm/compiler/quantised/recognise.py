@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognising ONNX's quantised operators: an operator of floats between dequantised tensors and a quantisation."""
+"""Recognise ONNX's quantised operators: a float operator between dequantised tensors and a quantisation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from utvm.compiler.kernels.requantise import concatenate
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
-# They move numbers and compute none.
+# Operators that move elements and compute nothing.
 _MOVEMENTS = (
     "relax.reshape",
     "relax.squeeze",
@@ -77,7 +77,7 @@ class Recogniser:
             value = result if isinstance(result, Value) else self._reader.arrange(result)
             self._reader.set_value(variable, value)
 
-    # Integers that the module computes as such.
+    # Integers that the module computes itself.
 
     def _integers(self, variable: Any, call: Any, name: str) -> bool:
         if name == "relax.permute_dims":
@@ -93,7 +93,7 @@ class Recogniser:
         self._reader.set_view(variable, replace(pooled, unsigned=view.unsigned))
         return True
 
-    # Float tensors that are nothing but integers.
+    # Float tensors that are only dequantised integers.
 
     def _move(self, variable: Any, call: Any, name: str) -> None:
         if name in ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze"):

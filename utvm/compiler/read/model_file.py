@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a model file, of whichever format; what a file holds counts, not what it is called.
+"""Read a model file; its format is detected by content, not by name.
 
-A model is data. Two kinds of files are programs, or may hold one: Python, and PyTorch's archives, which PyTorch
-may unpickle. They are read only if their user says so and they are called what they are.
+A model is data, but Python files are programs, and PyTorch archives, which PyTorch may unpickle, may contain one.
+Both are read only if the user allows it and the file has the right extension.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,12 @@ def load(
 ) -> Model:
     """Read a model file.
 
-    It may be TensorFlow Lite; ONNX, with the files that its weights may lie in; a Relax module as TVM's JSON; and,
-    where that is asked for, a Python program ``NAME.py`` that makes a Relax module (see
+    Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; and, with
+    ``run_python``, a Python program ``NAME.py`` that builds a Relax module (see
     :func:`utvm.compiler.read.relax_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
-
     Args:
-        run_python: whether the file may be one of the last two, which run with all of this process's rights.
-        shapes: of inputs of an ONNX model whose sizes the file leaves open.
+        run_python: allow the last two, which run with all of this process's rights.
+        shapes: of inputs of an ONNX model with sizes left open by the file.
     """
     try:
         return _load(path, run_python, shapes)
@@ -46,7 +45,7 @@ def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -
     name, origin = library_name(path.stem), str(path)
     model = _other_than_onnx(path, content, name, origin, run_python)
     if model is None:
-        # Last, as an ONNX file has no mark of its own. What reads and checks it is C++.
+        # Last, because an ONNX file has no magic number. Its parser and checker are C++.
         from utvm.compiler.read import onnx_file
 
         read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading an ONNX file, with checks whose messages name the place.
+"""Read an ONNX file, with checks that name the place.
 
-They come before TVM, which answers some broken models with an internal error, and before anything of a model's
-stated size is allocated.
+They run before TVM, which answers some broken models with an internal error, and before any memory of a size given
+by the model is allocated.
 """
 
 import functools
@@ -23,7 +23,7 @@ from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError, ConfigError
 
 MAX_DATA_BYTES = 1 << 28
-"""More weights than these are refused unread: no microcontroller holds a thousandth of them."""
+"""Larger weights are refused unread: no microcontroller holds a thousandth of them."""
 
 
 def from_onnx(
@@ -93,7 +93,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 
 def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: str) -> None:
-    """Write sizes into a model, in place; what one open size is called is that size wherever it stands."""
+    """Write sizes into a model, in place; an open size with a name is set wherever the name occurs."""
     graph = proto.graph
     inputs = {item.name: item for item in graph.input}
     called: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _dimensions(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimens
         yield from value.type.tensor_type.shape.dim
 
 
-_MOST = 4  # Names before the others are counted.
+_MOST = 4  # Names listed before the rest is counted.
 
 
 def check(proto: onnx.ModelProto, origin: str) -> None:
@@ -174,7 +174,7 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
             f"set model.ir_version = {onnx.IR_VERSION} where it is exported, if it needs nothing newer",
         )
     newest = onnx.defs.onnx_opset_version()
-    # Some exporters say it twice.
+    # Some exporters list it twice.
     versions = sorted({item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")})
     if len(versions) != 1 or not 1 <= versions[0] <= newest:
         said = " and ".join(map(str, versions)) or "unknown"
@@ -191,7 +191,7 @@ def _check_order(graph: onnx.GraphProto, origin: str) -> None:
 
 
 def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
-    """Refuse an input that is left out and may not be, which ONNX's rules do not look at, and which ends TVM."""
+    """Refuse an omitted input that is required: ONNX's checker ignores it, and it crashes TVM."""
     if "" not in node.input or not onnx.defs.has(node.op_type, version, node.domain):
         return
     formal = onnx.defs.get_schema(node.op_type, version, node.domain).inputs
@@ -256,10 +256,10 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
         onnx.checker.check_model(proto)
         inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
-        # With such a name in it, its own words are lost on the way here, differently in each Python.
+        # With such a name, onnx's message is lost on the way here, differently in each Python.
         reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
         raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
-    # What says axes, scales or regions may be empty, wherever it is stored.
+    # Axes, scales and regions may be empty, wherever they are stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         if value.name not in stored:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relax modules in files: TVM's JSON, and Python that defines a module.
 
-TVM believes its JSON: damage in it can end the process. So the structure is checked here, and then TVM reads it
-once in a process of its own, in bounded time and memory, before it does in this one.
+TVM trusts its JSON: damage can crash the process. So the structure is checked here, and TVM first reads it in a
+child process, with bounded time and memory.
 """
 
 import json
@@ -17,15 +17,15 @@ from utvm.compiler.model import Model
 from utvm.errors import CompileError, ConfigError
 
 MAX_NODES = 1 << 20
-"""A module of more nodes is refused: the largest network for a microcontroller has some ten thousand."""
+"""Larger modules are refused: the largest network for a microcontroller has some ten thousand nodes."""
 
 PROBE_SECONDS = 300
-PROBE_BYTES = 8 << 30  # Of addresses; LLVM reserves several gigabytes without using them.
+PROBE_BYTES = 8 << 30  # Address space; LLVM reserves several gigabytes without using them.
 _PROBE = Path(__file__).with_name("relax_probe.py")
 
 
 def is_relax_json(content: bytes) -> bool:
-    """Whether a file claims to be a Relax module as TVM's JSON."""
+    """True if a file claims to be a Relax module as TVM's JSON."""
     return content.lstrip()[:1] == b"{" and b'"root_index"' in content
 
 
@@ -42,7 +42,7 @@ def from_json(content: bytes, name: str, origin: str) -> Model:
 
 
 def from_python(path: Path, name: str, origin: str) -> Model:
-    """Run a Python file with its user's rights, and take the one ``tvm.IRModule`` among its global names.
+    """Run a Python file with the user's rights, and return the only ``tvm.IRModule`` among its globals.
 
     ``__name__`` is ``"utvm_model"``.
     """
@@ -80,7 +80,7 @@ def _check_structure(content: bytes, origin: str) -> None:
 
 
 def _check_node(number: int, node: dict[str, object]) -> None:
-    """Check one node: a reference to itself or to a later one would be a cycle."""
+    """Check a node: a reference to itself or to a later node would be a cycle."""
     kind, data = node["type"], node.get("data")
     if not isinstance(kind, str):
         raise TypeError(f"node {number} has no type")
@@ -89,7 +89,7 @@ def _check_node(number: int, node: dict[str, object]) -> None:
             raise TypeError(f"node {number} is not a list")
         references = data
     elif isinstance(data, dict):
-        # Numbers in a record are references or plain numbers; which, only TVM knows.
+        # Numbers in a record are references or plain numbers; only TVM knows which.
         references = []
     else:
         return

@@ -25,7 +25,7 @@ from utvm.compiler.read.tflite_records import (
 from utvm.compiler.read.tflite_state import called_graphs, graphs_that_begin, with_constant_conditions, with_states
 from utvm.errors import CompileError
 
-MAX_RANK = 8  # TensorFlow Lite itself has no operator for tensors of more dimensions.
+MAX_RANK = 8  # TensorFlow Lite has no operators for more dimensions.
 
 
 def _names(enumeration: type) -> dict[int, str]:
@@ -76,7 +76,7 @@ def _with_whole_floats(graph: TfliteGraph) -> TfliteGraph:
 
 
 def _operator_name(code: Table) -> str:
-    # The first field is older, and only a byte: whichever is larger counts.
+    # The first field is the older one, a byte: the larger value counts.
     number = max(code.integer(0, "<b"), code.integer(3, "<i"))
     if number == tflite.BuiltinOperator.CUSTOM:
         return code.text(1) or "a custom operator without a name"
@@ -84,7 +84,7 @@ def _operator_name(code: Table) -> str:
 
 
 def _data(buffer: Table, number: int, origin: str) -> npt.NDArray[np.uint8] | None:
-    # Offset 1 is how a file says that it has no such buffer; see the schema's comment at Buffer.
+    # Offset 1 means no such buffer; see the schema's comment at Buffer.
     if buffer.integer(1, "<Q") > 1 or buffer.integer(2, "<Q") > 1:
         raise CompileError(
             f"{origin}: the data of buffer {number} lies outside the file's tables, which is not supported",
@@ -137,11 +137,11 @@ def _quantisation(table: Table | None, rank: int, name: str, origin: str) -> Qua
     if not scales.size:
         return None
     if zeros.size in (0, 1):
-        # Several writers leave out what is zero, or write it once for all channels.
+        # Several writers omit zeros, or write one value for all channels.
         zeros = np.full(scales.size, zeros[0] if zeros.size else 0, np.int64)
     if zeros.size != scales.size:
         raise CompileError(f"{origin}: tensor {name!r}: has {scales.size} scales, but {zeros.size} zero points")
-    # A bias has one dimension, whichever its writer says: the kernels do not read that.
+    # A bias has one dimension, whatever its writer stored: the kernels ignore the field.
     return Quantisation(scales, zeros, table.integer(6, "<i") if scales.size > 1 and rank != 1 else 0)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a TensorFlow Lite file, and a reader of FlatBuffers that checks that every read is inside the file.
+"""Records of a TensorFlow Lite file, and a FlatBuffers reader that checks that every read is inside the file.
 
-The package ``flatbuffers`` has no verifier. The format: https://flatbuffers.dev/internals/.
+The package ``flatbuffers`` has no verifier. Format: https://flatbuffers.dev/internals/.
 """
 
 import math
@@ -23,14 +23,14 @@ class Buffer:
     def __init__(self, content: bytes, origin: str) -> None:
         self.content = content
         self.origin = origin
-        # Tables may share parts, so that a small file can be large to read. Files that tools write share little.
+        # Tables may overlap, so a small file can be large to read. Files written by tools overlap little.
         self._budget = _READS_OF_ANY_FILE + _READS_PER_BYTE * len(content)
 
     def root(self) -> "Table":
         return Table(self, self.integer("<I", 0))
 
     def integer(self, kind: str, place: int) -> int:
-        """An integer of a kind as :mod:`struct` writes it, without leaving the file."""
+        """Read an integer of a :mod:`struct` format, inside the file."""
         self.claim(place, struct.calcsize(kind))
         return int(struct.unpack_from(kind, self.content, place)[0])
 
@@ -48,7 +48,7 @@ class Buffer:
 
 
 class Table:
-    """One table of a file."""
+    """A table of a file."""
 
     def __init__(self, buffer: Buffer, place: int) -> None:
         self._buffer = buffer
@@ -63,7 +63,7 @@ class Table:
         return self._field(number) is not None
 
     def integer(self, number: int, kind: str, default: int = 0) -> int:
-        """A number field of a kind as :mod:`struct` writes it."""
+        """Return a number field of a :mod:`struct` format."""
         place = self._field(number)
         return default if place is None else self._buffer.integer(kind, place)
 
@@ -77,13 +77,13 @@ class Table:
         return [Table(self._buffer, place + self._buffer.integer("<I", place)) for place in places]
 
     def array(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        """A vector of numbers; empty if the field is not written. The array is a view of the file."""
+        """Return a vector of numbers, a view of the file; empty if the field is absent."""
         kind = np.dtype(dtype).newbyteorder("<")
         start, count = self._vector(number, kind.itemsize)
         return np.frombuffer(self._buffer.content, kind, count, start)
 
     def text(self, number: int) -> str:
-        """A string; bytes that are not UTF-8 are replaced."""
+        """Return a string; invalid UTF-8 is replaced."""
         return bytes(self.array(number, np.uint8)).decode("utf-8", "replace")
 
     def _field(self, number: int) -> int | None:
@@ -108,10 +108,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Quantisation:
-    """How integers stand for real numbers: real = scale * (value - zero point).
+    """Quantisation of a tensor: real = scale * (value - zero point).
 
-    Attributes:
-        axis: a dimension of the tensor; 0 where there is one scale.
+    ``axis`` is a dimension of the tensor; 0 with a single scale.
     """
 
     scales: npt.NDArray[np.float32]
@@ -124,8 +123,8 @@ class TfliteTensor:
     """A tensor of a file.
 
     Attributes:
-        signature: the shape as its author declared it, -1 for a dimension that varies.
-        dtype: numpy's name of the element type, or the schema's where numpy has none.
+        signature: the declared shape, -1 for a dimension that varies.
+        dtype: numpy's name of the element type, or the schema's if numpy has none.
     """
 
     name: str
@@ -147,8 +146,8 @@ class TfliteOperator:
     """An operator of a file.
 
     Attributes:
-        inputs, outputs: numbers of tensors; -1 for an optional input that is left out.
-        options_type: which table of the schema :attr:`options` is: a number of ``BuiltinOptions``.
+        inputs, outputs: tensor numbers; -1 for an omitted optional input.
+        options_type: the schema's table of :attr:`options`, a number of ``BuiltinOptions``.
     """
 
     name: str
@@ -170,11 +169,9 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class TfliteGraph:
-    """The computation of a file: operators in the order in which they run.
+    """The computation of a file: operators in execution order.
 
-    Attributes:
-        number: of the graph in its file.
-        graphs: all of the file, those that ``IF`` and ``WHILE`` call among them; of the first graph only.
+    ``number`` is the graph's number in its file. ``graphs``: all graphs of the file; set for the first graph only.
     """
 
     tensors: tuple[TfliteTensor, ...]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """States and control flow of a TensorFlow Lite file, as graphs of tensors.
 
-Variables and states become a tensor that a run reads and one that is stored when it has ended.
+Variables and states become a tensor read by a run and a tensor stored at its end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from utvm.compiler.read.tflite_records import KeptTensor, TfliteGraph, TfliteOpe
 from utvm.errors import CompileError
 
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
-"""Operators with states, and which of their operands these are: each is written, too."""
+"""Operators with states, and the operand numbers of these; each is also written."""
 
 _VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
-_Name = tuple[str, str]  # A variable's container and its name there.
+_Name = tuple[str, str]  # Container and name of a variable.
 
 
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
-    """A file's first graph without what keeps something between runs."""
+    """Return a file's first graph with its states as inputs and outputs."""
     graph = graphs[0]
     stateful = any(operator.name in (*_OPERATORS, *_VARIABLES) for operator in graph.operators)
     if not stateful or not all(map(_is_whole, graphs)):
@@ -52,9 +52,8 @@ def _is_whole(graph: TfliteGraph) -> bool:
 class _Variable:
     """A variable while the graph is read.
 
-    Attributes:
-        found: the tensor in which a run finds it; -1 as long as nobody has read it.
-        now: the tensor that has its value where the reader is; -1 as long as that is what is found.
+    ``found`` is the tensor with its value at the start of a run, -1 until first read. ``now`` is the tensor with
+    its current value, -1 while it is ``found``.
     """
 
     found: int = -1
@@ -101,7 +100,7 @@ class _Reader:
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
             if variable.found < 0:
-                continue  # Nobody sees it.
+                continue  # Nothing reads it.
             initial = self._initial(variable, name)
             if variable.now in (-1, variable.found):
                 constants[variable.found] = initial
@@ -123,7 +122,7 @@ class _Reader:
         if not 0 <= size <= MAX_TENSOR_BYTES:
             raise CompileError(f"{self._origin}: the variable {name!r} has {size} bytes: shape {tensor.shape}")
         if variable.initial is None:
-            # As the kernels begin: bytes that stand for zero.
+            # Initial value of the kernels: bytes that represent zero.
             zero = tensor.quantisation.zero_points[0] if tensor.dtype == "int8" and tensor.quantisation else 0
             return np.full(size, int(zero) & 0xFF, np.uint8)
         if variable.initial.size != size:
@@ -136,7 +135,7 @@ class _Reader:
         options = operator.options
         name = (options.text(0), options.text(1)) if options else ("", "")
         for number in operator.outputs if tensors is self._tensors else ():
-            # Nothing reads it any more; its element type is none that a library has.
+            # Nothing reads it any more, and libraries lack its element type.
             self._tensors[number] = replace(tensors[number], dtype="int32")
         return dict.fromkeys(operator.outputs, name)
 
@@ -182,7 +181,7 @@ class _Reader:
         for place in places:
             number = operator.inputs[place]
             if number not in own:
-                continue  # The operator's kernel asks for it.
+                continue  # The operator's kernel requests it.
             variable = self._variables.setdefault(own[number], _Variable(found=number))
             self._tensors[number] = replace(self._tensors[number], variable=False)
             variable.now = len(self._tensors)
@@ -196,7 +195,7 @@ class _Reader:
 
 
 CONTROL = ("IF", "WHILE")
-"""Operators that call graphs: their options have two numbers, then and else, or condition and body."""
+"""Operators that call graphs by number: then and else, or condition and body."""
 
 _IDENTITY = "RESHAPE"
 
@@ -207,7 +206,7 @@ def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
 
 
 def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
-    """The numbers of the graphs that the first one calls, however indirectly, in order."""
+    """Return the numbers of the graphs called by the first one, directly or not, in order."""
     found: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
@@ -229,9 +228,9 @@ def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]
 
 
 def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list[TfliteGraph]:
-    """The graphs; an ``IF`` whose condition is constant becomes the operators of its branch."""
+    """Replace each ``IF`` with a constant condition by the operators of its branch."""
     done = list(graphs)
-    # What is called comes first: a graph is taken over as it is then.
+    # Callees first: a caller copies a graph in its final form.
     for number in _inner_first(graphs, called_graphs(graphs, origin)):
         while (place := _constant_if(done[number])) is not None:
             done[number] = _inline(done[number], place, done, origin)
@@ -316,7 +315,7 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
 
 
 def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[TfliteGraph], origin: str) -> None:
-    """Check that an operator hands to graphs what they take, and takes what they give."""
+    """Check the operands and results of a call against the graphs' inputs and outputs."""
     first, second = (graphs[number] for number in graphs_of(operator))
     given = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
     where = f"{origin}: {operator.name}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks on a TensorFlow Lite model, each with a message that names the place."""
+"""Checks on a TensorFlow Lite model; each message names the place."""
 
 import functools
 import re
@@ -31,11 +31,11 @@ SUPPORTED = frozenset(
 """,
     )
 )
-"""The operators that can be imported, as the schema names them; int8 operators may add to them."""
+"""Importable operators by their names in the schema; integer kernels may add more."""
 
 _QUANTISED_TYPES = ("int8", "uint8", "int16", "int32", "int64")
 
-# Fields of the options that divide, or that sizes are computed from, by their number in the schema's table.
+# Option fields used as divisors or in size computations, by their number in the schema's table.
 _CONVOLUTION = {1: "stride_w", 2: "stride_h", 4: "dilation_w_factor", 5: "dilation_h_factor"}
 _DEPTHWISE = {1: "stride_w", 2: "stride_h", 3: "depth_multiplier", 5: "dilation_w_factor", 6: "dilation_h_factor"}
 _POOL = {1: "stride_w", 2: "stride_h", 3: "filter_width", 4: "filter_height"}
@@ -98,7 +98,7 @@ def _check_parts(graph: TfliteGraph, origin: str) -> None:
 def _check_operators(graph: TfliteGraph) -> None:
     unknown = [operator for operator in graph.operators if operator.name not in SUPPORTED]
     if unknown:
-        # To ask takes seconds, for TVM is imported: only where the answer counts.
+        # Imports TVM, which takes seconds, so only if needed.
         registered = {name for kernel in kernels() for name in (*kernel.tflite, *kernel.real)}
         unknown = [operator for operator in unknown if operator.name not in registered]
     if unknown:
@@ -136,7 +136,7 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
         )
     if any(extent < 0 for extent in tensor.shape):
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
-    # Half floats are only a way to store weights: an operator makes floats of them.
+    # Half floats are only a storage format of weights: an operator converts them to float.
     half = tensor.dtype == "float16" and tensor.data is not None
     size = check_tensor(place, tensor.shape, "int16" if half else tensor.dtype, may_be_empty=True)
     if tensor.data is not None and tensor.data.size != size:
@@ -152,7 +152,7 @@ def _check_quantisation(tensor: TfliteTensor, place: str) -> None:
         return  # Left over from training; nothing reads it.
     if tensor.dtype not in _QUANTISED_TYPES:
         raise CompileError(f"{place}: is quantised, but has elements of type {tensor.dtype}")
-    # A scale of zero is written for tensors of shapes and axes, which are not numbers of the model.
+    # A scale of zero is written for shapes and axes, which are not quantised.
     if not np.all(np.isfinite(known.scales)) or np.any(known.scales < 0):
         raise CompileError(f"{place}: has a scale that is not a positive number")
     limits = np.iinfo(tensor.dtype)
@@ -203,7 +203,7 @@ def _check_ends(graph: TfliteGraph, origin: str) -> None:
                     f"{origin}: {kind} {tensor.name!r}: has no elements: shape {tensor.shape}",
                     "remove empty tensors from the model",
                 )
-            # Most exporters write a batch of any size. It is one here, as in TensorFlow Lite's own runtimes.
+            # Most exporters write a variable batch size. It is one here, as in TensorFlow Lite's own runtimes.
             if kind == "input" and -1 in tensor.signature[1:]:
                 raise CompileError(
                     f"{origin}: input {tensor.name!r}: has a dimension without fixed size: {tensor.signature}",

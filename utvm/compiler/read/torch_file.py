@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch models, exported by ``torch.export``. PyTorch is an optional extra: it is large, and used only here."""
+"""PyTorch models exported by ``torch.export``. PyTorch is an optional extra, used only here."""
 
 import io
 import logging
@@ -16,7 +16,7 @@ _MARK = b"quantized_decomposed"  # In the archive of a PT2E-quantised program.
 ARCHIVE = b"PK\x03\x04"  # First bytes of a ZIP archive, as torch.export.save writes it.
 MAX_UNPACKED_BYTES = 1 << 28
 
-# One of them is in every archive, of PyTorch before 2.8 and since.
+# Every archive contains one of them (PyTorch before 2.8, and since).
 _MARKS = ("serialized_exported_program.json", "archive_format")
 
 
@@ -29,10 +29,10 @@ def from_torch(program: Any, name: str) -> Model:
 
 
 def from_archive(content: bytes, name: str, origin: str) -> Model:
-    """Take an archive that ``torch.export.save`` wrote, usually called ``NAME.pt2``.
+    """Load an archive written by ``torch.export.save``, usually called ``NAME.pt2``.
 
-    ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)``, and when that fails, by pickle: it
-    may run what the archive's author put in. So this is called only where the user has asked for that.
+    ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)`` and, if that fails, by pickle, which
+    may run code of the archive's author. Call this only with the user's permission.
     """
     try:
         import torch
@@ -43,7 +43,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
         ) from error
     if _MARK in content:
         _know_quantisation(origin)
-    # It tells its own authors where it stood.
+    # It logs tracebacks for its own developers.
     said = logging.getLogger("torch.export")
     before, said.disabled = said.disabled, True
     try:
@@ -70,7 +70,7 @@ def _know_quantisation(origin: str) -> None:
 
 
 def check_archive(content: bytes, origin: str) -> None:
-    """Check that an archive is one of ``torch.export``'s, before anything of it is unpacked."""
+    """Check that an archive is one of ``torch.export`` before anything is unpacked."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

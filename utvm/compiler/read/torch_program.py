@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of ``torch.export``, quantised by PT2E or not, as a Relax module."""
+"""Convert a program of ``torch.export``, optionally PT2E-quantised, to a Relax module."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def _converters(program: Any) -> Mapping[str, Callable[[Any, Any], Any]]:
-    """Converters of quantised operators; the program has the scales of each channel."""
+    """Return converters of quantised operators; the program holds the scales of each channel."""
 
     def parameters(node: Any, dtype: str) -> tuple[Any, Any]:
         return relax.const(float(node.args[1]), "float32"), relax.const(int(node.args[2]), dtype)
@@ -94,7 +94,7 @@ def _elu(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.multiply(both, scale))
 
 
-# What the importer lacks, or has without negative indices (select) or the factor of the whole (elu; selu is one).
+# Operators the importer lacks, or converts without negative indices (select) or overall factor (elu, selu).
 _OWN = {
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
@@ -115,7 +115,7 @@ def import_program(program: Any) -> Any:
 
 
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
-    """Imports one program. The base class calls methods by the names they have here."""
+    """Imports one program. Method names are those the base class calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compile report, as a page and as JSON: operators, those in float, and a picture of the memory plan."""
+"""The compile report as HTML and JSON: operators, float operators, and a plot of the memory plan."""
 
 import functools
 import json
@@ -14,14 +14,14 @@ from utvm.compiler.library import Block, Library
 from utvm.errors import ConfigError
 from utvm.pages import label_in, pages_of
 
-_WIDTH, _HEIGHT = 820.0, 340.0  # Of the plot, in picture units.
-_SMALLEST = 1.5  # What is tiny is still to be seen.
+_WIDTH, _HEIGHT = 820.0, 340.0  # Size of the plot in SVG units.
+_SMALLEST = 1.5  # Minimum size of a rectangle, to stay visible.
 _LETTERS = 13.0  # Height of a label.
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """A block as a rectangle: its corner, its size, and what its colour and label are."""
+    """A block as a rectangle: position, size, colour and label."""
 
     block: Block
     x: float
@@ -39,7 +39,7 @@ def plots(library: Library) -> list[dict[str, object]]:
 
 
 def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[str, object]:
-    # Time goes from the writing of the inputs to the reading of the outputs.
+    # From writing the inputs to reading the outputs.
     columns = len(library.calls) + 2
     column, unit = _WIDTH / columns, _HEIGHT / size
     rectangles = []
@@ -68,7 +68,7 @@ def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[s
             {"position": _HEIGHT - number * unit, "label": f"{number:,}"}
             for number in range(0, size + 1, _pace(size))
         ],
-        # Of a plan with several regions, there is no lower bound for one.
+        # A plan with several regions has no lower bound per region.
         "bound": None if bound is None else _HEIGHT - bound * unit,
     }
 
@@ -104,7 +104,7 @@ FILES = ("compile.json", "compile.html")
 
 @dataclass(frozen=True)
 class RuleCount:
-    """A MISRA C:2012 rule that is broken, and why that stays."""
+    """A MISRA C:2012 rule with findings, and the reason to keep them."""
 
     rule: str
     library: int
@@ -113,7 +113,7 @@ class RuleCount:
 
 
 def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] | None = None) -> tuple[Path, Path]:
-    """Write the compile report of a library: ``compile.json`` and ``compile.html``; return their paths."""
+    """Write ``compile.json`` and ``compile.html`` of a library; return their paths."""
     json_path, html_path = (directory / name for name in FILES)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def total_macs(library: Library) -> int:
 
 
 def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
-    """The page: style and picture are in it, so that it can be mailed and kept."""
+    """Return the page, self-contained with style and plot."""
     return (
         _templates()
         .get_template("report.html.j2")
@@ -162,7 +162,7 @@ def render(library: Library, misra: Sequence[RuleCount] | None = None) -> str:
 
 
 def plan_svg(library: Library) -> str:
-    """The picture of the memory plan as SVG elements, one a region, with their own style."""
+    """Return the plot of the memory plan: an SVG element per region, with its own style."""
     return _templates().get_template("plan.svg.j2").render(plots=plots(library), library=library)
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops: Relax's operators become TIRx functions, whose loops are arranged and lowered."""
+"""Convert Relax operators to TIRx functions, schedule their loops and lower them."""

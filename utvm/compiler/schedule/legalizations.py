@@ -24,7 +24,7 @@ _INDEX = "int64"
 
 
 def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any) -> Any:
-    """Begin a float's window with the lowest number that there is, not with the lowest finite one."""
+    """Start a float window from minus infinity, not from the lowest finite number."""
     attributes, source = call.attrs, call.args[0]
     if attributes.out_layout != attributes.layout:
         return call
@@ -44,7 +44,7 @@ def _legalize_pool(usual: Callable[..., Any], rank: int, builder: Any, call: Any
 
     if not dtype.startswith("float"):
         return builder.call_te(pool, source, primfunc_name_hint=result)
-    # Relax counts in 64 bits, and fuses only what does so, too.
+    # Relax uses 64-bit indices, and fuses only functions that do so, too.
     tensor = te.placeholder([tirx.IntImm("int64", extent) for extent in shape_of(source.ty)], dtype, "x")
     function = te.create_prim_func([tensor, pool(tensor)]).without_attr("global_symbol")
     lowest = float(np.finfo(dtype).min)
@@ -61,7 +61,7 @@ def _extreme(of_numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
 
 
 def _legalize_pair(usual: Callable[..., Any], combine: Callable[[Any, Any], Any], builder: Any, call: Any) -> Any:
-    """Look at the second operand, too: the first that is no number stays as C is written."""
+    """Propagate NaN from the second operand, too; the C helpers propagate the first."""
     one, other = call.args
     if not dtype_of(call.ty).startswith("float") or isinstance(other, ir.GenericConst):
         return builder.call_te(usual, one, other)
@@ -131,12 +131,12 @@ def _legalize_index(name: str, better: Callable[[Any, Any], Any], builder: Any, 
 
 
 def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any, Any], Any]) -> Any:
-    """The index, along an axis or into all elements in row-major order, of the first of the best."""
+    """Return the index of the first best element, along an axis or in the flattened tensor."""
     extents = [int(extent) for extent in source.shape]
     axes = list(range(len(extents))) if axis is None else [axis % len(extents)]
     remaining = [number for number in range(len(extents)) if number not in axes]
 
-    # The loops run upwards, so the first of equal elements stays.
+    # Loops run upwards: keep the first of equal elements.
     def choose(best: Any, new: Any) -> Any:
         take = tirx.any(best[0] < 0, better(new[1], best[1]))
         return tuple(tirx.Select(take, item, held) for held, item in zip(best, new, strict=True))
@@ -221,7 +221,7 @@ def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[
         better = its > mine if largest else its < mine
         same = its == mine
         if element_type(mine).startswith("float"):
-            # What is no number is greater than all numbers.
+            # NaN is greater than all numbers.
             my_nan, its_nan = tirx.isnan(mine), tirx.isnan(its)
             greater = tirx.all(its_nan, tirx.Not(my_nan)) if largest else tirx.all(my_nan, tirx.Not(its_nan))
             better = tirx.any(better, greater)
@@ -268,7 +268,7 @@ def _legalize_by_elements(builder: Any, call: Any) -> Any:
             if at != axis
         ):
             return topi.scatter_elements(data, known, updates, axis, reduction)
-        # TVM looks for the elements as if the indices had the tensor's extents: so there is one dimension only.
+        # TVM indexes the elements with the indices' extents, so flatten them to one dimension.
         flat = [
             topi.reshape(item, (math.prod(map(int, item.shape)),))
             for item in (data, _places(axis, known, extents), updates)
@@ -302,13 +302,13 @@ def _legalize_by_dimensions(builder: Any, call: Any) -> Any:
 
 
 def _legalize_take(builder: Any, call: Any) -> Any:
-    # Without an axis there is one dimension: Relax takes no other tensor then.
+    # Without an axis there is one dimension: Relax accepts no other tensor then.
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     return builder.call_te(topi.take, *call.args, axis, mode=str(call.attrs.mode))
 
 
 def _bound_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
-    # Negative ones count from the end.
+    # Negative indices count from the end.
     return _bound(indices, extents, lambda _: tirx.const(extents[axis], "int64"), -extents[axis])
 
 
@@ -349,4 +349,4 @@ LEGALIZATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "relax.index_put": _legalize_by_dimensions,
     "relax.take": _legalize_take,
 }
-"""Relax operators that become TIRx by functions of this module."""
+"""Relax operators legalised by functions of this module."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Legalisation: from Relax's operators to calls of TIRx functions, several operators fused into each."""
+"""Legalise Relax operators to calls of TIRx functions, with several operators fused into each."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from utvm.compiler.schedule.legalizations import LEGALIZATIONS
 from utvm.compiler.tvm_types import operator_name
 
 CONCATENATION = "utvm.concatenate"
-"""Name of the packed function whose calls stand for concatenations that need no loop."""
+"""Packed function called in place of a concatenation that needs no loop."""
 
 
 def mark_concatenations(module: Any) -> Any:
@@ -90,7 +90,7 @@ def _called(body: Any) -> list[str]:
 
 
 def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
-    """A copy in which each call is of a function of its own, what each of these makes, and what it does."""
+    """Return a copy with a separate function per call, and two tables: each function's result and operator."""
     main = module["main"]
     makes: dict[str, str] = {}
     does: dict[str, str] = {}
@@ -122,7 +122,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
 
 @relax.expr_functor.mutator
 class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
-    """Gives variables other names."""
+    """Renames variables."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()

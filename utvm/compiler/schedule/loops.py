@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of operators without a schedule of their own, and schedules found by measuring.
+"""Loops of operators without a schedule of their own, and tuned schedules.
 
-Nothing here changes a result, not even its last bit: every sum keeps its order. A schedule that was measured is a
-trace of TVM's, as JSON: the steps and choices, which are replayed.
+Results stay bit-identical: every sum keeps its order. A tuned schedule is a TVM trace as JSON: steps and decisions
+to replay.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
 
-SCHEDULED = "utvm.scheduled"  # Attribute of a function whose loops are with_tuned_loops already.
-MACS = "utvm.macs"  # Attribute of a function: its multiply-accumulates.
+SCHEDULED = "utvm.scheduled"  # Function attribute: its loops are scheduled already.
+MACS = "utvm.macs"  # Function attribute: multiply-accumulates.
 
 
 def schedule(function: Any, registers: TileRegisters) -> Any:
-    """Arrange the loops of one TIRx function, by the registers of a core.
+    """Schedule the loops of a TIRx function for a core's registers.
 
     Element-wise blocks of one size become one loop, a pool's input is padded without a copy, sums stay in
     registers.
@@ -44,12 +44,12 @@ def schedule(function: Any, registers: TileRegisters) -> Any:
 
 
 def has_blocks(function: Any) -> bool:
-    """Whether there is anything to arrange: TVM writes some operators as plain loops."""
+    """True if a function has blocks to schedule: TVM writes some operators as plain loops."""
     return isinstance(function.body, s_tir.SBlockRealize) and str(function.body.block.name_hint) == "root"
 
 
 def macs_of(function: Any) -> int:
-    """The multiply-accumulates of a function of TVM's: how many products its blocks sum."""
+    """Return the multiply-accumulates of a function: the products its blocks sum."""
     if not has_blocks(function) or SCHEDULED in (function.attrs or {}):
         return 0
     plan = s_tir.Schedule(function)
@@ -89,7 +89,7 @@ def _inline_elementwise(plan: Any) -> None:
         try:
             plan.compute_inline(block)
         except s_tir.ScheduleError:
-            continue  # The block writes or reads in a way that inlining does not know; it stays as it is.
+            continue  # Inlining does not support the block's accesses; keep it.
 
 
 def _inline_padding(plan: Any) -> None:
@@ -98,7 +98,7 @@ def _inline_padding(plan: Any) -> None:
         if len(consumers) != 1 or not _is_elementwise(plan, block) or _is_elementwise(plan, consumers[0]):
             continue
         if len(plan.get(consumers[0]).reads) == 1 and _pads(plan.get(block).body):
-            with contextlib.suppress(s_tir.ScheduleError):  # It stays a copy.
+            with contextlib.suppress(s_tir.ScheduleError):  # Keep the copy.
                 plan.compute_inline(block)
 
 
@@ -124,16 +124,16 @@ def _set_first_values_outside(plan: Any) -> None:
         try:
             plan.decompose_reduction(block, reduction_loops[0])
         except (s_tir.ScheduleError, IndexError):
-            continue  # A reduction that TVM cannot take apart keeps the test inside its loops.
+            continue  # TVM cannot decompose the reduction: the test stays inside its loops.
 
 
-TRACED = "loops as they were tuned"  # Name in reports of the kernel of such a function.
+TRACED = "loops as they were tuned"  # Kernel name of a tuned function in reports.
 
 
 def layer_of(function: Any) -> str:
-    """Tuning's name of a layer; empty where there is no choice of kernels.
+    """Return the layer's name in tuning; empty if there is no choice of kernels.
 
-    Functions that compute the same, of whatever model, have one name.
+    Functions that compute the same, of any model, have the same name.
     """
     attributes = dict(function.attrs.items()) if function.attrs else {}
     if LAYER in attributes:
@@ -146,13 +146,13 @@ def layer_of(function: Any) -> str:
 
 
 def subject(function: Any) -> Any:
-    """The function as schedules are made for it: by one name, with 32-bit indices."""
+    """Return the function in the form schedules are made for: fixed name, 32-bit indices."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tirx.transform.ForceNarrowIndexToInt32()(module)["main"]
 
 
 def with_tuned_loops(functions: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    """Functions, those that were tuned for a target with their loops with_tuned_loops so."""
+    """Return the functions, with tuned schedules applied to those tuned for the target."""
     if not target.tuned:
         return dict(functions)
     return {name: _apply_trace(function, target) for name, function in functions.items()}
@@ -165,13 +165,13 @@ def _apply_trace(function: Any, target: Target) -> Any:
 
 
 def replay(function: Any, trace: str) -> Any:
-    """A function with its loops with_tuned_loops as a trace has it; raises as :func:`with_tuned_loops`."""
+    """Return a function scheduled by a trace; raises CompileError if the trace does not apply."""
     made = plan_of(function, trace).mod["main"]
     return made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
 
 
 def plan_of(function: Any, trace: str) -> Any:
-    """The schedule of a function to which a trace has been done; raises as :func:`with_tuned_loops`."""
+    """Return the schedule of a function after a trace; raises CompileError if the trace does not apply."""
     plan = s_tir.Schedule(tvm.IRModule({"main": subject(function)}))
     try:
         s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), plan)

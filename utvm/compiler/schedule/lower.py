@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowering: from TIRx functions with blocks and buffers of many dimensions to flat loops over flat buffers.
+"""Lower TIRx functions with blocks and multi-dimensional buffers to flat loops over flat buffers.
 
-Indices that depend on elements of a tensor are checked: ``x[i]`` becomes ``x[within(i, extent)]``, and the
-operator reports the error. A float out of range of an integer becomes the nearest integer, and NaN becomes 0 or a
-limit.
+Indices that depend on tensor elements are checked: ``x[i]`` becomes ``x[within(i, extent)]``, and the operator
+reports the error. A float out of an integer's range becomes the nearest integer, NaN becomes 0 or a limit.
 """
 
 from collections.abc import Mapping
@@ -21,12 +20,12 @@ from utvm.compiler.schedule.tile_choice import registers_of
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 
-WITHIN = "within"  # The C function, with the type of the index behind it: of an index and an extent.
-CHECKED = "utvm.checked"  # The attribute of a function that calls it.
+WITHIN = "within"  # Prefix of the C function of an index and an extent; the index type follows.
+CHECKED = "utvm.checked"  # Attribute of a function that calls it.
 
 
 def with_checked_indices(function: Any) -> Any:
-    """A scheduled TIRx function in which no index leaves its tensor."""
+    """Return a scheduled TIRx function with every index kept inside its tensor."""
     if function.attrs and OPERATOR in function.attrs:
         return function
     doubtful = _doubtful_variables(function)
@@ -64,7 +63,7 @@ def _doubtful_variables(function: Any) -> set[int]:
         for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             note(axis.var, value)
 
-    # From the outside in: a variable's values are seen before the variable is used.
+    # Top-down: a variable's value is visited before its uses.
     tvm_ffi.structural_walk(
         function.body,
         [
@@ -116,7 +115,7 @@ def _define(cast: Any) -> Any:
 
 
 def _limited(value: Any, target: str) -> Any:
-    """The same value with NaN as a limit, if it is limited to what an integer type holds; else None."""
+    """Return the value with NaN replaced by a limit if it is clamped to an integer type's range; else None."""
     if isinstance(value, tvm.ir.Call) and value.args and str(getattr(value.args[0], "value", "")) in _ROUNDINGS:
         inner = _limited(value.args[1], target)
         return None if inner is None else tirx.call_pure_extern(element_type(value), value.args[0].value, inner)
@@ -134,7 +133,7 @@ def _limited(value: Any, target: str) -> Any:
 
 
 C_TARGET = tvm.target.Target({"kind": "c"})
-"""Generic C: decides which math functions are called, nothing about a CPU."""
+"""Generic C: selects math functions, assumes nothing about a CPU."""
 
 
 def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
@@ -144,7 +143,7 @@ def _share_storage(function: Any, _module: Any, _context: Any) -> Any:
 
 
 def _drop_unread(function: Any, _module: Any, _context: Any) -> Any:
-    """Take out what a function writes to a buffer of its own that nothing reads: parts of a SPLIT, say."""
+    """Remove writes to local buffers that nothing reads, such as parts of a SPLIT."""
     if function.attrs and OPERATOR in function.attrs:
         return function
     own: set[int] = set()
@@ -196,13 +195,13 @@ def _passes() -> Any:
 
 
 _BY_ANY = {"floordiv": "floorquotient", "floormod": "floorremainder"}
-"""The C helpers for a divisor that is not known: it may be zero."""
+"""C helpers for an unknown divisor, which may be zero."""
 
 
 def _name_floor_divisions(function: Any) -> Any:
     """Turn floor division and modulo of tensor elements into calls of the C helpers.
 
-    What stays is index arithmetic, which TVM mostly proves to be plain division of numbers that are not negative.
+    The rest is index arithmetic, which TVM mostly proves to be plain division of non-negative numbers.
     """
 
     def call(operation: str) -> Any:
@@ -226,7 +225,7 @@ def _reads_elements(expression: Any) -> bool:
 
 
 def _with_whole_tensors(function: Any) -> Any:
-    """Let each tensor begin where its pointer points to: some of TVM's operators leave that open."""
+    """Set each tensor's offset to zero: some of TVM's operators leave it open."""
     offsets = {
         hash(parameter.elem_offset)
         for parameter in function.params

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops around one assignment, as TVM makes them of an operator, and the tile of results that is computed at once.
+"""Loop nests of operators, and the tile of results computed at once.
 
-A group is a reduction and what is computed of its result, element by element: bias, activation, residual.
+A group is a reduction and the element-wise computations on its result: bias, activation, residual.
 """
 
 import functools
@@ -23,7 +23,7 @@ from utvm.compiler.tvm_types import element_type
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: what an assignment calls it, and how far it goes."""
+    """A loop: its variable and extent."""
 
     variable: Any
     extent: int
@@ -34,9 +34,7 @@ class Axis:
 class LoopNest:
     """Loops around one assignment.
 
-    Attributes:
-        axes: outermost loop first; those of a reduction are behind all others.
-        first: a reduction's value before its first step.
+    ``axes``: outermost first, reduction axes last. ``first``: initial value of a reduction.
     """
 
     axes: tuple[Axis, ...]
@@ -52,11 +50,9 @@ class LoopNest:
 
 @dataclass(frozen=True)
 class Group:
-    """A reduction, and what is computed of its result.
+    """A reduction and the computations on its result.
 
-    Attributes:
-        results: of the buffers, those that are read by others.
-        place: number of the statement in whose place it is computed.
+    ``results``: buffers with other readers. ``place``: index of the statement it replaces.
     """
 
     reduction: LoopNest
@@ -72,7 +68,7 @@ def loads_of(node: Any) -> list[Any]:
 
 
 def read_nest(statement: Any) -> LoopNest | None:
-    """Read loops; None where they are not plain loops around one assignment to an element for each turn."""
+    """Read a loop nest; None unless it is plain loops around one assignment per iteration."""
     loops: dict[int, int] = {}
     order: list[int] = []
     while isinstance(statement, tirx.For):
@@ -135,7 +131,7 @@ def _is_here(load: Any, nest: LoopNest) -> bool:
 
 
 def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Sequence[Any]) -> list[Group]:
-    """Bring reductions together with what can be computed of their results while these are at hand."""
+    """Group reductions with computations on their results that can run while these are in registers."""
     found: list[Group] = []
     taken: set[int] = set()
     for number, nest in enumerate(nests):
@@ -175,9 +171,9 @@ def _touches(statement: Any, buffer: Any) -> bool:
 
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
-    """Whether a nest computes each element of those of a group at the same place, as a real number.
+    """True if a nest reads the group's buffers only at the element it computes, in float.
 
-    Of whole numbers that a name is given to, TVM's analyser looks for bounds, and fails where 32 bits hold none.
+    Integers bound to names are excluded: TVM's analyser looks for their bounds and fails if 32 bits hold none.
     """
     whole = not element_type(nest.buffer).startswith("float")
     if whole or nest.first is not None or nest.shape != reduction.shape:
@@ -191,11 +187,9 @@ def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> boo
 
 @dataclass(frozen=True)
 class TileRegisters:
-    """Registers of a core for sums.
+    """Registers of a core available for accumulators.
 
-    Attributes:
-        reach: bytes behind an address that an instruction reads without computing another.
-        products: how many steps of sums are written out, at most: what a tile may cost in code.
+    ``reach``: largest load offset, in bytes. ``products``: maximum unrolled steps of sums, to limit code size.
     """
 
     name: str
@@ -212,21 +206,19 @@ ROWS = (
     TileRegisters("tiles without an FPU", frozenset(), 4, 6, 4, 1020, 16),
     TileRegisters("one result at a time", frozenset(), 1, 6, 4, 1020, 1),
 )
-"""The first whose extensions a core has is chosen, unless one was measured to be the best for a layer. Without an
-FPU, each step of a float's sum is a call."""
+"""The first supported by the core is used unless tuning found another. Without an FPU, each float step is a call.
+"""
 
-_LONGEST = 8  # Results on an axis of a tile.
-_LOOP = 3  # Instructions of a loop's turn, beside what is in it.
-_RESULT = 8  # Instructions for each result: to begin it, and to store what is made of it.
+_LONGEST = 8  # Maximum results along an axis of a tile.
+_LOOP = 3  # Instructions per loop iteration, body excluded.
+_RESULT = 8  # Instructions per result: initialise, finish and store.
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How much of a reduction is written out.
+    """The unrolled part of a reduction.
 
-    Attributes:
-        sizes: for each axis of the result, in the order of the loops, how many results lie behind each other.
-        steps: for each axis that is added up, how many steps.
+    ``sizes``: results per axis, in loop order. ``steps``: steps per reduction axis.
     """
 
     sizes: tuple[int, ...]
@@ -244,7 +236,7 @@ def registers_of(target: Target, name: str = "") -> TileRegisters:
 
 
 def choose(nest: LoopNest, registers: TileRegisters) -> Tile:
-    """Choose the tile of a reduction that should take the fewest instructions."""
+    """Choose a reduction's tile with the fewest estimated instructions."""
     counted = _Counted(nest, registers)
     best = min(_candidates(nest, registers), key=lambda tile: (counted.cost(tile), tile.points, tile.steps))
     if best.points == 1:
@@ -292,7 +284,7 @@ def _steps(extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 class _Counted:
-    """Counts about how many instructions a reduction takes, to decide by."""
+    """Estimates the instructions of a reduction, for decisions only."""
 
     def __init__(self, nest: LoopNest, registers: TileRegisters) -> None:
         self._nest = nest
@@ -344,7 +336,7 @@ class _Counted:
 
 
 def address(load: Any, values: dict[int, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Which elements a load reads, by their places in the flat tensor, for many values of variables."""
+    """Return the flat element indices that a load reads, for many values of variables."""
     place = np.zeros((), np.int64)
     for index, extent in zip(load.indices, load.source.shape, strict=True):
         place = place * int(extent) + _value(index, values)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums that stay in registers: a tile of results at a time, and what is made of them before they are stored.
+"""Sums in registers: compute a tile of results at a time and finish them before they are stored.
 
-Each result is the sum of the same numbers in the same order as without a tile, so it has the same bits.
+Each result sums the same numbers in the same order as without a tile, so it has the same bits.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from utvm.compiler.schedule.tile_choice import (
 )
 from utvm.compiler.tvm_types import element_type
 
-_Span = tuple[int, int, int]  # Of an axis: where it begins, how many tiles there are, how long one is.
+_Span = tuple[int, int, int]  # Along an axis: start, number of tiles, length of a tile.
 
 
 def with_tiles(function: Any, registers: TileRegisters) -> Any:
@@ -78,7 +78,7 @@ def _spans(extent: int, size: int) -> list[_Span]:
 
 
 class _Writer:
-    """Writes the loops of a group: on each axis over whole tiles, then what is left at its end."""
+    """Writes the loops of a group: on each axis whole tiles first, then the remainder."""
 
     def __init__(self, group: Group, tile: Tile, sums: Any) -> None:
         self._group = group
@@ -179,11 +179,11 @@ def _sequence(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
-_MOST = 1 << 20  # Reads that are looked at.
+_MOST = 1 << 20  # Maximum reads to examine.
 
 
 def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> list[int]:
-    """For each input, how many bytes the output must begin before it to share memory; -1 if unknown."""
+    """Return, per input, how many bytes the output must begin before it to share memory; -1 if unknown."""
     nowhere = [-1] * len(inputs)
     axes = [axis for axis in group.reduction.axes if not axis.reduces]
     reduced = [axis for axis in group.reduction.axes if axis.reduces]

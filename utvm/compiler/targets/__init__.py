@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerators: a folder each, with how operators are scheduled and lowered for it."""
+"""Accelerators, one folder each, with scheduling and lowering of operators."""

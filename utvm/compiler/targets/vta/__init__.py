@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for the accelerator VTA: TIRx whose buffers lie on the chip becomes calls of its driver."""
+"""Operators for the accelerator VTA: TIRx with on-chip buffers, lowered to calls of its driver."""

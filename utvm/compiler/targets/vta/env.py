@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of a VTA for who writes an operator, under the names that VTA's tutorials use."""
+"""Parameters of a VTA for authors of operators, by the names of VTA's tutorials."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,15 @@ from utvm.runtime.vta.configuration import Configuration
 
 INP, WGT, ACC = "local.inp_buffer", "local.wgt_buffer", "local.acc_buffer"
 MEMORY_OF = {INP: "INP", WGT: "WGT", ACC: "ACC"}
-"""The scopes of buffers on the chip, and the memories that they are in."""
+"""Scopes of on-chip buffers and their memories."""
 
 DOUBLE_BUFFER = "vta.double_buffer"
-"""The annotation of a loop in which buffers on the chip are there twice: one turn loads while another computes."""
+"""Loop annotation: on-chip buffers are doubled; one iteration loads while another computes."""
 
 
 @dataclass(frozen=True)
 class Env:
-    """A VTA as operators see it.
-
-    Attributes:
-        BATCH, BLOCK_IN, BLOCK_OUT: a GEMM multiplies BATCH x BLOCK_IN inputs with BLOCK_OUT x BLOCK_IN weights.
-    """
+    """A VTA for operators. A GEMM multiplies BATCH x BLOCK_IN inputs by BLOCK_OUT x BLOCK_IN weights."""
 
     configuration: Configuration
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numpy's arrays as blocks, and back: what does not fill a block is zeros."""
+"""Pack numpy arrays into zero-padded blocks, and unpack them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def weights(env: Env, array: Array) -> Array:
 
 
 def bias(env: Env, array: Array) -> Array:
-    """Pack a bias of each output, once for each row of a batch."""
+    """Pack a bias per output, repeated for each row of a batch."""
     rows = _blocks(array, (env.BLOCK_OUT,))
     return np.ascontiguousarray(np.repeat(rows[:, np.newaxis, :], env.BATCH, axis=1))
 
@@ -44,13 +44,13 @@ def flat(env: Env, array: Array) -> Array:
 
 
 def joined(array: Array) -> Array:
-    """Make int32 of the four bytes of sums, which are the third dimension from the end."""
+    """Combine the four bytes of sums, the third dimension from the end, into int32."""
     together = np.ascontiguousarray(np.moveaxis(array, -3, -1)).view("<i4")
     return together[..., 0]
 
 
 def unpacked(array: Array, shape: Sequence[int]) -> Array:
-    """The inverse of :func:`data`, of its own shape."""
+    """Invert :func:`data`, given the original shape."""
     order = (0, array.ndim - 2, 1, array.ndim - 1, *range(2, array.ndim - 2))
     turned = array.transpose(*order)
     extents = (turned.shape[0] * turned.shape[1], turned.shape[2] * turned.shape[3], *turned.shape[4:])

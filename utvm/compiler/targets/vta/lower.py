@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a scheduled function to calls of the driver of VTA: copies between DRAM and the chip, GEMM and ALU.
+"""Lower a scheduled function to VTA driver calls: copies between DRAM and the chip, GEMM and ALU.
 
-A copy is a transfer of rows, with zeros around. An operation is two loops in hardware around micro-ops.
+A copy is a transfer of rows, with zero padding. An operation is two hardware loops around micro-ops.
 """
 
 from dataclasses import dataclass, replace
@@ -30,15 +30,14 @@ from utvm.compiler.targets.vta.nest import (
 from utvm.errors import CompileError
 from utvm.runtime.vta.instructions import OPERATIONS
 
-_MOST = (1 << 16) - 1  # Of elements in a row of a transfer, of its rows, and of elements from one to the next.
+_MOST = (1 << 16) - 1  # Limit of elements per row, rows, and row stride of a transfer.
 
 
 @dataclass(frozen=True)
 class _Copy:
-    """A copy between two buffers; of both strides of a loop, the first is DRAM's.
+    """A copy between two buffers; in each pair of strides the first is DRAM's.
 
-    Attributes:
-        condition: where it is not true, the copy is zero.
+    ``condition``: if false, the copy writes zero.
     """
 
     chip: Any
@@ -161,7 +160,7 @@ def _operation(dims: list[Dim], bases: list[Any], mode: int, *, reset: int = 0, 
 
 
 def gemm(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower ``acc += inp * wgt``; raises CompileError where a block is not BATCH x BLOCK_OUT x BLOCK_IN."""
+    """Lower ``acc += inp * wgt``; raises CompileError unless a block is BATCH x BLOCK_OUT x BLOCK_IN."""
     store = nest.store
     inputs, weights = _factors(store)
     batch, block = env.BATCH, env.BLOCK_IN
@@ -209,7 +208,7 @@ def _factors(store: Any) -> tuple[Any, Any]:
 
 
 def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
-    """Lower an operation among accumulators; raises CompileError for one that the ALU does not have."""
+    """Lower an operation on accumulators; raises CompileError if the ALU lacks it."""
     store, value = nest.store, nest.store.value
     if isinstance(value, tirx.IntImm):
         return _constant(env, chip, nest, int(value))
@@ -249,7 +248,7 @@ def _done(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
 
 
 def _constant(env: Env, chip: OnChip, nest: Nest, value: int) -> Any:
-    """Fill accumulators: with zeros, by a GEMM that resets, and then what is added to those."""
+    """Fill accumulators: reset them to zero by a GEMM, then add the value."""
     out, base = affine(nest.store.indices[0], nest.variables)
     dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))
     to = element(base, env.lanes(ACC)) + chip.base(nest.store.buffer)
@@ -299,7 +298,7 @@ def _refuse(store: Any) -> CompileError:
 
 
 BEGIN, SYNCHRONIZE = "vta.begin", "vta.synchronize"
-"""Functions that a lowered one calls first and last, with the name of its configuration."""
+"""First and last call of a lowered function, with the name of its configuration."""
 
 
 def lower(module: Any, env: Env, linked: bool = False) -> Any:
@@ -330,7 +329,7 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
 
 
 class _Function:
-    """One function on its way."""
+    """A function being lowered."""
 
     def __init__(self, function: Any, env: Env) -> None:
         self._function = function
@@ -338,7 +337,7 @@ class _Function:
         self._chip = OnChip(env, function.body)
         self._loaded: set[Any] = set()
         self._stored: set[Any] = set()
-        # Parameters are seen flat, under another name.
+        # Parameters are flattened and renamed.
         declared: list[Any] = []
         tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, declared.append), order="pre")
         self._views = {node.buffer: node.data for node in declared}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops around one statement, whose indices are linear in the counters, and buffers on the chip."""
+"""Loop nests around one statement with indices linear in the loop variables, and on-chip buffers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ ANALYZER = tvm.sym.Analyzer()
 
 @dataclass(frozen=True)
 class Nest:
-    """A statement and all loops that have nothing but it in them, the outermost first."""
+    """A statement and the loops that contain only it, outermost first."""
 
     loops: tuple[tuple[Any, int], ...]
     store: Any
@@ -31,11 +31,10 @@ class Nest:
 
 @dataclass(frozen=True)
 class Dim:
-    """A loop as hardware sees it.
+    """A hardware loop.
 
-    Attributes:
-        strides: what one turn adds to each index.
-        before, after: how many of its turns are padding at either end; numbers, or expressions of outer loops.
+    ``strides``: increment of each index per iteration. ``before``, ``after``: padding iterations at either end, as
+    numbers or expressions of outer loops.
     """
 
     extent: int
@@ -53,7 +52,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def read_nest(statement: Any) -> Nest | None:
-    """A statement as a nest; None if there is more in its loops than one store."""
+    """Return a statement as a nest; None if its loops contain more than one store."""
     loops = []
     while True:
         if isinstance(statement, tirx.For):
@@ -68,7 +67,7 @@ def read_nest(statement: Any) -> Nest | None:
 
 
 def affine(index: Any, variables: Sequence[Any]) -> tuple[list[int], Any]:
-    """The stride of each loop in an index, and the index when all counters are 0."""
+    """Return each loop's stride in an index, and the index with all loop variables 0."""
     parts = tvm.sym.detect_linear_equation(index, list(variables)) if variables else [index]
     parts = [ANALYZER.simplify(part) for part in parts]
     if not parts or not all(isinstance(part, tirx.IntImm) for part in parts[:-1]):
@@ -81,7 +80,7 @@ def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
 
 
 def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
-    """Take away the loops that make up one element of a memory: they have to go through it without a gap."""
+    """Remove the loops over one element of a memory, which must traverse it contiguously."""
     left = sorted((dim for dim in dims if dim.extent != 1 or dim.padded), key=lambda dim: -max(dim.strides))
     covered = 1
     while covered < lanes:
@@ -104,7 +103,7 @@ def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
 
 
 def merge(dims: Sequence[Dim]) -> list[Dim]:
-    """Make one loop of two where the outer one goes on where the inner one ends."""
+    """Merge two loops if the outer one continues where the inner one ends."""
     merged_dims: list[Dim] = []
     for dim in reversed(dims):
         if dim.extent == 1 and not dim.padded:
@@ -141,10 +140,8 @@ def call(name: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A buffer on the chip.
-
-    Attributes:
-        turning: of which turn there are two of it, over all loops around; None where there is one.
+    """An on-chip buffer; ``turning`` is the iteration number that selects one of two copies, None for a single
+    buffer.
     """
 
     scope: str
@@ -155,9 +152,9 @@ class _Buffer:
 
 @dataclass
 class OnChip:
-    """The memories on the chip, with the buffers of one function in them, one after the other.
+    """The on-chip memories; a function's buffers are allocated one after the other.
 
-    The ALU writes over its first operand, so its result lies where that lay, unless the operand is read again.
+    The ALU overwrites its first operand, so the result takes its place unless the operand is read again.
     """
 
     env: Env

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network's convolutions and dense layers on VTA, bit for bit what the CPU computes.
+"""A network's convolutions and dense layers on VTA, bit-identical to the CPU's.
 
-The CPU puts the input into blocks, with its zero point around it; VTA multiplies, and its int32 sums leave it as
-bytes; the CPU takes away what the zero point added, rounds and limits as TensorFlow Lite does.
+The CPU packs the input into blocks, padded with its zero point; VTA multiplies and returns int32 sums as bytes;
+the CPU subtracts the zero point's contribution, then rounds and clamps as TensorFlow Lite does.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from utvm.runtime.vta.configuration import Configuration
 
 
 def offers(configuration: Configuration) -> Callable[[Any], Offer]:
-    """A function that offers a VTA's work for an int8 operator, and raises ``Refused`` where there is none."""
+    """Return a function that offers VTA for an int8 operator, or raises ``Refused``."""
     env = Env(configuration)
 
     def offer(record: Any) -> Offer:
@@ -36,7 +36,7 @@ def offers(configuration: Configuration) -> Callable[[Any], Offer]:
 
 
 class _Divided:
-    """A convolution in its parts."""
+    """A convolution split into parts."""
 
     def __init__(self, env: Env, record: Convolution) -> None:
         self._env = env
@@ -48,7 +48,7 @@ class _Divided:
         outputs, rows, columns, channels = record.weights.shape
         height, width, _ = record.input_shape
         top, left, bottom, right = record.padding
-        # A window of one pixel sees only the pixels that are put into blocks.
+        # A 1x1 window reads only the pixels that were packed.
         self._apart = record.strides if (rows, columns) == (1, 1) else (1, 1)
         if self._apart == (1, 1) and record.strides[0] != record.strides[1]:
             raise Refused("strides that differ are not lowered for VTA")
@@ -77,7 +77,7 @@ class _Divided:
         return self._env.BATCH == 1 and one_after_another and whole
 
     def _parts(self) -> list[Part]:
-        # An operand that is added to the result comes second.
+        # The residual operand is the second input.
         others = 1 if self._record.residual is None else 2
         product, rounding = self._product(), self._rounding()
         if self._is_blocks:
@@ -132,7 +132,7 @@ class _Divided:
         if outputs % block == 0:
             plan.split(plan.get_loops(plan.get_sblock("output"))[-1], [None, block])
         overlap = (None, 0)[: len(inputs)]
-        # Sums wrap around as the CPU's do, so what the zero point adds to them can be taken away after them.
+        # Sums wrap around as the CPU's do, so the zero point's contribution can be subtracted afterwards.
         added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
         left = (record.bias.astype(np.int64) - added).astype(np.int32)
         function = describe(plan.mod["main"], "rounding_of_vta", overlap)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for VTA: records of computations, which make schedules. ``layout`` packs their tensors in blocks."""
+"""Operators for VTA: records that create schedules. ``layout`` packs their tensors into blocks."""
 
 from utvm.compiler.targets.vta.operators.elementwise import Elementwise, Requantise, Sums
 from utvm.compiler.targets.vta.operators.pooling import MaxPool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ALU of VTA: two tensors element by element, and from sums to int8."""
+"""VTA's ALU: element-wise operations on two tensors, and requantisation of sums to int8."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,16 +11,12 @@ from utvm.compiler.targets.vta.env import ACC, WGT, Env
 from utvm.compiler.targets.vta.operators import tiles
 from utvm.errors import CompileError
 
-_LARGEST_HALF = 15  # The shift whose half is the largest of 16 bits.
+_LARGEST_HALF = 15  # Largest shift for which half the divisor fits 16 bits.
 
 
 @dataclass(frozen=True)
 class Requantise:
-    """A division by a power of two, and limits.
-
-    Attributes:
-        rounding: whether half of what is divided by is added before.
-    """
+    """Division by a power of two, and limits; ``rounding`` adds half the divisor first."""
 
     shift: int = 0
     rounding: bool = False
@@ -34,17 +30,17 @@ class Requantise:
             raise CompileError(f"VTA: results are int8, not {self.low} to {self.high}", "-128 to 127")
 
     accumulators = results = 1
-    """How many accumulators a sum takes at once, and how many numbers it leaves as."""
+    """Accumulators per sum, and numbers per result."""
 
     @property
     def cycles(self) -> int:
-        """About how many cycles a row of sums takes beside its products: a reset, and two an operation."""
+        """Cycles per row of sums beside the products, estimated: a reset, and two per operation."""
         return 1 + 2 * (2 + bool(self.shift) + bool(self.shift and self.rounding))
 
     def declare(self, total: Any) -> tuple[Any, list[str]]:
-        """Declare what is done with a tensor of int32."""
+        """Declare the operations on an int32 tensor."""
         steps: list[tuple[str, Any]] = []
-        # The ALU's numbers have 16 bits. Half of more is one, where all bits below are gone.
+        # ALU immediates have 16 bits. For a larger half, shift first: then the half is one.
         before = self.shift - 1 if self.rounding and self.shift > _LARGEST_HALF else 0
         left = self.shift - before
         if before:
@@ -61,21 +57,21 @@ class Requantise:
         return out, [name for name, _ in steps]
 
     def arrange(self, schedule: Any, tile_loops: int) -> None:
-        """Arrange the loops within a tile of the output: they are as they should be."""
+        """Do nothing: the loops within a tile need no change."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums themselves, exactly, for whoever rounds as VTA cannot: the output is their four bytes.
+    """The exact sums, for rounding that VTA cannot do: the output is their four bytes.
 
-    These are the third dimension from the end, the lowest byte first; ``layout.joined`` makes int32 of them.
+    Bytes are the third dimension from the end, lowest first; ``layout.joined`` converts them to int32.
     """
 
     accumulators = results = 4
-    """How many accumulators a sum takes at once: it is there shifted, too; and how many numbers it leaves as."""
+    """Accumulators per sum, which include shifted copies, and numbers per result."""
 
     cycles = 16
-    """About how many a row of sums takes beside its products: resets of all four, three copies, three shifts."""
+    """Cycles per row of sums beside the products, estimated: four resets, three copies, three shifts."""
 
     def declare(self, total: Any) -> tuple[Any, list[str]]:
         """Declare the output; returns as :meth:`Requantise.declare`."""
@@ -94,7 +90,7 @@ class Sums:
         return te.compute((*outer, 4, batch, block), byte, name="out"), names
 
     def arrange(self, schedule: Any, tile_loops: int) -> None:
-        """Have a tile stored a byte after the other."""
+        """Store a tile one byte plane after the other."""
         loops = schedule.get_loops(schedule.get_sblock("out"))[tile_loops:]
         schedule.reorder(loops[-3], *loops[:-3])
         schedule.unroll(loops[-3])
@@ -113,15 +109,10 @@ def _number(value: int) -> Any:
 
 
 def schedule_product(layer: Any, name: str, operands: Sequence[Any], sums: Any, tile: tuple[int, ...]) -> Any:
-    """Schedule a sum of products with its bias and requantisation.
+    """Schedule a sum of products with bias and requantisation; return schedule and loading loop.
 
-    Args:
-        layer: a Conv2d or Matmul.
-        operands: inputs, weights, bias.
-        tile: of the output's outer dimensions, and last of the inputs.
-
-    Returns:
-        The schedule, and the loop into which inputs are loaded.
+    ``layer`` is a Conv2d or Matmul, ``operands`` are inputs, weights, bias. ``tile``: sizes along the output's
+    outer dimensions, and last along the inputs.
     """
     total, stages, outer = sums, ["sum"], len(tile) - 1
     if layer.bias:
@@ -147,7 +138,7 @@ _DTYPES = ("int8", "int32")
 class Elementwise:
     """``out = requantised(operation(a, b))`` of int8 or int32.
 
-    Parameters of the function that is made: a, b, out, of ``numbers`` in blocks of BATCH x BLOCK_OUT.
+    Function parameters: a, b, out, of ``numbers`` in blocks of BATCH x BLOCK_OUT.
     """
 
     numbers: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Max pooling, by the ALU: int8 becomes int32 where it is loaded."""
+"""Max pooling on the ALU; loads convert int8 to int32."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ _LEAST = -128
 
 @dataclass(frozen=True)
 class MaxPool:
-    """The largest of each window, in NCHW before it is packed. What is around the image is no one's largest.
+    """Maximum of each window, in NCHW before packing. Padding is ignored.
 
-    Parameters of the function that is made: x, out, packed as ``layout`` packs them.
+    Function parameters: x, out, packed by ``layout``.
     """
 
     shape: tuple[int, int, int, int]
@@ -84,16 +84,16 @@ class MaxPool:
                 channels // tile[0] * (height // tile[1]), loaded * env.lanes(ACC), tile[0] * tile[1] * window
             )
 
-        # Of the loops of an operation, two are hardware's.
+        # Two loops of an operation are hardware loops.
         return tiles.best_tile(env, (channels, height), needs, turns, False, lambda tile: min(*tile, width))
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """Some rows of the output, from ``row`` on, of some blocks of channels, from ``block`` on.
+    """A tile of the output: rows from ``row`` on, channel blocks from ``block`` on.
 
-    Windows that reach beyond the image are cut off there: for each place in a window, those of the outputs are
-    looked at of which that place is in the image.
+    Windows are clipped at the image's edge: for each window position, only outputs with that position inside the
+    image are computed.
     """
 
     pool: MaxPool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products on VTA: matrix multiplication, which is a dense layer too, and two-dimensional convolution."""
+"""Products on VTA: matrix multiplication (also dense layers) and two-dimensional convolution."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,10 +18,8 @@ from utvm.errors import CompileError
 class Matmul:
     """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``.
 
-    Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
-
-    Attributes:
-        tile: blocks of rows, outputs and inputs at a time; by default the best that fits.
+    Function parameters: x, w, bias (if any), out, packed by ``layout``.
+    ``tile``: blocks of rows, outputs and inputs at a time; by default the best that fits.
     """
 
     rows: int
@@ -70,13 +68,12 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """``out = requantised(conv2d(x, w) + bias)``, in NCHW before it is packed.
+    """``out = requantised(conv2d(x, w) + bias)``, in NCHW before packing.
 
-    Parameters of the function that is made: x, w, bias (where there is one), out, packed as ``layout`` packs them.
-
+    Function parameters: x, w, bias (if any), out, packed by ``layout``.
     Attributes:
         padding: rows above and below, columns left and right, of zeros.
-        tile: blocks of outputs, rows of the output and blocks of inputs at a time; by default the best that fits.
+        tile: blocks of outputs, output rows and blocks of inputs at a time; by default the best that fits.
     """
 
     shape: tuple[int, int, int, int]
@@ -127,7 +124,7 @@ class Conv2d:
         return schedule
 
     def estimate(self, env: Env) -> tuple[int, int]:
-        """About how many cycles it takes, and how many bytes it moves; raises as :meth:`schedule`."""
+        """Estimate cycles and bytes transferred; raises as :meth:`schedule`."""
         outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
         chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
         stored = sums * self.requantise.results * env.lanes(ACC)
@@ -166,7 +163,7 @@ class Conv2d:
             return Turns(count, loaded, tile[0] * tile[1] * width * tile[2] * area)
 
         def uops(tile: Tile) -> int:
-            # Two of the loops are hardware's, the longest ones.
+            # The two longest loops are hardware loops.
             loops = sorted((tile[0], tile[1], tile[2], width, *self.kernel))
             return loops[0] * loops[1] * loops[2] * loops[3]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an operator is cut up so that its parts fit on the chip, and how its schedule says so."""
+"""Split operators into tiles that fit on the chip, and schedule them."""
 
 import itertools
 import math
@@ -16,8 +16,8 @@ from utvm.errors import CompileError, DoesNotFitError
 Tile = tuple[int, ...]
 Needs = dict[str, int]
 
-# Cycles of a turn's transfers before they move anything, and of its operations before they compute; bytes that are
-# moved in one. To choose by, not to report.
+# Latency in cycles of an iteration's transfers and of its operations; bytes per transfer cycle. For decisions
+# only, not to be reported.
 _LATENCY = 48
 _START = 96
 _BYTES_A_CYCLE = 8
@@ -39,7 +39,7 @@ class Turns:
 
 
 class Chosen(NamedTuple):
-    """A tile, with about how many cycles all turns of it take, and how many bytes they load."""
+    """A tile with the estimated cycles and the loaded bytes of all its iterations."""
 
     tile: Tile
     cycles: int
@@ -53,7 +53,7 @@ def check_sizes(*sizes: int) -> None:
 
 
 def check_tile(tile: Tile, extents: Tile) -> Tile:
-    """A tile that somebody has chosen."""
+    """Check a user's tile."""
     check_sizes(*tile)
     if len(tile) != len(extents) or any(whole % part for part, whole in zip(tile, extents, strict=True)):
         raise CompileError(f"VTA: a tile of {tile} does not divide {extents}", "leave it out: the best is chosen")
@@ -69,7 +69,7 @@ def count_windows(
 
 
 def check_padding(padding: tuple[int, int, int, int], window: tuple[int, int], limit: int = 1 << 16) -> None:
-    """Refuse padding in which a whole window would lie, or so much that no transfer can say it."""
+    """Refuse padding that could hold a whole window or exceeds the transfer's fields."""
     for pad, size in zip(padding, (window[0], window[0], window[1], window[1]), strict=True):
         if not 0 <= pad < min(size, limit):
             raise CompileError(f"VTA: padding of {pad} is not below the window's {size}, and {limit}")
@@ -87,7 +87,7 @@ def best_tile(
     overlapped: bool,
     uops: Callable[[Tile], int],
 ) -> Chosen:
-    """The tile that takes the least time, by an estimate; of several, the largest."""
+    """Return the tile with the least estimated time; the largest of equals."""
     room = env.configuration.memories["UOP"].depth
     candidates = [
         (turns(tile).estimate(overlapped), -math.prod(tile), tile)
@@ -108,7 +108,7 @@ def best_tile(
 
 
 def tiled_output(schedule: Any, tile: Tile) -> Any:
-    """Cut the outermost dimensions of the output into tiles; returns the loop that goes through them."""
+    """Split the output's outermost dimensions into tiles; return the loop over tiles."""
     loops = schedule.get_loops(schedule.get_sblock("out"))
     pairs = [schedule.split(loop, [None, size]) for loop, size in zip(loops, tile, strict=False)]
     schedule.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs), *loops[len(tile) :])
@@ -116,7 +116,7 @@ def tiled_output(schedule: Any, tile: Tile) -> Any:
 
 
 def put_on_chip(schedule: Any, stages: Sequence[str], loop: Any) -> None:
-    """Compute stages among accumulators, for a tile at a time; the last one first."""
+    """Compute stages in accumulators, one tile at a time; the last stage first."""
     for name in reversed(stages):
         block = schedule.get_sblock(name)
         schedule.set_scope(block, 0, ACC)
@@ -130,7 +130,7 @@ def cache(schedule: Any, block: str, number: int, scope: str, loop: Any) -> None
 
 
 def split_sum(schedule: Any, outer_tiles: int, reductions: int, size: int, overlapped: bool) -> Any:
-    """Arrange a sum of products: the first of its sums in tiles, around what a tile's loops are."""
+    """Split a sum of products; put its reductions outside the tile's loops. Return the outer loop."""
     block = schedule.get_sblock("sum")
     loops = schedule.get_loops(block)[outer_tiles:]
     within, sums = loops[: -reductions - 1], loops[-reductions - 1 :]
