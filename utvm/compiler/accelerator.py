@@ -19,10 +19,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """One of several functions that compute an operator together, on the CPU or on the accelerator.
-
-    ``reads`` numbers its input tensors: first the operator's own inputs from 0, then the results of earlier parts.
-    """
+    """One of several functions of an operator; ``reads``: its inputs from 0, then the results of earlier parts."""
 
     operator: Any
     reads: tuple[int, ...]
@@ -30,12 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer to compute an operator.
-
-    Attributes:
-        arranged_bytes: bytes the CPU copies to convert to and from the accelerator's layout.
-        parts: makes the functions in order; the last one's output is the operator's.
-    """
+    """An offer to compute an operator by ``parts``; ``arranged_bytes`` are copied by the CPU to change layouts."""
 
     cycles: int
     moved_bytes: int
@@ -45,12 +37,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Assistant:
-    """A board's accelerator, as a model is compiled for it.
-
-    Attributes:
-        identity: kind and configuration; a library that uses it runs nowhere else.
-        revision: changes with the sources of its code generator.
-        cpu_cycles: CPU cycles per accelerator cycle.
+    """A board's accelerator; ``identity`` has kind and configuration, ``revision`` changes with the code
+    generator.
     """
 
     identity: str

@@ -75,8 +75,7 @@ def is_large(array: npt.NDArray[Any]) -> bool:
 
 
 def stand_in(name: str, number: int) -> str:
-    """Return the placeholder of a large array in brief files; each is unique, since compilers merge equal arrays.
-    """
+    """Return a large array's placeholder in brief files; it is unique, since compilers merge equal arrays."""
     return f"    {number % 100 + 1}, {number // 100 % 100} /* instead of {name} */"
 
 

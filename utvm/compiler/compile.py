@@ -31,10 +31,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "jinja2", "numpy", "onnx", "tflite"
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a model is compiled for a board, from the command line to the cache key.
-
-    ``target`` is the CPU, with tuning and unchecked indices; None for the board's own.
-    """
+    """How a model is compiled, from the command line to the cache key; target None is the board's own CPU."""
 
     target: Target | None = None
     memory: Memory = field(default_factory=Memory)

@@ -30,10 +30,7 @@ Arrays = list[npt.NDArray[Any]]
 
 
 def host_target() -> Any:
-    """The TVM target of this computer.
-
-    On x86-64 it is the baseline CPU, which cannot fuse a product and a sum: as with ``-ffp-contract=off``.
-    """
+    """Return this computer's TVM target; the x86-64 baseline has no fused multiply-add (``-ffp-contract=off``)."""
     target = {"kind": "llvm"}
     if platform.machine() == "x86_64":
         target["mcpu"] = "x86-64"

@@ -108,10 +108,7 @@ class Call:
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """An operator that can be called on its own.
-
-    ``parameters`` are C types, all pointers: inputs, outputs, workspace.
-    """
+    """An operator that can be called on its own; C types of ``parameters``: inputs, outputs, workspace."""
 
     function: str
     parameters: tuple[str, ...]
@@ -120,12 +117,9 @@ class EntryPoint:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of the memory plan.
+    """A block of the memory plan: input, output, buffer or workspace.
 
-    Attributes:
-        kind: ``input``, ``output``, ``buffer`` or ``workspace``.
-        first, last: first and last step, inclusive, in which it is live. Inputs are written at -1; outputs are
-            read at the number of steps.
+    ``first``, ``last``: live steps, inclusive. Inputs are written at -1; outputs are read at the number of steps.
     """
 
     tensor: str
@@ -148,10 +142,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Decision:
-    """Placement of a convolution or dense layer on a board with an accelerator. Cycles are estimates.
-
-    ``accelerator_cycles`` are CPU cycles with the accelerator; 0 if it does not support the layer.
-    """
+    """Placement of a layer on a board with an accelerator, with estimated CPU cycles; 0 if unsupported there."""
 
     tensor: str
     where: str
@@ -163,25 +154,23 @@ class Decision:
 
 @dataclass(frozen=True)
 class Library:
-    """C sources made from a model.
+    """C sources of a model. ``NAME.h`` declares the interface::
 
-    ``NAME.h`` declares the whole interface::
+            int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
+            void NAME_reset(void);
 
-        int32_t NAME_run(const void *const *inputs, void *const *outputs, uint8_t *arena);
-        void NAME_reset(void);
-
-    ``NAME_run`` returns 0. The arena is the caller's, aligned to 16 bytes, and holds nothing between calls. Inputs
-    and outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i may
-    lie in the arena at ``NAME_INPUT_i_OFFSET``, and is overwritten there; output j at its offset, or anywhere
-    else. A model with states has ``NAME_reset``: the next run is a first one. Several memory regions are
-    parameters, named after them.
+    ``NAME_run`` returns 0. The caller's arena, aligned to 16 bytes, holds nothing between calls. Inputs and
+    outputs are in the order of :attr:`inputs` and :attr:`outputs`, each aligned to its element. Input i may be in
+    the arena at ``NAME_INPUT_i_OFFSET``, and is overwritten there; output j at its offset, or anywhere else. A
+    model with states has ``NAME_reset``: the next run is a first one. Several memory regions are parameters, named
+    after them.
 
     Attributes:
-        name: a C identifier that all global symbols of the library start with.
-        sources: file name to text, in a fixed order; the compiler gives :class:`utvm.compiler.c_files.CFiles`.
-        arenas: working memory that one run needs, room for inputs and outputs counted.
-        lower_bound_bytes: the largest sum of the bytes that one step needs.
-        accelerator: the identity of the one that it needs; empty where it needs none.
+        name: prefix of all global symbols, a C identifier.
+        sources: file name to text, in a fixed order; from the compiler, :class:`utvm.compiler.c_files.CFiles`.
+        arenas: working memory of a run, including inputs and outputs.
+        lower_bound_bytes: the largest sum of bytes that one step needs.
+        accelerator: identity of the required accelerator; empty if none.
     """
 
     name: str

@@ -13,12 +13,9 @@ from utvm.base.storage.cache import content_key
 
 @dataclass(frozen=True)
 class Model:
-    """A model to compile.
+    """A model to compile; ``origin`` is its path in messages.
 
-    Attributes:
-        origin: its name in messages: the path of its file.
-        format: of :attr:`content`: an ONNX ``ModelProto`` with all data included, a TensorFlow Lite file, or a
-            Relax module as TVM's JSON.
+    ``content`` is an ONNX ``ModelProto`` with all data, a TensorFlow Lite file, or a Relax module as TVM's JSON.
     """
 
     name: str
@@ -37,11 +34,7 @@ Sample = list[npt.NDArray[Any]]  # Inputs of one run, an array for each, in the 
 
 @dataclass(frozen=True)
 class Made:
-    """A generated model with samples.
-
-    ``samples`` returns the first n samples, always the same. ``read`` converts an array of a user's file to the
-    model's input; by default the file holds the input.
-    """
+    """A generated model with n reproducible samples; ``read`` converts a user's array to the model's input."""
 
     model: Model
     samples: Callable[[int], list[Sample]]
@@ -50,11 +43,7 @@ class Made:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model with a name.
-
-    ``make`` builds it from a seed and, if supported, a file of weights. ``random``: weights are random without a
-    file.
-    """
+    """A named model, made from a seed and an optional weight file; ``random``: without one, weights are random."""
 
     make: Callable[[int, Path | None], Made]
     random: bool = False

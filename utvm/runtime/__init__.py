@@ -105,11 +105,7 @@ def images(architecture: str) -> tuple[tuple[Executor, Pipe | None], ...]:
 
 
 def sources(architecture: str, executor: Executor, pipe: Pipe | None = None) -> tuple[Path, ...]:
-    """C and assembler files of the runtime for an architecture, in a fixed order.
-
-    Args:
-        pipe: the pipe of RPC, or of a standalone image's report on a board without a console.
-    """
+    """C and assembler files for an architecture, in a fixed order; ``pipe`` is for RPC or a standalone report."""
     folders = [DIRECTORY, DIRECTORY / executor]
     for folder in _folders(architecture):
         folders += [folder, folder / executor]

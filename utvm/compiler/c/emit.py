@@ -167,9 +167,8 @@ class CalledGraph:
 def print_control(
     name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
 ) -> tuple[CFunction, list[Argument]]:
-    """Print an operator that runs graphs, ``if`` or ``while``; return it with its arguments.
-
-    The graphs use the workspace as their arena. A loop's state is in the operator's results.
+    """Print an ``if`` or ``while``, with its arguments. Graphs use the workspace as arena, states are in the
+    results.
     """
     first, second = (part.library for part in parts)
     results = second.outputs
@@ -230,10 +229,7 @@ _LINE = 110  # Columns of a line of C.
 
 @dataclass(frozen=True)
 class Kind:
-    """Description of an operator, for people.
-
-    ``kernel`` is the chosen one of several equivalent kernels; empty if there is no choice.
-    """
+    """Description of an operator, for people; ``kernel`` is empty if there is no choice of kernels."""
 
     name: str
     macs: int

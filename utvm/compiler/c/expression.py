@@ -51,12 +51,7 @@ _NARROW = ("int8", "uint8", "int16", "uint16")
 
 @dataclass(frozen=True)
 class Text:
-    """A printed expression.
-
-    Attributes:
-        precedence: of its outermost operator, as in C's grammar; larger binds tighter.
-        is_data: True if the value depends on tensor elements, so it is not bounded like an index.
-    """
+    """A printed expression; ``is_data``: it depends on tensor elements, so it is not bounded like an index."""
 
     text: str
     precedence: int = _POSTFIX

@@ -33,8 +33,7 @@ class CFunction:
 
     Attributes:
         workspace_bytes: scratch bytes of its last parameter; 0 means there is no such parameter.
-        checked: True if it returns an ``int32_t``: 1 if an index in its inputs was out of range, else 0. False:
-            void.
+        checked: it returns an ``int32_t``: 1 if an index in its inputs was out of range, else 0.
     """
 
     name: str
@@ -48,10 +47,7 @@ class CFunction:
 
 
 def print_function(name: str, function: Any) -> CFunction:
-    """Print a lowered ``tirx.PrimFunc``.
-
-    Parameters are ``restrict`` pointers unless the output may overlap an input. Large buffers are in a workspace.
-    """
+    """Print a ``tirx.PrimFunc``. Pointers are ``restrict`` unless the output may overlap an input."""
     return _FunctionPrinter(function).print(name)
 
 

@@ -142,8 +142,7 @@ def _products(pixels: int) -> list[str]:
 
 
 def _scale(sums: str, rounded: bool) -> list[str]:
-    """Multiply and round, then shift and round again, as gemmlowp does, with a correction for halves below zero.
-    """
+    """Multiply and round, then shift and round again, as gemmlowp does, with a correction below zero."""
     free = "q1" if sums == "q0" else "q2"
     away = [f"vand {free}, {sums}, q3", f"vshr.s32 {free}, {free}, #31", f"vqadd.s32 {sums}, {sums}, {free}"]
     return [

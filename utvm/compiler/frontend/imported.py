@@ -42,10 +42,9 @@ class Imported:
 
 @dataclass(frozen=True)
 class Control:
-    """An operator that runs two graphs; ``main`` calls it as a packed function by its name here.
+    """An operator that runs two graphs, called by ``main`` as a packed function of this name.
 
-    ``kind`` is ``if``: the first operand selects the graph; or ``while``: the first graph is the condition, the
-    second the body, which returns the next operands.
+    ``if``: the first operand selects the graph. ``while``: condition and body, which returns the next operands.
     """
 
     kind: Literal["if", "while"]

@@ -29,10 +29,10 @@ _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.ze
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
-    """Return a lower bound of the bytes that any library of a model stores.
+    """Return a lower bound of the weight bytes stored by any library of a model.
 
-    Counts the weights, in their narrowest type, of convolutions and matrix products that an output depends on. If
-    the total exceeds ``enough``, weights that might become equal count once.
+    Counts the weights of needed convolutions and matrix products in their narrowest type; above ``enough``, equal
+    ones once.
     """
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}

@@ -25,8 +25,7 @@ _EXACT_HALF = 2**30  # A power-of-two multiplier is exact if the number has enou
 
 @dataclass(frozen=True)
 class Addition(Computation):
-    """The sum or difference of two tensors, with broadcasting; ``factors`` rescale ``(operand - zero) << shift``.
-    """
+    """Sum or difference of two tensors, with broadcasting; ``factors`` rescale ``(operand - zero) << shift``."""
 
     shapes: tuple[Shape, Shape]
     zeros: tuple[int, int]

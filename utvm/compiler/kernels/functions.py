@@ -105,10 +105,9 @@ def add_function(
     in_place: bool = False,
     macs: int = 0,
 ) -> Any:
-    """Add a function to a module and call it.
+    """Add a function to a module and call it; its read indices must not depend on the operands' elements.
 
-    The function is one block, or a reduction ``accumulator`` followed by ``output``. Its read indices must not
-    depend on the operands' elements.
+    The function is one block, or a reduction ``accumulator`` followed by ``output``.
     """
     expressions, tensors = _placeholders(operands)
     output = compute(*tensors)

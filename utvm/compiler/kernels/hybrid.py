@@ -22,8 +22,7 @@ _WIDE = "float64"
 
 @dataclass(frozen=True)
 class Quantised:
-    """A float tensor quantised to 8 bits per batch, as Relax expressions; ``zeros`` (int32) is None if all are 0.
-    """
+    """A float tensor quantised to 8 bits per batch, as Relax expressions; ``zeros`` None means all 0."""
 
     numbers: Any
     scales: Any

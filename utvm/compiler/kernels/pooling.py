@@ -25,10 +25,7 @@ _UNROLLED = 16  # Unrolled loads of a window.
 
 @dataclass(frozen=True)
 class Pool(Computation):
-    """Average or maximum over the part of a window inside the image.
-
-    ``input_shape``: images, height, width, channels. ``padding``: top, left, bottom, right.
-    """
+    """Average or maximum over a window inside the image (NHWC); ``padding``: top, left, bottom, right."""
 
     input_shape: tuple[int, int, int, int]
     window: tuple[int, int]

@@ -15,10 +15,7 @@ from utvm.compiler.target import Target
 
 @dataclass(frozen=True)
 class Rounding(Computation):
-    """float32 to int8, uint8 or int16, at the end of a model's float part.
-
-    ``rounding`` is a C function: ``roundf`` rounds halves away from zero, ``rintf`` to even.
-    """
+    """float32 to an integer type, by C's ``roundf`` (halves away from zero) or ``rintf`` (to even)."""
 
     shape: Shape
     scale: float

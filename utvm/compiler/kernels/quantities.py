@@ -27,10 +27,7 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Native:
-    """A computation by Relax's own operators.
-
-    ``call`` is the module's call, if any; its arguments differ from the node's.
-    """
+    """A computation by Relax's own operators; the arguments of ``call``, if any, differ from the node's."""
 
     build: Callable[[Sequence[Any]], Any]
     operator: str
@@ -71,9 +68,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Goal:
-    """Quantisation of a float result; ``low`` and ``high`` clamp the integers, by their type and the activations
-    before.
-    """
+    """Quantisation of a float result; ``low`` and ``high`` clamp the integers, activations included."""
 
     quantity: Quantity
     low: int
@@ -86,11 +81,9 @@ class Goal:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor of integers in the model's form, on top of ``base``, the computed tensor (int8 in place of uint8).
+    """A tensor of integers in the model's form, on top of ``base``, the computed tensor.
 
-    Attributes:
-        order: base's dimensions in the model's order, as for a transposition; None if identical.
-        unsigned: the model has uint8; base holds 128 less.
+    ``order``: base's dimensions in the model's order, None if identical. ``unsigned``: uint8; base holds 128 less.
     """
 
     base: Value
@@ -104,10 +97,7 @@ class View:
 
 @dataclass(frozen=True)
 class Real:
-    """A float tensor that is only a dequantised integer tensor.
-
-    ``view`` is always signed; :attr:`quantity` gives the scale and zero point of base.
-    """
+    """A float tensor that is only a dequantised integer tensor; ``view`` is always signed."""
 
     view: View
     quantity: Quantity

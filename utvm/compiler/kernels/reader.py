@@ -31,11 +31,8 @@ _EIGHT_BITS = ("int8", "uint8")
 
 
 class Reader:
-    """The variables of ``main`` and the nodes so far.
-
-    Attributes:
-        nodes: in order; some may be unused.
-        reasons: why operators stay in float, by the identity of their result.
+    """The variables of ``main`` and the nodes so far, some unused; ``reasons``: by identity, why a result is
+    float.
     """
 
     def __init__(self, main: Any) -> None:

@@ -25,10 +25,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Fixed-point product ``value * multiplier / 2**31 * 2**shift``, rounded as TFLite does.
-
-    ``multipliers``: int32, not negative, one per output channel or one for all. ``shifts``: as many; positive to
-    the left.
+    """Product ``value * multiplier / 2**31 * 2**shift``, int32, one or per output channel, rounded as TFLite does.
     """
 
     multipliers: Int32
@@ -108,11 +105,7 @@ class Convolution(Computation):
 
 @dataclass(frozen=True)
 class Operator:
-    """A TIRx function of one int8 operator, and its constants.
-
-    ``function`` is a schedulable ``tirx.PrimFunc`` with the attributes of
-    :func:`utvm.compiler.kernels.functions.describe`. Parameters: input tensors, constants, output.
-    """
+    """A schedulable ``tirx.PrimFunc`` of one int8 operator (inputs, constants, output), and its constants."""
 
     function: Any
     constants: tuple[npt.NDArray[Any], ...] = ()
@@ -128,9 +121,7 @@ class Ready(Computation):
 def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> int:
     """Return how many bytes the output must begin before the input for the two to share memory.
 
-    Args:
-        pixels: output pixels per tile, in rows: a tile reads all its input, then writes.
-        reads_again: True if a pixel is partly written before all of its input is read.
+    A tile of ``pixels`` reads all its input, then writes; ``reads_again`` if a pixel is partly written before.
     """
     height, width, channels = record.input_shape
     rows_out, columns_out, outputs = record.output_shape
@@ -153,9 +144,7 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
 
 
 def channelwise(record: Convolution, pixels: int) -> int:
-    """As :func:`distance`, for a depthwise convolution that computes one channel after the other.
-
-    At the same address, a tile overwrites only a channel it has already read.
+    """As :func:`distance`, channel by channel: at the same address, a tile overwrites only a channel already read.
     """
     copies = len(record.bias) // record.input_shape[2]
     if copies == 1 and distance(record, pixels) == 0:

@@ -22,10 +22,7 @@ from utvm.compiler.tvm_types import operator_name, shape_of
 
 @dataclass(frozen=True)
 class Reduction(Computation):
-    """A rescaled sum over some dimensions: TensorFlow Lite's MEAN and SUM.
-
-    ``axes`` are unique and in ascending order.
-    """
+    """A rescaled sum over unique, ascending axes: TensorFlow Lite's MEAN and SUM."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]

@@ -31,10 +31,7 @@ _HINT = "the reference kernel takes nothing else; a converter writes it so"
 
 @dataclass(frozen=True)
 class Softmax(Computation):
-    """Softmax over the last dimension, TensorFlow Lite's int8 arithmetic.
-
-    ``exponentials``: 31 fractional bits, indexed by the distance below the maximum; the last one is 0.
-    """
+    """Softmax over the last dimension; ``exponentials``: 31 fractional bits, by distance below the maximum."""
 
     shape: tuple[int, ...]
     exponentials: Int32

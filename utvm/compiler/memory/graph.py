@@ -119,11 +119,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Graph:
-    """A model, ready for planning.
-
-    ``buffers`` are internal tensors in the order of writing. ``functions`` are the operators' TIRx functions, not
-    lowered.
-    """
+    """A model, ready for planning; ``buffers`` in the order of writing, ``functions`` not lowered."""
 
     inputs: tuple[Tensor, ...]
     buffers: tuple[Tensor, ...]
@@ -143,10 +139,7 @@ def settle(
     joined: Mapping[int, Location],
     states: Sequence[Tensor] = (),
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
-    """Let operators write results in place; return the steps and the remaining buffers.
-
-    A buffer that is an output is written there directly; other outputs and states are copied at the end.
-    """
+    """Write results in place where possible; return the steps, with copies at the end, and remaining buffers."""
     results = [_root(place, joined) for place in results]
     results, kept_results = results[: len(outputs)], results[len(outputs) :]
     direct: dict[int, int] = {}

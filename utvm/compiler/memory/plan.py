@@ -317,8 +317,7 @@ class _Filler:
         self._order = sorted(spans, key=lambda key: (-uses[key], spans[key].size, key))
 
     def fill(self, pinned: Mapping[Key, str]) -> tuple[dict[Key, str], dict[Key, int]]:
-        """Return region and offset of each block: each region takes its pinned blocks, then those that gain most.
-        """
+        """Return region and offset of each block: pinned blocks first, then those that gain most."""
         regions: dict[Key, str] = dict(pinned)
         offsets: dict[Key, int] = {}
         for region in self._memory.regions:

@@ -13,12 +13,7 @@ _TAKEN = RESERVED | {"inputs", "outputs"}
 
 @dataclass(frozen=True)
 class Region:
-    """A region of RAM.
-
-    Attributes:
-        name: a C identifier; also the parameter of ``NAME_run`` with its address.
-        size_bytes: usable bytes; None for as many as needed.
-    """
+    """A region of RAM, a parameter of ``NAME_run`` of this name; ``size_bytes`` None means as many as needed."""
 
     name: str
     size_bytes: int | None = None

@@ -72,10 +72,7 @@ def placed_sources(library: Library) -> Iterator[tuple[str, str]]:
 
 
 def write_archive(path: Path, files: Mapping[str, bytes], time: int) -> None:
-    """Write files into an uncompressed tar archive; equal files give equal bytes.
-
-    Names begin with ``./``, as in TVM's archives: its readers open ``./metadata.json``.
-    """
+    """Write an uncompressed tar archive, reproducibly; as in TVM's archives, names begin with ``./``."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(files):

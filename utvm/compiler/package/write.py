@@ -136,10 +136,7 @@ _NO_PARAMETERS = struct.pack("<4Q", 0xF7E58D4F05049CB7, 0, 0, 0)
 
 
 def write_package(library: Library, path: Path, **contents: Any) -> Path:
-    """Write a library as one archive; arguments as :func:`package_files`, which determine its bytes.
-
-    Its only date is the epoch or ``SOURCE_DATE_EPOCH`` of the environment.
-    """
+    """Write :func:`package_files` as one archive; its only date is the epoch or ``SOURCE_DATE_EPOCH``."""
     read.write_archive(path, package_files(library, **contents), _time())
     return path
 
@@ -154,15 +151,13 @@ def package_files(
     misra: Mapping[str, int] | None = None,
     stack: RunStack | None = None,
 ) -> dict[str, bytes]:
-    """The files of a package: path to content.
+    """Return the files of a package: path to content.
 
     Args:
-        model: from which the library was compiled.
-        terms: version, author and licences.
-        example: inputs that the examples run on, in the library's order; zeros if there are none.
+        example: inputs of the examples, in the library's order; zeros if there are none.
         relax: the model as Relax text.
-        misra: findings for each MISRA rule, from :func:`utvm.compiler.package.misra.misra_counts`.
-        stack: of a run, where a compiler for a core is known.
+        misra: finding counts per rule, from :func:`utvm.compiler.package.misra.misra_counts`.
+        stack: of a run, if a compiler for a core is known.
     """
     terms = terms or Terms()
     time = _time()

@@ -42,10 +42,7 @@ def from_json(content: bytes, name: str, origin: str) -> Model:
 
 
 def from_python(path: Path, name: str, origin: str) -> Model:
-    """Run a Python file with the user's rights, and return the only ``tvm.IRModule`` among its globals.
-
-    ``__name__`` is ``"utvm_model"``.
-    """
+    """Run a Python file as ``utvm_model`` with the user's rights; return the only ``tvm.IRModule`` global."""
     import tvm
 
     try:

@@ -108,10 +108,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Quantisation:
-    """Quantisation of a tensor: real = scale * (value - zero point).
-
-    ``axis`` is a dimension of the tensor; 0 with a single scale.
-    """
+    """Quantisation of a tensor: real = scale * (value - zero point); ``axis`` is 0 with a single scale."""
 
     scales: npt.NDArray[np.float32]
     zero_points: npt.NDArray[np.int64]
@@ -120,12 +117,7 @@ class Quantisation:
 
 @dataclass(frozen=True)
 class TfliteTensor:
-    """A tensor of a file.
-
-    Attributes:
-        signature: the declared shape, -1 for a dimension that varies.
-        dtype: numpy's name of the element type, or the schema's if numpy has none.
-    """
+    """A tensor of a file; ``signature`` is the declared shape, -1 for a variable dimension."""
 
     name: str
     shape: tuple[int, ...]
@@ -143,12 +135,7 @@ class TfliteTensor:
 
 @dataclass(frozen=True)
 class TfliteOperator:
-    """An operator of a file.
-
-    Attributes:
-        inputs, outputs: tensor numbers; -1 for an omitted optional input.
-        options_type: the schema's table of :attr:`options`, a number of ``BuiltinOptions``.
-    """
+    """An operator of a file; inputs and outputs are tensor numbers, -1 for an omitted optional input."""
 
     name: str
     inputs: tuple[int, ...]
@@ -169,10 +156,7 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class TfliteGraph:
-    """The computation of a file: operators in execution order.
-
-    ``number`` is the graph's number in its file. ``graphs``: all graphs of the file; set for the first graph only.
-    """
+    """Operators of a graph in execution order; only the file's first graph lists all ``graphs``."""
 
     tensors: tuple[TfliteTensor, ...]
     operators: tuple[TfliteOperator, ...]

@@ -50,11 +50,7 @@ def _is_whole(graph: TfliteGraph) -> bool:
 
 @dataclass
 class _Variable:
-    """A variable while the graph is read.
-
-    ``found`` is the tensor with its value at the start of a run, -1 until first read. ``now`` is the tensor with
-    its current value, -1 while it is ``found``.
-    """
+    """A variable: ``found`` is the tensor read first (-1: none), ``now`` the current one (-1: still ``found``)."""
 
     found: int = -1
     now: int = -1

@@ -28,11 +28,7 @@ MACS = "utvm.macs"  # Function attribute: multiply-accumulates.
 
 
 def schedule(function: Any, registers: TileRegisters) -> Any:
-    """Schedule the loops of a TIRx function for a core's registers.
-
-    Element-wise blocks of one size become one loop, a pool's input is padded without a copy, sums stay in
-    registers.
-    """
+    """Schedule loops for a core's registers: merged element-wise blocks, pools without padding copies, sums."""
     if not has_blocks(function):
         return function
     plan = s_tir.Schedule(function)
@@ -131,10 +127,7 @@ TRACED = "loops as they were tuned"  # Kernel name of a tuned function in report
 
 
 def layer_of(function: Any) -> str:
-    """Return the layer's name in tuning; empty if there is no choice of kernels.
-
-    Functions that compute the same, of any model, have the same name.
-    """
+    """Return a layer's name in tuning, equal for equal functions; empty if there is no choice of kernels."""
     attributes = dict(function.attrs.items()) if function.attrs else {}
     if LAYER in attributes:
         return str(attributes[LAYER])

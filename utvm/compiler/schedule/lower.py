@@ -199,10 +199,7 @@ _BY_ANY = {"floordiv": "floorquotient", "floormod": "floorremainder"}
 
 
 def _name_floor_divisions(function: Any) -> Any:
-    """Turn floor division and modulo of tensor elements into calls of the C helpers.
-
-    The rest is index arithmetic, which TVM mostly proves to be plain division of non-negative numbers.
-    """
+    """Turn floor division and modulo of tensor elements into calls of the C helpers; TVM handles indices."""
 
     def call(operation: str) -> Any:
         def replace(node: Any) -> Any:

@@ -32,10 +32,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class LoopNest:
-    """Loops around one assignment.
-
-    ``axes``: outermost first, reduction axes last. ``first``: initial value of a reduction.
-    """
+    """Loops around one assignment, reduction axes last; ``first`` is the initial value of a reduction."""
 
     axes: tuple[Axis, ...]
     buffer: Any
@@ -50,10 +47,7 @@ class LoopNest:
 
 @dataclass(frozen=True)
 class Group:
-    """A reduction and the computations on its result.
-
-    ``results``: buffers with other readers. ``place``: index of the statement it replaces.
-    """
+    """A reduction and computations on its result; ``results`` are read elsewhere, ``place`` is its statement."""
 
     reduction: LoopNest
     followers: tuple[LoopNest, ...]
@@ -187,9 +181,8 @@ def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> boo
 
 @dataclass(frozen=True)
 class TileRegisters:
-    """Registers of a core available for accumulators.
-
-    ``reach``: largest load offset, in bytes. ``products``: maximum unrolled steps of sums, to limit code size.
+    """Registers of a core available for accumulators; ``reach``: load offset, ``products``: unrolled steps, at
+    most.
     """
 
     name: str
@@ -216,10 +209,7 @@ _RESULT = 8  # Instructions per result: initialise, finish and store.
 
 @dataclass(frozen=True)
 class Tile:
-    """The unrolled part of a reduction.
-
-    ``sizes``: results per axis, in loop order. ``steps``: steps per reduction axis.
-    """
+    """The unrolled part of a reduction: results per axis, in loop order, and steps per reduction axis."""
 
     sizes: tuple[int, ...]
     steps: tuple[int, ...]

@@ -50,13 +50,7 @@ class ConfigurationFile(Record):
 
 @dataclass(frozen=True)
 class OnChipMemory:
-    """An on-chip memory.
-
-    Attributes:
-        name, number: as in instructions.
-        element_bytes: size of an element in DRAM; ``sram_bytes`` is its size on the chip.
-        log_depth: logarithm of the number of elements.
-    """
+    """An on-chip memory; ``element_bytes`` is an element's size in DRAM, ``sram_bytes`` on the chip."""
 
     name: str
     number: int

@@ -134,10 +134,7 @@ class InstructionSet:
         return kind, values
 
     def assemble(self, line: str) -> bytes:
-        """Assemble a line: a kind, and fields as ``name=value``.
-
-        Names of the hardware's own sources (``sram_base``, ``dst_factor_out``) work too.
-        """
+        """Assemble a line, a kind and ``name=value`` fields; also by names of the hardware's own sources."""
         kind, *words = line.split() or [""]
         kind = kind.lower()
         fields = {field.name: field for field in self._of(kind)}

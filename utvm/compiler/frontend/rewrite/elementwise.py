@@ -154,8 +154,7 @@ def _in_float64(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, threshold: bool = False) -> Rule:
-    """Make the rule of an activation for which the importer supports only float32 or multiplies infinity by zero.
-    """
+    """Make the rule of an activation converted only for float32, or by multiplying infinity by zero."""
 
     def rule(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         value = node.inputs[0]

@@ -28,10 +28,7 @@ _LEAF = "LEAF"
 
 @dataclass(frozen=True)
 class _Forest:
-    """Trees as tables over their nodes, leaves first.
-
-    ``numbers`` maps the file's (tree, node) to the node's index here; ``depth`` is the depth of the deepest tree.
-    """
+    """Trees as tables over their nodes, leaves first; ``numbers`` maps the file's (tree, node) to an index."""
 
     numbers: dict[tuple[int, int], int]
     roots: Array

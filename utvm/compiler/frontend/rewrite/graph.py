@@ -388,10 +388,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 
 def window_table(places: Sequence[Array], shape: Sequence[int]) -> Array:
-    """Return element numbers seen by windows, shape (windows, elements); -1 outside of the image.
-
-    ``places``: indices along each axis, windows by elements.
-    """
+    """Return element numbers seen by windows, (windows, elements), from indices per axis; -1 is outside."""
     rank = len(shape)
     number, inside = np.zeros((1,) * 2 * rank, np.int64), np.ones((1,) * 2 * rank, np.bool_)
     for axis, (place, extent) in enumerate(zip(places, shape, strict=True)):

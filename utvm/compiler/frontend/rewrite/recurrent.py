@@ -15,10 +15,7 @@ _Function = Callable[[str], str]
 
 @dataclass
 class _Direction:
-    """One direction of a recurrent node; all tensors are (batch, features).
-
-    ``steps``: contributions of inputs and biases to all gates, a tensor per step.
-    """
+    """One direction of a recurrent node; ``steps``: what inputs and biases add to all gates, per step."""
 
     graph: RuleGraph
     node: RuleNode

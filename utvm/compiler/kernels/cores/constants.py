@@ -26,12 +26,10 @@ def folded_bias(record: Convolution) -> npt.NDArray[np.int64]:
 
 
 def settle(record: Convolution, limit: int = _SUM_LIMIT) -> tuple[Convolution, Int32 | None]:
-    """Return the convolution to compute and its table for ``scale_sum``, int32 ``[channels][3]``: multiplier,
-    offset, shift.
+    """Return the convolution to compute and its ``scale_sum`` table ``[channels][3]``: multiplier, offset, shift.
 
-    Output channels with a constant value (pruned, or always beyond the limits of the activation) get zero weights
-    and bias: the table alone gives their value. The table is None if a sum may reach ``limit`` or the helper does
-    not apply: left shifts, no shift, or shifts so large that the offset overflows.
+    Channels with a constant value (pruned, or beyond the activation's limits) get zero weights: the table gives
+    their value. No table if a sum may reach ``limit``, or if shifts go left, are zero or overflow the offset.
     """
     channels = len(record.bias)
     multipliers = np.broadcast_to(record.rescale.multipliers, (channels,)).astype(np.int64)

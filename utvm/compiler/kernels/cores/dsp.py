@@ -195,10 +195,7 @@ _MOST_CHANNELS = 4095  # Largest immediate of an addition.
 
 
 def make_planes_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or return None if the kernels do not support the record.
-
-    Supported: filters of up to three rows and columns, no dilation, horizontal stride of one or two.
-    """
+    """Make the operator of up to 3x3, undilated, horizontal stride 1 or 2; None if unsupported."""
     settled, table = settle(record)
     _, rows, columns, _ = record.weights.shape
     channels = len(record.bias)
@@ -258,11 +255,7 @@ def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], ta
 
 
 def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
-    """Make the operator, or return None if the kernels do not support the record.
-
-    Supported: one output channel per input channel, a multiple of four channels, no residual, and sums bounded by
-    :func:`utvm.compiler.kernels.cores.constants.settle`.
-    """
+    """Make the operator of one output per input channel, channels in fours, no residual; None if unsupported."""
     record, table = settle(record)
     channels = record.input_shape[2]
     if table is None or channels % 4 or len(record.bias) != channels or record.residual is not None:
@@ -288,10 +281,7 @@ def make_depthwise_with_dsp(record: Convolution) -> Operator | None:
 
 
 def _packed_depthwise_weights(weights: npt.NDArray[np.int8]) -> Int32:
-    """Pack weights ``[channels][rows][columns][1]`` into words ``[channels / 4][rows * columns]``.
-
-    A word holds four channels, the first in the lowest byte. Channels are a multiple of four.
-    """
+    """Pack weights ``[channels][rows][columns][1]`` into words of four channels, the first in the lowest byte."""
     parts = weights.reshape(len(weights) // 4, 4, -1).astype(np.int64).transpose(0, 2, 1) & 255
     words = parts[..., 0] | parts[..., 1] << 8 | parts[..., 2] << 16 | parts[..., 3] << 24
     return np.asarray(words.astype(np.uint32).view(np.int32))

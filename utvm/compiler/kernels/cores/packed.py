@@ -136,10 +136,7 @@ def _padded_weights(weights: Int8) -> Int8:
 
 
 def _groups(weights: Int8) -> Int32 | None:
-    """Return, per channel, how many products sum to 16 bits: 1, 2 or 3 for two, four or eight.
-
-    None if some channel does not allow two.
-    """
+    """Return, per channel, 1, 2 or 3 if two, four or eight products sum to 16 bits; None if any has no two."""
     magnitudes = np.abs(weights.astype(np.int32))
     chosen = np.zeros(len(weights), np.int32)
     for group in (1, 2, 3):

@@ -167,9 +167,9 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """Return the convolution to compute and int32 ``[channels][3]``: bias, multiplier, shift.
+    """Return the convolution and int32 ``[channels][3]``: bias with zero point, multiplier, right shift (<= 0).
 
-    The bias includes the input's zero point. Shifts are to the right (not positive). None if a sum may overflow.
+    None if a sum may overflow.
     """
     settled, table = settle(record)
     if table is None:

@@ -35,10 +35,7 @@ _MOST = (1 << 16) - 1  # Limit of elements per row, rows, and row stride of a tr
 
 @dataclass(frozen=True)
 class _Copy:
-    """A copy between two buffers; in each pair of strides the first is DRAM's.
-
-    ``condition``: if false, the copy writes zero.
-    """
+    """A copy between buffers, or zeros if ``condition`` is false; in pairs of strides the first is DRAM's."""
 
     chip: Any
     dram: Any

@@ -31,11 +31,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class Dim:
-    """A hardware loop.
-
-    ``strides``: increment of each index per iteration. ``before``, ``after``: padding iterations at either end, as
-    numbers or expressions of outer loops.
-    """
+    """A hardware loop; ``strides`` per index, ``before`` and ``after``: padding iterations at either end."""
 
     extent: int
     strides: tuple[int, ...]
@@ -140,9 +136,7 @@ def call(name: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """An on-chip buffer; ``turning`` is the iteration number that selects one of two copies, None for a single
-    buffer.
-    """
+    """An on-chip buffer; ``turning`` is the iteration that selects one of two copies, None for a single one."""
 
     scope: str
     elements: int

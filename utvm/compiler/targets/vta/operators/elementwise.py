@@ -62,9 +62,7 @@ class Requantise:
 
 @dataclass(frozen=True)
 class Sums:
-    """The exact sums, for rounding that VTA cannot do: the output is their four bytes.
-
-    Bytes are the third dimension from the end, lowest first; ``layout.joined`` converts them to int32.
+    """The exact int32 sums as four bytes, lowest first, in the third dimension from the end (``layout.joined``).
     """
 
     accumulators = results = 4
@@ -136,10 +134,7 @@ _DTYPES = ("int8", "int32")
 
 @dataclass(frozen=True)
 class Elementwise:
-    """``out = requantised(operation(a, b))`` of int8 or int32.
-
-    Function parameters: a, b, out, of ``numbers`` in blocks of BATCH x BLOCK_OUT.
-    """
+    """``out = requantised(operation(a, b))`` of int8 or int32, packed; function parameters: a, b, out."""
 
     numbers: int
     operation: Literal["add", "max", "min"] = "add"

@@ -17,10 +17,7 @@ _LEAST = -128
 
 @dataclass(frozen=True)
 class MaxPool:
-    """Maximum of each window, in NCHW before packing. Padding is ignored.
-
-    Function parameters: x, out, packed by ``layout``.
-    """
+    """Maximum of each window (NCHW before packing), padding ignored; function parameters: x, out."""
 
     shape: tuple[int, int, int, int]
     window: tuple[int, int]
@@ -90,11 +87,7 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of the output: rows from ``row`` on, channel blocks from ``block`` on.
-
-    Windows are clipped at the image's edge: for each window position, only outputs with that position inside the
-    image are computed.
-    """
+    """Output rows from ``row`` on, channel blocks from ``block`` on; windows are clipped at the image's edge."""
 
     pool: MaxPool
     source: Any

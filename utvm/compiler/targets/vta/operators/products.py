@@ -70,10 +70,8 @@ class Matmul:
 class Conv2d:
     """``out = requantised(conv2d(x, w) + bias)``, in NCHW before packing.
 
-    Function parameters: x, w, bias (if any), out, packed by ``layout``.
-    Attributes:
-        padding: rows above and below, columns left and right, of zeros.
-        tile: blocks of outputs, output rows and blocks of inputs at a time; by default the best that fits.
+    Function parameters: x, w, bias (if any), out. ``padding``: zeros above, below, left, right. ``tile``: blocks
+    of outputs, output rows and blocks of inputs at a time; by default the best that fits.
     """
 
     shape: tuple[int, int, int, int]
