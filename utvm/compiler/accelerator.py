@@ -37,9 +37,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Assistant:
-    """A board's accelerator; ``identity`` has kind and configuration, ``revision`` changes with the code
-    generator.
-    """
+    """A board's accelerator: kind and configuration; ``revision`` changes with the code generator."""
 
     identity: str
     revision: str

@@ -63,9 +63,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a library.
-
-    ``shape`` is row-major, empty for a scalar. ``scaling`` is set if the model file has one.
+    """A row-major input or output of a library; scalars have the shape (). ``scaling`` if the model file has one.
     """
 
     name: str

@@ -167,9 +167,7 @@ class CalledGraph:
 def print_control(
     name: str, kind: str, parts: tuple[CalledGraph, CalledGraph]
 ) -> tuple[CFunction, list[Argument]]:
-    """Print an ``if`` or ``while``, with its arguments. Graphs use the workspace as arena, states are in the
-    results.
-    """
+    """Print an ``if`` or ``while``, with its arguments; its graphs use the workspace as their arena."""
     first, second = (part.library for part in parts)
     results = second.outputs
     given = [("condition", Tensor("", (), "bool"))] if kind == "if" else []

@@ -31,9 +31,7 @@ _EIGHT_BITS = ("int8", "uint8")
 
 
 class Reader:
-    """The variables of ``main`` and the nodes so far, some unused; ``reasons``: by identity, why a result is
-    float.
-    """
+    """The variables of ``main`` and the nodes so far; ``reasons`` explains float results, by identity."""
 
     def __init__(self, main: Any) -> None:
         self.nodes: list[Node] = []

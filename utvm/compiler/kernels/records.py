@@ -25,8 +25,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Product ``value * multiplier / 2**31 * 2**shift``, int32, one or per output channel, rounded as TFLite does.
-    """
+    """Product ``value * multiplier / 2**31 * 2**shift``, one or per output channel, rounded as TFLite does."""
 
     multipliers: Int32
     shifts: Int32
@@ -144,8 +143,7 @@ def distance(record: Convolution, pixels: int, *, reads_again: bool = False) -> 
 
 
 def channelwise(record: Convolution, pixels: int) -> int:
-    """As :func:`distance`, channel by channel: at the same address, a tile overwrites only a channel already read.
-    """
+    """As :func:`distance`, channel by channel: at the same address, only a channel already read is overwritten."""
     copies = len(record.bias) // record.input_shape[2]
     if copies == 1 and distance(record, pixels) == 0:
         return HERE

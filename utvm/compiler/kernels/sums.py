@@ -29,11 +29,7 @@ _AXES = ("row", "column", "inner")
 
 @dataclass(frozen=True)
 class _Ending:
-    """End of a sum: bias, rescaling, zero point, activation.
-
-    ``apply`` returns the result from a sum, the tables' placeholders, channel and batch. ``data_zero`` returns the
-    input's zero point from the placeholders and the batch.
-    """
+    """End of a sum: bias, rescaling, activation; ``data_zero`` returns the input's zero point of a batch."""
 
     tables: tuple[Any, ...]
     apply: Callable[[Any, Sequence[Any], Any, Any], Any]

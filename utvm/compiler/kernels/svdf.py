@@ -30,12 +30,7 @@ _KINDS = (  # Types of input, both filters, state and result.
 
 @dataclass(frozen=True)
 class _Svdf:
-    """Dimensions and arithmetic of an SVDF.
-
-    Attributes:
-        kind, sums: element types of the first filter's sums, and of the second one's.
-        newest: returns the new state entry from the first filter's sum, the batch and the operands after the bias.
-    """
+    """Dimensions and arithmetic of an SVDF; ``newest`` returns the new state entry from the first filter's sum."""
 
     batches: int
     depth: int

@@ -181,9 +181,7 @@ def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> boo
 
 @dataclass(frozen=True)
 class TileRegisters:
-    """Registers of a core available for accumulators; ``reach``: load offset, ``products``: unrolled steps, at
-    most.
-    """
+    """Accumulator registers of a core; ``reach`` is the load offset, ``products`` limits unrolled steps."""
 
     name: str
     extensions: frozenset[str]

@@ -62,8 +62,7 @@ class Requantise:
 
 @dataclass(frozen=True)
 class Sums:
-    """The exact int32 sums as four bytes, lowest first, in the third dimension from the end (``layout.joined``).
-    """
+    """The exact int32 sums as four bytes, lowest first, third dimension from the end (``layout.joined``)."""
 
     accumulators = results = 4
     """Accumulators per sum, which include shifted copies, and numbers per result."""

@@ -18,8 +18,8 @@ from utvm.errors import CompileError
 class Matmul:
     """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``.
 
-    Function parameters: x, w, bias (if any), out, packed by ``layout``.
-    ``tile``: blocks of rows, outputs and inputs at a time; by default the best that fits.
+    ``tile``: blocks of rows, outputs and inputs; by default the best. Parameters: x, w, bias (if any), out,
+    packed.
     """
 
     rows: int
