@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler: from a model file to a library of C sources.
-
-A library is portable: C99, constant weights, one caller-owned arena, no malloc, nothing board-specific. Importing
-TVM takes seconds, so it is imported only to compile a model.
-"""
+"""From a model file to a portable C99 library: constant weights, a caller-owned arena, no malloc, no board."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run work on an untrusted model in a forked process, bounded in time and memory and ended with its children.
-
-TVM and ONNX are C++ that trusts its input: a crash must not end the command.
-"""
+"""Work on an untrusted model in a forked process, with limits: TVM and ONNX are C++ that trusts its input."""
 
 import contextlib
 import logging

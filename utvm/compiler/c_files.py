@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a library; large arrays are converted to text only when read.
-
-Firmware is compiled from brief files with placeholder arrays, and the bytes are patched into the object file
-(:mod:`utvm.toolchain.object_file`): the same result in less time.
-"""
+"""A library's files. Brief files have placeholder arrays; :mod:`utvm.toolchain.object_file` patches them."""
 
 import base64
 import math

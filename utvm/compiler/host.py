@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference: run a model on this computer with TVM's LLVM backend.
-
-TensorFlow Lite's integers are computed as integers, by each kernel's form without C; ONNX's quantised operators in
-float.
-"""
+"""The reference: run a model here with TVM's LLVM backend; TFLite's integers as such, ONNX's QDQ in float."""
 
 import platform
 from collections.abc import Callable, Sequence

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes for people on a model's operators and decisions, stored with the library.
-
-Each line begins with a keyword such as ``fused``.
-"""
+"""Notes for people on operators and decisions, stored with the library; lines begin with a keyword (``fused``)."""
 
 import contextlib
 from collections.abc import Iterator

@@ -235,8 +235,6 @@ def _fold_bias(
 
 
 class _Writer:
-    """Rewrites the nodes of a graph in place."""
-
     def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Range], activations: Activations) -> None:
         self._graph = model.graph
         self._ranges = observed

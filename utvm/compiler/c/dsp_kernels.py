@@ -158,7 +158,7 @@ def _dense(name: str, rounded: int, limit: int) -> str:
         for item in ("r4", "r5", "r6", "r7")
         for line in ("ldm r1!, {r2, r3, r12}", *_scale([item], False, rounded, limit))
     ]
-    # On the stack: values, what the first round leaves out, the stream's end, output; r11: the values' end.
+    # Stack: values, amount skipped in the first round, end of stream, output; r11: end of values.
     lines = [
         *("ldm %0, {r0-r3, r8, r11}", "push {r0-r3}", "mov r1, r8"),
         "1:",
@@ -216,7 +216,7 @@ def _plane(
     loop = ["1:", *body(2), f"add r0, #{step}", "cmp r0, lr", "bne 1b"] if pairs > 1 else []
     if pairs == 1:
         loop = [*body(2), f"add r0, #{step}"]
-    # On the stack: multiplier, offset, bias twice, what a row's pairs take, rows left.
+    # Stack: multiplier, offset, bias twice, size of a row's pairs, rows left.
     return _assembly(
         name,
         "int8_t *output, const int16_t *plane, const int32_t *stream, int32_t rows",

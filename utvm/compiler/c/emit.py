@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emit the C files of a library, control-flow functions, and the graph executor's description.
-
-``utvm/runtime/portable/graph_executor.h`` documents the description.
-"""
+"""Emit a library's C files, and graph descriptions (``utvm/runtime/portable/graph_executor.h``)."""
 
 import functools
 import json
@@ -392,7 +389,6 @@ class _Calls:
         arguments += [self._address(place, writable=True) for place in step.writes]
         if operator.workspace_bytes:
             arguments.append(self._in_arena("workspace", index, 0))
-        # Break long calls between arguments.
         head, tail = f"{operator.name}(", ");"
         if operator.checked:
             head, tail = f"if ({head}", ") != 0) {"

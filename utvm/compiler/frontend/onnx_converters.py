@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that TVM's importer lacks, as Relax: quantised ones, CumProd and TopK.
-
-Quantised operators become *dequantise, float operator, quantise*, or exact int32 sums. Definitions:
-``docs/Operators.md`` of onnx/onnx.
-"""
+"""ONNX operators that TVM's importer lacks, as Relax (definitions: ``docs/Operators.md`` of onnx/onnx)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import a TensorFlow Lite model as a Relax module: kernels of our own, TVM's importer for other operators.
-
-Quantised operators without a kernel here become *dequantise, float operator, quantise*. Those that only move
-elements work on the integers.
-"""
+"""Import a TensorFlow Lite model as Relax: our kernels, else TVM's importer, quantised operators in float."""
 
 import functools
 import logging

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checked model as the classes of the package ``tflite``, for TVM's importer.
-
-Tensors have unique names and all fields, some of which a file may omit. Methods have the package's names.
-"""
+"""A checked model as classes of the package ``tflite``, for TVM's importer: unique names, all fields set."""
 # ruff: noqa: N802
 
 from typing import Any

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators with kernels of our own, one file each, in int8, int16 or float.
-
-A module of this folder with a ``KERNEL`` is a row; the others are shared code. ``cores`` holds the convolutions.
-"""
+"""Operators with kernels of our own, one file each: a module with a ``KERNEL`` is a row, others are shared."""
 
 import importlib
 import pkgutil

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite's fixed-point arithmetic in TIRx expressions.
-
-Rescaling calls the C helper ``requantize``; :func:`expand_helpers` inlines it for TVM, which simplifies it.
-"""
+"""TensorFlow Lite's fixed-point arithmetic as TIRx expressions; ``requantize`` is a C helper, or inlined."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -173,7 +173,7 @@ def _divide(use: Use, operands: list[Any]) -> Any:
             return rescale_by(tirx.shift_left(value[at], room[at]), inverse[size[at]], number(0))
 
         quotient = te.compute(shape, divide, "quotient")
-        # That has the room and the reciprocal's point too much.
+        # Undo the numerator's left shift and the reciprocal's fractional bits.
         total = te.compute(shape, lambda *at: number(shift + 1) - length[size[at]] - room[at], "total")
 
         def output(*at: Any) -> Any:

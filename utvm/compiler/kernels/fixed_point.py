@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixed-point arithmetic of TensorFlow Lite's int8 kernels, computed at compile time.
-
-The functions are those of gemmlowp's ``fixedpoint.h`` and of TensorFlow Lite's ``quantization_util``: products are
-rounded twice, to 32 bits and after the shift.
-"""
+"""Fixed-point arithmetic of TFLite's int8 kernels (gemmlowp's ``fixedpoint.h``, ``quantization_util``)."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -178,7 +178,6 @@ def add_loops(
 
 
 def call_function(builder: Any, function: Any, operator: str, expressions: Sequence[Any], results: int = 1) -> Any:
-    # The module names the function.
     function = function.without_attr("global_symbol")
     variable = builder.add_func(function.with_attr("tirx.noalias", True), f"tflite_{operator}")
     kinds = [

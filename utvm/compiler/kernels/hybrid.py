@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 8 bits, float activations: each batch is quantised at run time, as TensorFlow Lite does.
-
-TensorFlow Lite Micro rejects such layers. The arithmetic is that of TensorFlow Lite's portable kernels
-(``portable_tensor_utils.cc``, ``reference/conv.h``).
-"""
+"""Float activations, 8-bit weights, as TFLite's ``portable_tensor_utils.cc`` and ``reference/conv.h``."""
 
 from dataclasses import dataclass
 from typing import Any

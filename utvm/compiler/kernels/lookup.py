@@ -331,7 +331,6 @@ def hard_swish(source: Quantity, target: Quantity) -> Int8 | None:
 def _of_reals(
     function: Callable[[Floats], Any], source: Quantity, target: Quantity, *, exact: bool
 ) -> Int8 | None:
-    """Tabulate a function that is computed in float."""
     numbers = np.arange(-128, 128, dtype=np.float32)
     with np.errstate(all="ignore"):
         reals = function((numbers - np.float32(source.zero)) * np.float32(source.scale))

@@ -54,8 +54,6 @@ class Reader:
         self._values[hash(variable)] = value
         return value
 
-    # Known tensors.
-
     def call(self, expression: Any) -> Any:
         return self.calls.get(hash(expression)) if isinstance(expression, tvm.ir.Var) else None
 
@@ -139,8 +137,6 @@ class Reader:
         back = tuple(int(axis) for axis in np.argsort(order))
         return [self.arrange(view, back) for view in views], order
 
-    # New nodes.
-
     def add(
         self,
         work: Computation | Native,
@@ -185,8 +181,6 @@ class Reader:
             if key not in self.reasons:
                 self.reasons[key] = reason
                 pending.extend(getattr(call, "args", ()))
-
-    # Constants.
 
     def dequantize(self, variable: Any, call: Any) -> None:
         numbers, scale, zero = call.args[:3]

@@ -125,7 +125,6 @@ def _make(record: Softmax, _: Target | None) -> Operator:
 
     total = te.compute(rows, lambda *row: te.sum(addend(row), axis=along[1]), "total")
     scale = te.compute(rows, lambda *row: tirx.call_pure_extern("int32", "softmax_scale", total[row]), "scale")
-    # The output has 8 or 16 fractional bits.
     bits = 31 + _SUM_BITS - info.bits
     shift = te.compute(
         rows, lambda *row: tirx.call_pure_extern("int32", "leading_zeros", total[row]) - bits, "shift"

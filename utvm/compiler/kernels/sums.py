@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow Lite's convolutions, transposed convolutions and dense layers in other types than int8.
-
-Types: int16, uint8 with a zero point of the weights, float with int8 weights; and several int8 images.
-"""
+"""TensorFlow Lite's (transposed) convolutions and dense layers in int16, uint8, hybrid, and int8 batches."""
 
 import math
 from collections.abc import Callable, Sequence

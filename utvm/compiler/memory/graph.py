@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a model: operators in execution order, their buffers, and which buffers may share memory.
-
-Made from a Relax module; from here on only the operators' functions are TVM's.
-"""
+"""The graph of a model, from a Relax module: operators in order, their buffers, which may share memory."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -117,8 +117,7 @@ class _Puzzle:
     def __init__(self, spans: Sequence[Span], overlaps: Overlaps) -> None:
         self.work = 0
         self._spans = spans
-        # Per block and neighbour in time: the forbidden range of offsets from the neighbour's, both ends
-        # exclusive.
+        # Per block and neighbour in time: the forbidden range of offsets from the neighbour's, exclusive.
         self._forbidden: list[list[tuple[int, int, int]]] = [
             [
                 (other, low, high)
@@ -301,8 +300,6 @@ def _number(
 
 
 class _Filler:
-    """Distributes blocks over regions."""
-
     def __init__(
         self,
         memory: Memory,

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Package a library as one archive in TVM's Model Library Format, version 7.
-
-It is also a CMake project, a Zephyr module and an Arduino library: ``docs/package.md``.
-"""
+"""Package a library: Model Library Format 7, also for CMake, Zephyr and Arduino (``docs/package.md``)."""
 
 from utvm.compiler.package.metadata import RunStack
 from utvm.compiler.package.misra import misra_counts

@@ -54,7 +54,6 @@ def metadata(
                 "target": ["c"],
                 "executors": [library.executor],
                 "memory": _memory(library),
-                # No runtime is needed.
                 "external_dependencies": [],
             }
         },

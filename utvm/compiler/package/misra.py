@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the findings of cppcheck's MISRA C:2012 check, and list the reasons for deviations.
-
-Reasons are in ``docs/misra.yaml``. Rules are named by number only: MISRA owns their texts.
-"""
+"""Count cppcheck's MISRA C:2012 findings; ``docs/misra.yaml`` has the reasons. Rule texts belong to MISRA."""
 
 import re
 import tempfile

@@ -174,8 +174,6 @@ class Recogniser:
             view = concatenate(self._reader, views, int(call.attrs.axis), str(variable.name))
             self._reader.set_real(variable, Real(view, known[0].quantity))
 
-    # Quantisation.
-
     def _quantize(self, variable: Any, call: Any) -> None:
         scales, zeros = (self._reader.array(item) for item in call.args[1:3])
         dtype = dtype_of(variable.ty)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read an ONNX file, with checks that name the place.
-
-They run before TVM, which answers some broken models with an internal error, and before any memory of a size given
-by the model is allocated.
-"""
+"""Read an ONNX file, checked before TVM (which may fail internally) and before stated sizes are allocated."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping

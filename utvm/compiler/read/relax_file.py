@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax modules in files: TVM's JSON, and Python that defines a module.
-
-TVM trusts its JSON: damage can crash the process. So the structure is checked here, and TVM first reads it in a
-child process, with bounded time and memory.
-"""
+"""Relax modules as TVM's JSON or Python. TVM trusts its JSON: a bounded child process reads it first."""
 
 import json
 import runpy

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TensorFlow Lite file in plain records.
-
-Field numbers are those of ``tensorflow/lite/schema/schema.fbs``, in the order of its tables.
-"""
+"""A TensorFlow Lite file as records; field numbers are those of ``tensorflow/lite/schema/schema.fbs``."""
 
 import math
 from collections.abc import Sequence

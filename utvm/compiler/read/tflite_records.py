@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a TensorFlow Lite file, and a FlatBuffers reader that checks that every read is inside the file.
-
-The package ``flatbuffers`` has no verifier. Format: https://flatbuffers.dev/internals/.
-"""
+"""Records of a TFLite file, and a bounds-checked FlatBuffers reader (https://flatbuffers.dev/internals/)."""
 
 import math
 import struct

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States and control flow of a TensorFlow Lite file, as graphs of tensors.
-
-Variables and states become a tensor read by a run and a tensor stored at its end.
-"""
+"""States and control flow of a TFLite file as graphs: a tensor read by a run, and one stored at its end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -39,7 +39,6 @@ def plots(library: Library) -> list[dict[str, object]]:
 
 
 def _plot(library: Library, region: str, size: int, bound: int | None) -> dict[str, object]:
-    # From writing the inputs to reading the outputs.
     columns = len(library.calls) + 2
     column, unit = _WIDTH / columns, _HEIGHT / size
     rectangles = []

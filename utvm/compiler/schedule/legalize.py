@@ -122,8 +122,6 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
 
 @relax.expr_functor.mutator
 class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
-    """Renames variables."""
-
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()
         self._names = names

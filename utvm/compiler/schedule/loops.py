@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of operators without a schedule of their own, and tuned schedules.
-
-Results stay bit-identical: every sum keeps its order. A tuned schedule is a TVM trace as JSON: steps and decisions
-to replay.
-"""
+"""Schedules of operators without one of their own, and tuned ones (TVM traces as JSON). Results never change."""
 
 import contextlib
 import json

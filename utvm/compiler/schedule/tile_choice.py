@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop nests of operators, and the tile of results computed at once.
-
-A group is a reduction and the element-wise computations on its result: bias, activation, residual.
-"""
+"""Loop nests and their tiles; a group is a reduction and the element-wise computations on its result."""
 
 import functools
 import itertools

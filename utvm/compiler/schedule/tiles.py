@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums in registers: compute a tile of results at a time and finish them before they are stored.
-
-Each result sums the same numbers in the same order as without a tile, so it has the same bits.
-"""
+"""Sums in registers, a tile of results at a time; each sum keeps its order, so results are bit-identical."""
 
 import itertools
 import math

@@ -79,8 +79,6 @@ class RuleGraph:
     _depth: int = 0
     _count: int = 0
 
-    # Queries for rules.
-
     def name(self, value: str) -> str:
         return self._aliases.get(value, value)
 
@@ -110,8 +108,6 @@ class RuleGraph:
         if array is None:
             raise Unsupported(f"{what} must be constant: a library's shapes and loops are fixed")
         return array
-
-    # Actions of rules.
 
     def constant(self, content: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
         # numpy's ascontiguousarray would turn a scalar into a row.
@@ -181,8 +177,6 @@ class RuleGraph:
                     scope[output] = self._fresh(output)
             self.add(rename(node, scope), opset or self.opset)
         return [self.name(scope.get(result, result)) for result in results]
-
-    # Processing of a node.
 
     def add(self, node: onnx.NodeProto, opset: int) -> None:
         if len(self.nodes) > _MAX_NODES:

@@ -20,7 +20,7 @@ def _one_hot(graph: RuleGraph, node: RuleNode) -> list[str]:
     kind = graph.dtype(indices)
     hot = graph.op("Equal", spread, graph.constant(numbers, kind))
     if kind.kind != "u":
-        # Numbers from -depth to -1 count from the end; what is beyond is nowhere.
+        # Numbers from -depth to -1 count from the end; others out of range select nothing.
         hot = graph.op("Or", hot, graph.op("Equal", spread, graph.constant(numbers - count, kind)))
     off, on = (graph.reshape(graph.slice(values, 0, item, item + 1), ()) for item in (0, 1))
     return [graph.op("Where", hot, on, off)]
@@ -128,7 +128,6 @@ def _transposed_convolution(graph: RuleGraph, node: RuleNode) -> list[str] | Non
 
 
 def _tensor_scatter(graph: RuleGraph, node: RuleNode) -> list[str]:
-    """Write rows into a cache, starting at an index per batch."""
     cache, update = node.inputs[:2]
     shape, extents = graph.shape(cache), graph.shape(update)
     axis = node.attributes.get("axis", -2) % len(shape)

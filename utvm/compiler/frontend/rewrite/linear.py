@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize, Upsample, DFT and STFT as selections of elements or products with constant matrices.
-
-The equations are from ONNX's documentation. The importer's converter is used if it means the same.
-"""
+"""Resize, Upsample, DFT and STFT, by ONNX's equations: selections of elements or constant matrix products."""
 
 import math
 from collections.abc import Callable
@@ -206,7 +203,6 @@ def _dft(graph: RuleGraph, node: RuleNode) -> list[str]:
     if inverse and onesided:
         return [_real_inverse(graph, value, axis, length or 2 * (shape[axis] - 1))]
     length = length or shape[axis]
-    # A signal of another length is cut or zero-padded.
     value = _fit(graph, value, axis, length)
     count = length // 2 + 1 if onesided else length
     angles = _angles(count, length, inverse)

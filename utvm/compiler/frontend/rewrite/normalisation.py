@@ -81,7 +81,6 @@ def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
     power = node.attributes.get("p", 2)
     length = graph.op(f"ReduceL{power}", value, graph.constant([axis], np.int64), keepdims=1)
     zero = graph.like(0, value)
-    # A row of zeros stays zero.
     nothing = graph.op("Equal", length, zero)
     divided = graph.op("Div", value, graph.op("Where", nothing, graph.like(1, value), length))
     return [divided]

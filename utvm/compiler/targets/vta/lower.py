@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower a scheduled function to VTA driver calls: copies between DRAM and the chip, GEMM and ALU.
-
-A copy is a transfer of rows, with zero padding. An operation is two hardware loops around micro-ops.
-"""
+"""Lower a scheduled function to VTA driver calls: row transfers between DRAM and chip, GEMM and ALU loops."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -326,8 +323,6 @@ def lower(module: Any, env: Env, linked: bool = False) -> Any:
 
 
 class _Function:
-    """A function being lowered."""
-
     def __init__(self, function: Any, env: Env) -> None:
         self._function = function
         self._env = env

@@ -36,8 +36,6 @@ def offers(configuration: Configuration) -> Callable[[Any], Offer]:
 
 
 class _Divided:
-    """A convolution split into parts."""
-
     def __init__(self, env: Env, record: Convolution) -> None:
         self._env = env
         self._record = record

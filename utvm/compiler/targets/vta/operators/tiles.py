@@ -16,8 +16,7 @@ from utvm.errors import CompileError, DoesNotFitError
 Tile = tuple[int, ...]
 Needs = dict[str, int]
 
-# Latency in cycles of an iteration's transfers and of its operations; bytes per transfer cycle. For decisions
-# only, not to be reported.
+# Latency in cycles of an iteration's transfers and operations; bytes per transfer cycle. For decisions only.
 _LATENCY = 48
 _START = 96
 _BYTES_A_CYCLE = 8
