@@ -9,8 +9,7 @@ Wish = Literal["auto", "off", "all"]
 """Operators for an accelerator: those estimated to be faster, none, or all it supports."""
 
 INCLUDE = "utvm.include"
-"""Attribute of a lowered function: the header of the driver it calls. The driver stops the program if the
-accelerator fails. Such a function reaches the C printer unchanged."""
+"""Attribute of a lowered function: its driver's header. The C printer gets the function as it is."""
 
 
 class Refused(Exception):

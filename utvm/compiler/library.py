@@ -63,8 +63,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A row-major input or output of a library; scalars have the shape (). ``scaling`` if the model file has one.
-    """
+    """A row-major input or output of a library, scalars with the shape (); ``scaling`` if the file has one."""
 
     name: str
     shape: tuple[int, ...]

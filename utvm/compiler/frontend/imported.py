@@ -42,10 +42,7 @@ class Imported:
 
 @dataclass(frozen=True)
 class Control:
-    """An operator that runs two graphs, called by ``main`` as a packed function of this name.
-
-    ``if``: the first operand selects the graph. ``while``: condition and body, which returns the next operands.
-    """
+    """Two graphs run by an operator, a packed function in ``main``: branches of ``if``, or condition and body."""
 
     kind: Literal["if", "while"]
     graphs: tuple[Imported, Imported]

@@ -29,11 +29,7 @@ _SHAPE_ONLY = ("relax.full_like", "relax.ones_like", "relax.shape_of", "relax.ze
 
 
 def least_bytes(module: Any, enough: int, layers: Mapping[str, IntegerLayer] = MappingProxyType({})) -> int:
-    """Return a lower bound of the weight bytes stored by any library of a model.
-
-    Counts the weights of needed convolutions and matrix products in their narrowest type; above ``enough``, equal
-    ones once.
-    """
+    """Return a lower bound of any library's weight bytes; above ``enough``, equal weights count once."""
     main = module["main"]
     bound = {hash(binding.var): binding.value for block in main.body.blocks for binding in block.bindings}
     stored = []

@@ -16,18 +16,15 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operator or a family of operators.
+    """An operator or a family of operators; functions raise :class:`Unfit` if it must stay in float.
 
     Attributes:
-        makers: per kind of :class:`utvm.compiler.kernels.records.Computation`, a function (record, target) that
-            returns an :class:`utvm.compiler.kernels.records.Operator`; target None means any backend of TVM.
+        makers: per kind of ``records.Computation``, (record, target) to an ``Operator``; None is any TVM backend.
         relax: Relax's float operators; ``recognise`` may turn their quantised results into integers (ONNX's QDQ).
-        recognise: a function (``Reader``, call, ``Goal``, name) that adds nodes and returns a ``View``, or None
-            for a call of another operator. Raises :class:`Unfit` if the call must stay in float.
-        tflite: per TensorFlow Lite operator, custom ones included, a function (``Use``, operands' expressions)
-            that returns the result's expression; None leaves the call to TVM's importer. Raises :class:`Unfit`.
-        real: TensorFlow Lite operators that TVM's importer lacks: the float result's expression from the
-            operands'.
+        recognise: (``Reader``, call, ``Goal``, name) to a ``View``, adding nodes; None for another operator's
+            call.
+        tflite: per TensorFlow Lite operator, (``Use``, operands) to an expression; None leaves it to TVM.
+        real: TensorFlow Lite operators that TVM's importer lacks, in float.
     """
 
     makers: Mapping[type, Callable[[Any, Target | None], Any]] = field(default_factory=dict)

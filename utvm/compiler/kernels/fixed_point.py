@@ -146,10 +146,7 @@ def _newton(value: int) -> int:
 
 
 def inverse_root(value: int) -> tuple[int, int]:
-    """Return 1 / sqrt(value) of an integer as TensorFlow Lite's kernels do: 31-bit fraction, power of two.
-
-    Five Newton steps, ``x * (3 - value * x**2) / 2``, with three integer bits.
-    """
+    """Return 1 / sqrt(value) as a 31-bit fraction and a power of two, by five Newton steps as in TFLite."""
     if value <= 1:
         return 2**31 - 1, 0
     pairs = (31 - value.bit_length()) // 2 - 1

@@ -105,10 +105,7 @@ def add_function(
     in_place: bool = False,
     macs: int = 0,
 ) -> Any:
-    """Add a function to a module and call it; its read indices must not depend on the operands' elements.
-
-    The function is one block, or a reduction ``accumulator`` followed by ``output``.
-    """
+    """Add and call a block, or a reduction ``accumulator`` and ``output``; no operand element may be an index."""
     expressions, tensors = _placeholders(operands)
     output = compute(*tensors)
     function = te.create_prim_func([*tensors, output])

@@ -81,10 +81,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor of integers in the model's form, on top of ``base``, the computed tensor.
-
-    ``order``: base's dimensions in the model's order, None if identical. ``unsigned``: uint8; base holds 128 less.
-    """
+    """A tensor in the model's form: ``base``, transposed by ``order`` if any; ``unsigned`` bases hold 128 less."""
 
     base: Value
     order: tuple[int, ...] | None = None

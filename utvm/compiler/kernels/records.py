@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer computations as plain records; kernels turn them into functions.
-
-Zero points, scales and clamps are those of TensorFlow Lite's quantisation: real = scale * (value - zero). Tensors
-are NHWC. Weights are symmetric (zero point 0).
-"""
+"""Integer computations as records; kernels make functions of them. Tensors are NHWC, weights symmetric."""
 
 from dataclasses import dataclass
 from typing import Any

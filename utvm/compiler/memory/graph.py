@@ -19,10 +19,9 @@ from utvm.errors import CompileError
 
 
 def with_overlaps(function: Any) -> Any:
-    """Add the overlap attribute to a lowered function of one output that lacks it.
+    """Add the overlap attribute, if missing, to a lowered function of one output.
 
-    A distance of 0 (in place, element by element) is detected for a single loop nest around one assignment that
-    writes each element once, from input elements of the same size and number.
+    A distance of 0 requires one loop nest and assignment, each element written once from equal-sized elements.
     """
     if function.attrs and OVERLAP in function.attrs:
         return function

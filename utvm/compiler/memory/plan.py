@@ -16,8 +16,7 @@ _WORK = 100_000
 _FEW = 5  # Up to this many blocks, try every order.
 
 Overlaps = Mapping[tuple[int, int], int]
-"""(input block, output block) to how many bytes the output must begin before the input for both to share memory.
-The input is dead after the step that writes the output."""
+"""(input block, output block) to the bytes the output must begin before the input, dead from then on."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``metadata.json`` of a package: Model Library Format, version 7, with additions.
-
-The keys are those of TVM from 0.9 until it dropped the format (``python/tvm/micro/model_library_format.py``).
-Additions are under ``utvm``. The schema is ``docs/package.schema.json``.
-"""
+"""``metadata.json``: Model Library Format 7 (TVM's ``model_library_format.py``), additions under ``utvm``."""
 
 import datetime
 import hashlib

@@ -48,8 +48,7 @@ GRAPHS = PurePosixPath("executor-config/graph")
 """Graph executor descriptions (Model Library Format's folder)."""
 
 ARDUINO = PurePosixPath("src")
-"""Folder that Arduino compiles: its files include those above. Model Library Format stores the model's text here.
-"""
+"""Folder that Arduino compiles: its files include those above. In the format, it has the model's text."""
 
 
 def public_headers(library: Library) -> list[str]:

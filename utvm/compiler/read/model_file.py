@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a model file; its format is detected by content, not by name.
-
-A model is data, but Python files are programs, and PyTorch archives, which PyTorch may unpickle, may contain one.
-Both are read only if the user allows it and the file has the right extension.
-"""
+"""Read a model file by content, not name; Python and PyTorch archives may run code: with consent only."""
 
 from collections.abc import Mapping
 from functools import partial

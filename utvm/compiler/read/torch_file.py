@@ -29,11 +29,7 @@ def from_torch(program: Any, name: str) -> Model:
 
 
 def from_archive(content: bytes, name: str, origin: str) -> Model:
-    """Load an archive written by ``torch.export.save``, usually called ``NAME.pt2``.
-
-    ``torch.export.load`` reads tensors with ``torch.load(weights_only=True)`` and, if that fails, by pickle, which
-    may run code of the archive's author. Call this only with the user's permission.
-    """
+    """Load an archive of ``torch.export.save``. It may unpickle, which runs code: only with the user's consent."""
     try:
         import torch
     except ImportError as error:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lower TIRx functions with blocks and multi-dimensional buffers to flat loops over flat buffers.
-
-Indices that depend on tensor elements are checked: ``x[i]`` becomes ``x[within(i, extent)]``, and the operator
-reports the error. A float out of an integer's range becomes the nearest integer, NaN becomes 0 or a limit.
-"""
+"""Lower TIRx functions to flat loops; check indices from tensor elements, saturate floats cast to integers."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -162,10 +162,7 @@ def _touches(statement: Any, buffer: Any) -> bool:
 
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
-    """True if a nest reads the group's buffers only at the element it computes, in float.
-
-    Integers bound to names are excluded: TVM's analyser looks for their bounds and fails if 32 bits hold none.
-    """
+    """True if a nest reads the group's buffers only at its own element, in float (TVM fails on bound integers)."""
     whole = not element_type(nest.buffer).startswith("float")
     if whole or nest.first is not None or nest.shape != reduction.shape:
         return False
@@ -194,8 +191,7 @@ ROWS = (
     TileRegisters("tiles without an FPU", frozenset(), 4, 6, 4, 1020, 16),
     TileRegisters("one result at a time", frozenset(), 1, 6, 4, 1020, 1),
 )
-"""The first supported by the core is used unless tuning found another. Without an FPU, each float step is a call.
-"""
+"""The first supported by the core is used unless tuned. Without an FPU, each float step is a call."""
 
 _LONGEST = 8  # Maximum results along an axis of a tile.
 _LOOP = 3  # Instructions per loop iteration, body excluded.

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite ONNX models to fewer operators: those that TVM's importer converts correctly.
-
-A *rule* computes an operator by others or explains why it cannot. Modules other than ``graph`` and ``fold`` hold a
-table of rules for one family. An operator without a rule and a converter is expanded as ONNX defines it.
-"""
+"""Rewrite ONNX models to operators TVM's importer converts correctly, by tables of *rules* or ONNX's bodies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

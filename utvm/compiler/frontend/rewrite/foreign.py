@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of other domains: ai.onnx.ml (models of scikit-learn) and com.microsoft (quantised operators).
-
-All trees are evaluated at once, one level per step, by tables of features, thresholds and successors; a leaf's
-successor is itself. ``docs/ContribOperators.md`` of microsoft/onnxruntime defines the others.
-"""
+"""ai.onnx.ml (trees, level by level) and com.microsoft (``docs/ContribOperators.md`` of onnxruntime)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX graph, rewritten node by node, and the known values and types in it.
-
-A node is computed if its inputs are constants, replaced by a rule, expanded into its function body if the importer
-has no converter, or kept. Nodes added by rules are processed the same way.
-"""
+"""An ONNX graph rewritten node by node: each is computed, replaced by a rule, expanded or kept."""
 
 import logging
 import math
@@ -350,9 +346,7 @@ class RuleGraph:
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             kinds_of = onnx.shape_inference.infer_node_outputs(schema, node, kinds, small, None, imports)
-        except (
-            Exception
-        ):  # onnx raises several kinds, some bound only in C++; unknown types are looked up later
+        except Exception:  # onnx raises several kinds, some bound only in C++; unknown types are looked up later
             return
         for name, kind in kinds_of.items():
             # Branches and bodies may omit the types of their results.

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for cores with the DSP extension.
-
-Windows of four output pixels are expanded to int16 columns, which SMLAD multiplies by the weights of all channels.
-A dense layer is expanded once. Depthwise layers compute one channel at a time, or four channels of a pixel.
-"""
+"""Int8 convolutions with Arm's DSP extension: SMLAD multiplies int16 columns of four output pixels."""
 
 import math
 from typing import Any

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for any core: one multiplication computes two pixels packed in a word.
-
-One C helper computes a block of the output: ``convolve_tile`` four pixels, ``depthwise_line`` a row. Each is
-emitted once for all layers and reads the layer's geometry at run time.
-"""
+"""Int8 convolutions for any core: a multiplication computes two pixels in a word. Helpers serve all layers."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Int8 convolutions for cores with MVE or NEON: products of byte vectors, eight sums at a time.
-
-A C helper computes a row of the output and calls a kernel generated for the window length. It reads 1x1 windows in
-place, others from a strip of the rows they cover or from copies of two windows.
-"""
+"""Int8 convolutions for MVE or NEON: rows of windows, read in place or copied, eight sums at a time."""
 
 import itertools
 from collections.abc import Mapping
@@ -167,10 +163,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
 
 
 def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
-    """Return the convolution and int32 ``[channels][3]``: bias with zero point, multiplier, right shift (<= 0).
-
-    None if a sum may overflow.
-    """
+    """Return the convolution and ``[channels][3]``: bias, multiplier, right shift; None if a sum may overflow."""
     settled, table = settle(record)
     if table is None:
         return None

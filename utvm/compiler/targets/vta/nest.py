@@ -146,10 +146,7 @@ class _Buffer:
 
 @dataclass
 class OnChip:
-    """The on-chip memories; a function's buffers are allocated one after the other.
-
-    The ALU overwrites its first operand, so the result takes its place unless the operand is read again.
-    """
+    """A function's on-chip buffers; the ALU overwrites its first operand unless that is read again."""
 
     env: Env
     body: Any

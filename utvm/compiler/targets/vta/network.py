@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network's convolutions and dense layers on VTA, bit-identical to the CPU's.
-
-The CPU packs the input into blocks, padded with its zero point; VTA multiplies and returns int32 sums as bytes;
-the CPU subtracts the zero point's contribution, then rounds and clamps as TensorFlow Lite does.
-"""
+"""Int8 layers on VTA, bit-identical to the CPU's: the CPU packs, VTA multiplies, the CPU requantises."""
 
 from collections.abc import Callable
 from typing import Any

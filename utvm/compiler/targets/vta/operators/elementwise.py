@@ -106,11 +106,7 @@ def _number(value: int) -> Any:
 
 
 def schedule_product(layer: Any, name: str, operands: Sequence[Any], sums: Any, tile: tuple[int, ...]) -> Any:
-    """Schedule a sum of products with bias and requantisation; return schedule and loading loop.
-
-    ``layer`` is a Conv2d or Matmul, ``operands`` are inputs, weights, bias. ``tile``: sizes along the output's
-    outer dimensions, and last along the inputs.
-    """
+    """Schedule a Conv2d or Matmul with bias and requantisation; return schedule and loading loop."""
     total, stages, outer = sums, ["sum"], len(tile) - 1
     if layer.bias:
         total = te.compute(sums.shape, lambda *at: sums(*at) + operands[2](at[1], *at[-2:]), name="biased")

@@ -16,11 +16,7 @@ from utvm.errors import CompileError
 
 @dataclass(frozen=True)
 class Matmul:
-    """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``.
-
-    ``tile``: blocks of rows, outputs and inputs; by default the best. Parameters: x, w, bias (if any), out,
-    packed.
-    """
+    """``out[rows, outputs] = requantised(x[rows, inputs] @ w[outputs, inputs].T + bias[outputs])``, packed."""
 
     rows: int
     inputs: int
@@ -68,11 +64,7 @@ class Matmul:
 
 @dataclass(frozen=True)
 class Conv2d:
-    """``out = requantised(conv2d(x, w) + bias)``, in NCHW before packing.
-
-    Function parameters: x, w, bias (if any), out. ``padding``: zeros above, below, left, right. ``tile``: blocks
-    of outputs, output rows and blocks of inputs at a time; by default the best that fits.
-    """
+    """``out = requantised(conv2d(x, w) + bias)``, NCHW before packing; ``tile``: outputs, rows, inputs."""
 
     shape: tuple[int, int, int, int]
     outputs: int
