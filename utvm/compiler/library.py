@@ -114,10 +114,7 @@ class EntryPoint:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of the memory plan: input, output, buffer or workspace.
-
-    ``first``, ``last``: live steps, inclusive. Inputs are written at -1; outputs are read at the number of steps.
-    """
+    """A block of the memory plan, live from step ``first`` (-1: inputs) to ``last`` (number of steps: outputs)."""
 
     tensor: str
     kind: str

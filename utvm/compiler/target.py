@@ -8,10 +8,10 @@ from utvm.errors import DoesNotFitError
 
 @dataclass(frozen=True)
 class Target:
-    """A CPU for kernels and schedules; by default any with a C99 compiler. Results are the same anywhere.
+    """A CPU for kernels and schedules, by default any with a C99 compiler; results are the same anywhere.
 
     Attributes:
-        extensions: available beyond plain C, named as in toolchain files (``dsp``); sorted.
+        extensions: beyond plain C, sorted, by their names in toolchain files (``dsp``).
         row: toolchain file and row of the CPU, ``arm-none-eabi/cortex-m7-fpv5-sp``.
         tuned: pairs of a layer's key and its best kernel name or schedule trace.
         unchecked: do not check indices from inputs: one out of range accesses other memory.

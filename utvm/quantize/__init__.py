@@ -137,7 +137,7 @@ def quantize(
     """Quantise a float model.
 
     Args:
-        samples: typical inputs, which determine the ranges of tensors.
+        samples: typical inputs, for the ranges of tensors.
         activations: ``int16`` for 16x8: more exact, still with int8 weights.
     """
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node):

@@ -29,12 +29,7 @@ _LINE = 110  # Columns; longer prototypes are broken.
 
 @dataclass(frozen=True)
 class CFunction:
-    """One operator in C.
-
-    Attributes:
-        workspace_bytes: scratch bytes of its last parameter; 0 means there is no such parameter.
-        checked: it returns an ``int32_t``: 1 if an index in its inputs was out of range, else 0.
-    """
+    """One operator in C; if ``checked``, it returns 1 (int32_t) for an index out of range, else 0."""
 
     name: str
     prototype: str

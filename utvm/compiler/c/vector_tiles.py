@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels for cores with byte vectors (MVE), generated for a length: their loops need every register.
 
-A kernel keeps eight sums (four channels of two pixels, or eight channels of one pixel) while it multiplies vectors
-of 16 bytes. Its name is ``vector_tiles_UNROLLED_ROUNDS_PIXELS_ROUNDED``: a window is ROUNDS runs of UNROLLED
-vectors; ROUNDED is 1 if halves below zero must be rounded away from it, 0 if the activation passes no negative
-values.
-``vector_row_...``, ``vector_pixels_...`` and ``vector_windows_...`` pass such a kernel to the C helper named by
-their prefix.
+``vector_tiles_UNROLLED_ROUNDS_PIXELS_ROUNDED`` keeps eight sums, of four channels and two pixels or eight channels
+and one pixel. A window is ROUNDS runs of UNROLLED vectors of 16 bytes. ROUNDED is 1 if halves below zero must be
+rounded away from it. ``vector_row_...``, ``vector_pixels_...`` and ``vector_windows_...`` pass a kernel to a C
+helper.
 """
 
 import re

@@ -19,12 +19,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Imported:
-    """A Relax module with user-visible names of the parameters and results of its ``main``.
-
-    Attributes:
-        kept: states: ``main`` takes them as its last parameters and returns them as its last results.
-        input_scalings, output_scalings: scale and zero point of each; empty if the model's format has none.
-    """
+    """A Relax module; ``main`` takes the ``kept`` states as last parameters and returns them as last results."""
 
     module: Any
     input_names: tuple[str, ...]

@@ -33,11 +33,7 @@ LAYER = "utvm.layer"  # Function attribute: the layer's name in tuning, if there
 
 
 def describe(function: Any, operator: str, overlap: Sequence[int | None], macs: int = 0) -> Any:
-    """Add the attributes that memory planning and the report read.
-
-    ``overlap``: per input tensor, how many bytes the output must begin before it for the two to share memory. 0:
-    in place, element by element. None: no sharing. :data:`utvm.compiler.library.HERE`: same address.
-    """
+    """Add the attributes of planning and reports; see :data:`OVERLAP`, with 0 in place and None for no sharing."""
     return function.with_attr(
         {
             "op_pattern": _OPAQUE,

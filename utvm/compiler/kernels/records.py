@@ -29,10 +29,9 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Residual:
-    """An int8 addition fused behind a convolution: TFLite's ADD of the result and a tensor.
+    """TFLite's ADD fused behind a convolution: operands are ``(value - zero) << 20``, rescaled.
 
-    Each operand is ``(value - zero) << 20``, rescaled; the sum is rescaled, offset by the output's zero point and
-    clamped. ``result_*`` describes the operand that is the convolution's own result.
+    ``result_*`` describes the operand that is the convolution's own result.
     """
 
     result_zero: int

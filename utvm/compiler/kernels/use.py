@@ -26,11 +26,7 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class IntegerLayer:
-    """An integer operator in a Relax module, called as a packed function until its nodes are built.
-
-    ``build`` takes a reader, the call's arguments and the result's name, adds nodes and returns the result: a
-    :class:`utvm.compiler.kernels.quantities.View` of 8-bit integers, or the tensor itself.
-    """
+    """An integer operator, a packed call until ``build`` (reader, arguments, result's name) adds its nodes."""
 
     build: Callable[[Reader, Sequence[Any], str], View | Value]
     weights: Any = None

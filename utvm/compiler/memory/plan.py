@@ -58,11 +58,7 @@ def height(spans: Sequence[Span], offsets: Sequence[int]) -> int:
 def arrange(
     spans: Sequence[Span], overlaps: Overlaps, *, enough: int | None = None, effort: int = _WORK
 ) -> list[int]:
-    """Return an offset for each block, with the smallest total size found by a bounded search.
-
-    Blocks are placed in some order, each at the lowest free offset. All orders of few blocks are tried; of many
-    blocks, several orders, and the best is varied at random with a fixed seed.
-    """
+    """Return offsets that minimise the total size, by a bounded search over orders, with a fixed seed."""
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
     best, order = min(
@@ -248,11 +244,7 @@ def _uses(graph: Graph, spans: Mapping[Key, Span]) -> dict[Key, int]:
 def _share(
     graph: Graph, spans: Mapping[Key, Span], overlaps: Mapping[str, Sequence[int | None]]
 ) -> dict[tuple[Key, Key], int]:
-    """Return which outputs may overlap which inputs, and how far before them they must begin.
-
-    Only whole blocks share: the output's first write is in this step, and the input is not read later. An input
-    read twice in the step must satisfy both uses.
-    """
+    """Return which dead inputs outputs may overlap, as whole blocks, and how far before them they must begin."""
     shared: dict[tuple[Key, Key], int] = {}
     for index, step in enumerate(graph.steps):
         if step.function not in overlaps or len(step.writes) != 1:

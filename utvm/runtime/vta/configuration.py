@@ -29,11 +29,7 @@ _SRAM_BITS = 16
 
 
 class ConfigurationFile(Record):
-    """Contents of ``vta_config.json``; all keys are required.
-
-    Widths are bits of an element, buffer sizes are in bytes, ``LOG_BLOCK`` is both sides of a block of weights,
-    and ``LOG_BATCH`` the number of rows multiplied with it together.
-    """
+    """Contents of ``vta_config.json``, all log2: widths in bits, buffers in bytes, block side and batch rows."""
 
     TARGET: Literal["sim", "tsim", "pynq"]
     HW_VER: str

@@ -179,13 +179,7 @@ _MESSAGE = re.compile(r"vta:(\d+): ([\w-]{22}) (-?\d+) (-?\d+) (.*)", re.DOTALL)
 
 
 def explain_fault(instructions: InstructionSet, number: int, raw: bytes, rule: str, value: int, limit: int) -> str:
-    """Describe a fault.
-
-    Args:
-        number: index of the instruction in its run; -1 if it was not queued yet.
-        raw: the instruction, or zeros.
-        rule: the violated rule; ``value`` and ``limit`` are the compared numbers, or both 0.
-    """
+    """Describe a fault of instruction ``number`` (-1: not queued); ``raw`` and compared numbers may be 0."""
     compared = f" (found {value}, limit {limit})" if value or limit else ""
     where = f"VTA: instruction {number}" if number >= 0 else "VTA, while queueing"
     try:
