@@ -68,7 +68,7 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
 
 
 def loaded_bitstream(board: Board) -> str:
-    """Return its name; nothing where there is none."""
+    """Return the name of the bitstream loaded last; empty if none was."""
     try:
         with open(_place(board), "rb", opener=open_regular) as file:
             return os.fsdecode(file.read())

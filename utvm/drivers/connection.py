@@ -28,7 +28,7 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
-_LOOK = 0.1  # Seconds in which a debugger notices that a core has halted.
+_LOOK = 0.1  # Seconds for a debugger to detect a halted core.
 
 WORTH_MOVING = 16 * 1024 * 1024
 """Default of :attr:`Connection.worth_moving`."""
@@ -192,7 +192,7 @@ class Connection:
             try:
                 self._port.program(to_program)
             except BoardError as refusal:
-                # OpenOCD gives up by the wall clock, which may be set: what a flash refuses, it refuses again.
+                # OpenOCD's timeout uses the wall clock, which may be set: a real failure occurs again.
                 _log.warning("%s: once more: %s", self.board.name, refusal.message)
                 self.reset(halt=True)
                 self._port.program(to_program)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a driver, and the boards that it finds."""
+"""The record of a driver and the boards that it returns."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ from utvm.selection import BoardSelection
 _BlockT = TypeVar("_BlockT", bound=Record)
 
 Say = Callable[[str], None]
-"""Receives a line for whoever waits."""
+"""Called with a message for the waiting user."""
 
 
 @dataclass(frozen=True)
@@ -114,19 +114,18 @@ def settings_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
 
 
 WORTH_MOVING_BY_BITBANG = 256 * 1024
-"""Of :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit: some tens of KiB/s.
-"""
+"""See :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit, at some tens of KiB/s."""
 
 
 def start_openocd(
     setup: Setup, board: Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
 ) -> tuple[OpenOcd, GdbClient]:
-    """Start OpenOCD, and connect to it.
+    """Start OpenOCD and connect to it.
 
     Args:
-        commands: what it is told beyond its script.
-        config: the script's name, where it is not the usual one.
-        within: command that runs it elsewhere, to stand before its own.
+        commands: OpenOCD commands after its script.
+        config: name of the script, if not the usual one.
+        within: command prefix that runs it elsewhere.
     """
     script = board.directory / config if config else board.openocd_config
     openocd = setup.stack.enter_context(
@@ -137,7 +136,7 @@ def start_openocd(
 
 
 def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Console | None:
-    """Open a board's serial line, if it has one: its URL, or the socket that it is."""
+    """Open a board's serial line by URL or socket; None if the board has none."""
     if board.line is None:
         return None
     return setup.stack.enter_context(Console(line, board.console.baud, board.console.flow_control))

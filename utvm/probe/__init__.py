@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to a board's debug port: probes found on USB, OpenOCD under supervision, and a GDB remote client.
+"""Debug ports: probes on USB, OpenOCD and pyOCD processes, and a GDB remote client.
 
-The rest of the project talks to a target through :class:`utvm.probe.gdb.GdbClient` alone.
+Other packages access a target only through :class:`utvm.probe.gdb.GdbClient`.
 """

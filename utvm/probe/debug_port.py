@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a board's debug port beyond GDB's protocol: by OpenOCD, pyOCD or QEMU's stub."""
+"""Operations on a debug port beyond GDB's protocol, by OpenOCD, pyOCD or QEMU's stub."""
 
 import contextlib
 from abc import ABC, abstractmethod

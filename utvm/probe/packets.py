@@ -80,9 +80,7 @@ def decode(payload: bytes) -> bytes:
 
 
 class PacketReader:
-    """Splits a byte stream into packets.
-
-    Acknowledgments (``+``, ``-``) and other bytes between packets are skipped.
+    """Splits a byte stream into packets, skipping acknowledgments and other bytes between them.
 
     Attributes:
         notifying: return notifications too; they begin with ``%``.
@@ -167,7 +165,7 @@ class GdbLink:
     """The packet layer of :class:`utvm.probe.gdb.GdbClient`.
 
     Args:
-        channel: connection to the server; its owner closes it, which ends a server of ours.
+        channel: connection to the server; its owner closes it.
         advice: hint of the error when the server fails.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board as a Python program has it: :func:`utvm.open` gets one, models are loaded onto it and run."""
+"""The Python API of a board: :func:`utvm.open` opens one; models are loaded onto it and run."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class BoardMemory:
         self._bench = bench
 
     def read(self, address: int, size: int) -> bytes:
-        """Return so many bytes; raises UtvmError where the board refuses, or has no debug port."""
+        """Read memory; raises UtvmError if the board refuses or has no debug port."""
         return self._bench.read_memory(address, size)
 
     def write(self, address: int, data: bytes) -> None:
@@ -40,17 +40,16 @@ class BoardMemory:
 
 
 class OpenBoard(Closing):
-    """A board that is ours until it is closed, or its ``with`` block ends.
-
-    Attributes:
-        description: one line that says what it is: on a desk, or software, and whose.
+    """An open board, until :meth:`close` or the end of its ``with`` block.
 
     Args:
-        name: of the board, or the path of its folder; settings behind a colon.
-        asked: which one, where there are several.
+        wanted: the selection.
+
+    Attributes:
+        description: one line: the board and its kind.
 
     Raises:
-        UtvmError: there is no such board, or none of it can be had.
+        UtvmError: the board does not exist or is not available.
     """
 
     def __init__(self, wanted: BoardSelection) -> None:
@@ -63,34 +62,34 @@ class OpenBoard(Closing):
             self._open = stack.pop_all()
 
     def close(self) -> None:
-        """Let go of the board and end what it needed. Safe to call again."""
+        """Close the board and end the processes it needed. Safe to call again."""
         self._open.close()
 
     @property
     def connection(self) -> Connection:
-        """All that the board can do: reset, breakpoints, registers.
+        """Low-level access: reset, breakpoints, registers.
 
         Raises:
-            ProbeError: it is closed, or something that it needs has died.
+            ProbeError: the board is closed, or a process it needs has died.
         """
         return self._holder.connection
 
     @property
     def memory(self) -> BoardMemory:
-        """Its memory; raises as :attr:`bench`."""
+        """Memory of the board; raises as :attr:`connection`."""
         return BoardMemory(self.connection)
 
     @property
     def console(self) -> Console | None:
-        """Its serial line, None where there is none; raises as :attr:`bench`."""
+        """Serial console, or None; raises as :attr:`connection`."""
         return self.connection.console
 
     def load(self, model: str | Path | Model | Library) -> "LoadedModel":
-        """Compile a model for this very board, link it, and return it ready to run.
+        """Compile a model for this board, link it, and return it ready to run.
 
         Args:
-            model: a file, or what :func:`utvm.compiler.load` has read of one. A library, from
-                :func:`utvm.compiler.compile_model`, is taken as it is: for whatever it was compiled.
+            model: a file, a model from :func:`utvm.compiler.load`, or a library from
+                :func:`utvm.compiler.compile_model`, which is used as compiled.
 
         Raises:
             UtvmError: it cannot be read or compiled, or does not fit.
@@ -101,7 +100,7 @@ class OpenBoard(Closing):
         return LoadedModel(self._holder, library)
 
     def flash(self, elf: str | Path) -> Application:
-        """Program an image of your own and return it, halted before its first instruction.
+        """Flash an image of your own and return it, halted before its first instruction.
 
         Raises:
             UtvmError: it is not an ELF file for this board's memory, or the board refuses.
@@ -110,11 +109,11 @@ class OpenBoard(Closing):
 
 
 class LoadedModel:
-    """A model on a board. Of several, the one that is asked is programmed first, if it is not the last that was.
+    """A model on a board. Running another model than the last one flashes its firmware first.
 
     Attributes:
-        library: what the compiler made of it: inputs, outputs, weights.
-        image: its firmware; ``flash_bytes`` and ``ram_bytes`` say what it takes.
+        library: the compiled model: inputs, outputs, weights.
+        image: its firmware, with ``flash_bytes`` and ``ram_bytes``.
     """
 
     def __init__(self, holder: BoardHolder, library: Library) -> None:
@@ -123,10 +122,10 @@ class LoadedModel:
         self.image = holder.link([library])
 
     def run(self, *inputs: npt.ArrayLike) -> RunResult:
-        """Run it once.
+        """Run the model once.
 
         Args:
-            inputs: an array for each input, of exactly the shape and element type that the model declares.
+            inputs: an array per input, of exactly the declared shape and element type.
 
         Raises:
             UtvmError: as :meth:`utvm.session.running.Session.run`.
@@ -134,7 +133,7 @@ class LoadedModel:
         return self._holder.session(self.image).run(self.library.name, inputs)
 
     def forget(self) -> None:
-        """Let it forget its earlier runs: the next one is like the first. For models that keep something.
+        """Reset the state of a model that keeps state between runs.
 
         Raises:
             UtvmError: as :meth:`utvm.session.running.Session.forget`.
@@ -142,7 +141,7 @@ class LoadedModel:
         self._holder.session(self.image).forget(self.library.name)
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
-        """Run it once, step by step, over RPC; arguments and errors as :meth:`run`."""
+        """Run the model once, step by step, over RPC; arguments and errors as :meth:`run`."""
         with self._holder.serve([self.library]) as board, RpcSession(board, [self.library]) as session:
             _, counts = session.profile(self.library.name, inputs)
             return profile_of(self.library, board.description, board.unit, counts)

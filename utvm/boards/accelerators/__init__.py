@@ -32,7 +32,7 @@ class AcceleratorPart(Record):
 
     Attributes:
         registers: their address on a chip.
-        auto: whether ``accelerator=auto`` uses it for operators that it is estimated to speed up.
+        auto: True if ``accelerator=auto`` uses it for operators with an estimated speed-up.
     """
 
     clock_hz: int = Field(gt=0)

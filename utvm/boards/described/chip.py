@@ -15,7 +15,7 @@ from utvm.errors import ConfigError
 MOST_FILE_BYTES = 64 * 1024 * 1024
 """Size limit of a description."""
 _MOST_SECTORS = 1 << 16
-_MOST_BYTES = 1 << 29  # An eighth of the addresses is the architecture's area for a kind of memory, not a memory.
+_MOST_BYTES = 1 << 29  # An eighth of the addresses is an area of the architecture, not a memory.
 _MOST_LINES = 480  # Of Armv8-M's interrupt controller.
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 # Core, bits of its floating-point unit, and the toolchain's row of both.
@@ -122,7 +122,7 @@ def check_words(*texts: str) -> None:
 
 
 def refine(chip: Chip, path: Path) -> Chip:
-    """Add what an SVD file tells: the core, if it was a guess, and the interrupts."""
+    """Add an SVD file's data: the interrupts, and the core if it was a guess."""
     check_readable(path, "check that the file exists and that you may read it")
     try:
         text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
