@@ -43,7 +43,7 @@ class Module:
     """Objects, sources or a package of a client.
 
     Attributes:
-        functions: functions compiled by TVM; in the image, each is ``__tvm_ffi_NAME``.
+        functions: functions compiled by TVM, named ``__tvm_ffi_NAME`` in the image.
         libraries: the library of a package, which clients run as ``main``.
     """
 
@@ -66,7 +66,7 @@ class Upload:
 
 
 def foreign_flags() -> tuple[str, ...]:
-    """gcc's flags for C of TVM's compiler, with the include folders of its headers."""
+    """Return gcc's flags for C from TVM's compiler, with the include folders of its headers."""
     folders = []
     for package in ("tvm", "tvm_ffi"):
         spec = importlib.util.find_spec(package)  # does not import it

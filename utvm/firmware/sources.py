@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated files of an image: table of programs, client signatures or stored inputs, and the linker script.
-
-Also MLPerf Tiny's tasks, and the layout of a library's working memory in the firmware's arena.
-"""
+"""Generated files of an image: program table, client signatures or stored inputs, linker script, MLPerf tasks."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -47,8 +44,8 @@ class Task:
 
     Attributes:
         pictures: its files are unsigned colours; an int8 model takes them minus 128.
-        distance: its files are windows of float32, and the result is the mean squared difference of the model's
-            output and input, instead of the output.
+        distance: its files are windows of float32, and the result is the mean squared difference between the
+            model's output and input.
     """
 
     says: str
@@ -70,7 +67,7 @@ TASKS = {
 
 
 def task_of(library: Library) -> dict[str, object]:
-    """Values of the template of a task's C; the library has the name of its task."""
+    """Return the template values of a task; the library's name is that of the task."""
     task = TASKS.get(library.name)
     if task is None:
         raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
@@ -109,7 +106,7 @@ def _render(template: str, **values: object) -> str:
 
 
 def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
-    """Contents of large arrays in each C file of the libraries, which :func:`generate` leaves out."""
+    """Return the contents of large arrays in the libraries' C files, omitted by :func:`generate`."""
     return {
         file: large
         for library in libraries
@@ -126,10 +123,9 @@ def generate(
     linked_by_script: bool,
     module: Module | None = None,
 ) -> dict[str, str]:
-    """Generated files and the libraries' own files: text by name.
+    """Return generated files and the libraries' own files: text by name.
 
-    Args:
-        linked_by_script: whether a linker script places the working memory.
+    With ``linked_by_script``, a linker script places the working memory.
     """
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
@@ -187,11 +183,10 @@ def linker_script(
     constants: Collection[str] = (),
     heap: tuple[int, int] = (0, 0),
 ) -> str:
-    """Linker script: of an image that starts by itself, or that a debugger loads, with addresses of sections.
+    """Return the linker script of an image that starts by itself or, with section addresses, is loaded by a
+    debugger.
 
-    Args:
-        constants: read-only sections to be kept apart from ``.rodata``.
-        heap: start and end of clients' memory.
+    ``constants`` are read-only sections kept apart from ``.rodata``; ``heap`` is start and end of clients' memory.
     """
     names = dict.fromkeys(board.layout.regions) if addresses is None else ()
     return _render(

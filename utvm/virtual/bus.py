@@ -30,10 +30,9 @@ class ResetCause(Enum):
 
 
 class Device:
-    """Registers on the bus. Subclasses implement accesses by 32-bit words; bytes and halfwords are parts of these.
+    """Registers on the bus. Subclasses implement 32-bit accesses; bytes and halfwords are parts of these words.
 
-    Attributes:
-        size: in bytes, a multiple of :data:`PAGE`.
+    ``size`` is a multiple of :data:`PAGE`, in bytes.
     """
 
     size = PAGE
@@ -79,7 +78,6 @@ class PlainRegisters(Device):
     Args:
         after_reset: values by offset; the others are zero.
         read_only: offsets that ignore writes.
-        size: see :class:`Device`.
     """
 
     def __init__(
@@ -102,11 +100,7 @@ class PlainRegisters(Device):
 
 
 class MemoryBank:
-    """A region of memory; its bytes have a fixed address in this process.
-
-    Args:
-        shared: the memory that this one mirrors at another address.
-    """
+    """A region of memory at a fixed address of this process; ``shared`` is the memory that it mirrors."""
 
     def __init__(self, region: RegionSpec, shared: "MemoryBank | None" = None) -> None:
         self.region = region
@@ -151,7 +145,7 @@ class Bus:
         self.devices.append((address, device))
 
     def overlaps(self, address: int, size: int) -> bool:
-        """Whether memory or a device overlaps these bytes."""
+        """True if memory or a device overlaps these bytes."""
         spans = [(memory.start, memory.end) for memory in self.memories]
         spans += [(start, start + device.size) for start, device in self.devices]
         return any(start < address + size and address < end for start, end in spans)

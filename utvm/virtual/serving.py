@@ -54,7 +54,7 @@ def _read(kind: type[_SpecT]) -> _SpecT:
         spec = kind.model_validate_json(sys.stdin.read())
     except ValidationError as error:
         raise ConfigError(f"standard input: is not a machine specification: {error}") from error
-    # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
+    # Block the signals here, for all threads, and wait for them below to shut down in order.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE, _UNPLUG})
     return spec
 

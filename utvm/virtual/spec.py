@@ -100,7 +100,7 @@ class MachineSpec(Record):
 
 
 class TapSpec(Record):
-    """A TAP with no other data register than IDCODE, which ``idcode_instruction`` selects."""
+    """A TAP with IDCODE, selected by ``idcode_instruction``, as its only data register besides BYPASS."""
 
     instruction_bits: Annotated[int, Field(ge=2, le=32)]
     idcode: Annotated[int, Field(ge=0, lt=2**32)]

@@ -94,9 +94,9 @@ class StLinkServer:
 
     @contextlib.contextmanager
     def target_off(self) -> Iterator[None]:
-        """Switch the board's power off and on in a ``with`` block: no command is under way, its debug port is new.
+        """Switch the board's power off and on in a ``with`` block, between commands; its debug port is reset.
 
-        The probe itself keeps its power, as one does that hangs on a USB cable of its own.
+        The probe itself keeps its power, as with its own USB cable.
         """
         with self._wires:
             yield

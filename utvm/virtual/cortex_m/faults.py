@@ -135,7 +135,7 @@ class Exceptions:
         return min(priority, -1) if faultmask else priority
 
     def next(self, masked_from: int) -> int | None:
-        """The most urgent exception that is pending, enabled and below ``masked_from``, or None."""
+        """Return the most urgent exception that is pending, enabled and below ``masked_from``, or None."""
         candidates = (
             number
             for number in self.pending

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _TAPS = 4
 _INSTRUCTIONS = 64
 STREAM, EVENT = 255, 254
-"""Special lengths. STREAM: 64 bits at a time are passed to ``update``; EVENT: the instruction itself is."""
+"""Special lengths. STREAM: ``update`` gets 64 bits at a time; EVENT: it is called for the instruction itself."""
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -78,14 +78,14 @@ class _ChainState(ctypes.Structure):
 
 
 class BitbangServer:
-    """Serves the pins of a chain on a Unix socket, which takes less than TCP; one client at a time.
+    """Serves the pins of a chain on a Unix socket, which is faster than TCP; one client at a time.
 
     Args:
         taps: the one at TDO first.
-        reset: what the system's reset line does, once it is pulled.
+        reset: called when the system reset line is pulled.
 
     Attributes:
-        path: of the socket, in a folder of its own, which :meth:`close` removes.
+        path: the socket, in a private folder that :meth:`close` removes.
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
@@ -141,9 +141,6 @@ class SerialInput:
     Args:
         depth: size of the FIFO in bytes.
         on_fill: called after bytes were added.
-
-    Attributes:
-        fifo: bytes that the program has not read yet.
     """
 
     def __init__(self, runner: CoreRunner, depth: int, on_fill: Callable[[], None]) -> None:
@@ -163,7 +160,7 @@ class SerialInput:
         self._runner.interrupt()
 
     def pending(self) -> int:
-        """Fill the FIFO if it is time to. The UART, not this, drives the interrupt."""
+        """Fill the FIFO if it is time. The UART, not this, drives the interrupt."""
         if self._waiting and self._runner.now() >= self._next:
             self._next = self._runner.now() + _PAUSE
             while self._waiting and len(self.fifo) < self._depth:
@@ -180,11 +177,11 @@ class JtagBoard(CoreThread):
     """A board. All methods may be called from any thread.
 
     Args:
-        models: factories of devices by model.
+        models: device factories by model.
         logic: returns the name of the bitstream in the programmable logic.
 
     Attributes:
-        on_console_output: receives console output, in the core's thread: it must not block.
+        on_console_output: called with console output in the core's thread: it must not block.
         taps: its TAPs, the one at TDO first.
     """
 

@@ -38,7 +38,7 @@ class KeySequence:
         self._expected = list(self._keys)
 
     def accept(self, key: int) -> bool:
-        """Accept a key. True if the lock opens."""
+        """Process a key. True if the lock opens."""
         if self._blocked or not self._expected or key != self._expected.pop(0):
             self._blocked = True
             return False
@@ -218,7 +218,6 @@ class FlashController(EmbeddedFlash):
         self._options[0] &= ~_OPTLOCK
 
     def _program(self, offset: int, size: int, value: int) -> None:
-        """Program 1, 2 or 4 bytes."""
         if self._control & (_LOCK | _SER | _MER | _MER_BANK_2) or not self._control & _PG:
             self._fail(_ERSERR)
         elif self._is_protected(offset):
