@@ -22,11 +22,9 @@ _SYNC_WITHIN = 512  # Padding and bus-width words come first.
 
 @dataclass(frozen=True)
 class Bitstream:
-    """Header and data of a bitstream.
+    """Header and data of a bitstream; ``design`` is its name, with options after semicolons.
 
-    Attributes:
-        design: its name, with options after semicolons.
-        part: the chip, without the prefix ``xc`` and the speed grade.
+    ``part`` is the chip, without the prefix ``xc`` and the speed grade.
     """
 
     design: str

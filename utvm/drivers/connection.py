@@ -132,11 +132,8 @@ class Connection:
         return self._port.access()
 
     def read_memory(self, address: int, size: int) -> bytes:
-        """Read target memory.
-
-        Raises:
-            BoardError: the board refuses the address.
-            ProbeError: the probe or its server failed.
+        """Read target memory. Raises BoardError if the board refuses the address, ProbeError if probe or server
+        fail.
         """
         with self._port.access():
             return self.gdb.read_memory(address, size)
@@ -302,11 +299,7 @@ class Connection:
             self.gdb.clear_breakpoints()
 
     def hand_over(self) -> GdbLink:
-        """Release the debug port to a debugger; return the connection to its server.
-
-        Raises:
-            ProbeError: it has none, or its server failed.
-        """
+        """Release the debug port to a debugger and return the connection to its server; raises ProbeError."""
         self.clear_breakpoints()
         return self.gdb.hand_over()
 

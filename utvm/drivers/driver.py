@@ -27,12 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """The context in which a driver starts its processes.
-
-    Attributes:
-        stack: stops them.
-        logs: folder of their log files.
-        say: receives a line when the user has to wait.
+    """The context of a driver's processes: a stack that stops them, their log folder, and a function for messages.
     """
 
     stack: contextlib.ExitStack

@@ -82,9 +82,7 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
 def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
     """Lock a probe for one process on this computer, for the length of a ``with`` block.
 
-    Args:
-        wait: most seconds to wait for the lock.
-        say: called with the holder's name before waiting.
+    Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
     """
     name = f"{probe.kind} {probe.serial}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):

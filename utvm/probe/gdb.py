@@ -353,9 +353,7 @@ class GdbClient:
     # Flash
 
     def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Erase the sectors of the segments (address and bytes, without overlaps) and program them.
-
-        The target must be halted.
+        """Erase the sectors of disjoint segments (address and bytes) and program them; the target must be halted.
         """
         try:
             areas = parse_flash(self._transfer("memory-map", ""))

@@ -128,12 +128,7 @@ class _Relay:
 
 
 class DoorRelay(_Relay):
-    """Serves one client after another on a server's only connection.
-
-    Args:
-        link: connection to the server, with the core halted.
-        listener: socket for clients.
-    """
+    """Serves one client of a listener after another on a server's only connection; its core is halted."""
 
     def __init__(self, link: GdbLink, listener: socket.socket) -> None:
         super().__init__(link)

@@ -2,9 +2,8 @@
 """Runs Spike, the RISC-V ISA simulator; OpenOCD drives its JTAG pins over TCP (remote_bitbang).
 
 Spike listens on all interfaces and accepts the first client. So it gets a network namespace shared only with its
-OpenOCD (user_namespaces(7), network_namespaces(7)).
-
-Command line and messages: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim.
+OpenOCD (user_namespaces(7), network_namespaces(7)). Command line and messages: spike_main/spike.cc and
+riscv/remote_bitbang.cc of riscv-isa-sim.
 """
 
 import fcntl

@@ -87,10 +87,7 @@ def parse_flash(document: str) -> tuple[FlashArea, ...]:
 
 
 def erase_ranges(areas: tuple[FlashArea, ...], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the disjoint ranges of whole sectors that contain the segments, by address.
-
-    Segments and ranges are pairs of address and size in bytes.
-    """
+    """Return the disjoint ranges of whole sectors that contain the segments, all as address and size in bytes."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(segment for segment in segments if segment[1]):
         start = _sector_start(areas, address, (address, size))

@@ -18,9 +18,8 @@ UsbKind = Literal["st-link", "cmsis-dap"]
 class UsbProbe:
     """A virtual board's probe on USB.
 
-    Attributes:
-        listen: its socket: ``unix:PATH``, or a TCP port of the loopback interface.
-        user: another user of this computer that may connect to that port.
+    ``listen`` is its socket, ``unix:PATH`` or a TCP port of the loopback interface; ``user`` may connect to that
+    too.
     """
 
     kind: UsbKind
@@ -52,10 +51,8 @@ def start_virtual(
     """Return the process of a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``, TCP ports on the loopback interface, and
-    ``usb``, the address of the probe on USB, if any.
-
-    Args:
-        anyone: accept connections of other users of this computer.
+    ``usb``, the address of the probe on USB, if any. ``anyone`` accepts connections of other users of this
+    computer.
     """
     return Service(
         f"virtual {board.name}",

@@ -88,11 +88,7 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Readiness:
-    """A probe that OpenOCD can use.
-
-    Attributes:
-        probe: as it is connected now; a reset may change its address.
-        was_reset: True if it did not reply and was reset on USB.
+    """A probe that OpenOCD can use: ``was_reset`` if it did not reply and was reset, which may change its address.
     """
 
     probe: Probe

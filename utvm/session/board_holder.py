@@ -155,8 +155,8 @@ class BoardHolder:
         """Return why the board is unusable after an error; empty if it still works.
 
         Probe and transport errors mean that it is lost; a fault reported by the device does not. After any other
-        error, assertions included, only the board's response counts: when OpenOCD dies during a test, the test may
-        fail anyhow.
+        error, assertions included, the board is probed: when OpenOCD dies during a test, the error itself may be
+        anything.
         """
         if isinstance(error, DeviceFault):
             return ""

@@ -2,10 +2,8 @@
 """A TVM RPC server in front of one board: the stock client on one side, a :class:`Link` on the other.
 
 The board serves one client at a time. A board error reaches the client as an exception; then the board is reset,
-the client's handles become invalid, and the next client can connect.
-
-All board access runs in the thread of :meth:`Bridge.serve`, so that the processes started there have a lasting
-owner. Each client is read in its own thread, which queues its requests for that thread.
+the client's handles become invalid, and the next client can connect. All board access runs in the thread of
+:meth:`Bridge.serve`, so that the processes started there have a lasting owner; clients are read in other threads.
 """
 
 import contextlib
@@ -105,11 +103,10 @@ class BoardWorker:
             self._jobs.put(None)
 
     def ask(self, packet: bytes, deadline: float | None, *, first: bool) -> bytes:
-        """Forward a packet to the board and return the reply. An error ends the session.
+        """Forward a packet, the session's ``first`` or a later one, and return the reply. An error ends the
+        session.
 
-        Args:
-            deadline: on the monotonic clock.
-            first: True for a session's first packet.
+        ``deadline`` is on the monotonic clock.
         """
         future: Future[bytes] = Future()
         answer = self._first_answer if first else self._answer

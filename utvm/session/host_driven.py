@@ -25,13 +25,10 @@ _REPLY = struct.Struct("<IiQII")
 
 
 class HostDriven:
-    """Runs the models of a firmware on a board.
+    """Runs the models of a firmware on a board; ``timeout`` is in seconds per run.
 
     Entering flashes the firmware unless the board holds it already, resets the board and waits for start-up.
     Firmware built for RAM is loaded after every reset instead. Leaving removes the breakpoints.
-
-    Args:
-        timeout: seconds per run.
     """
 
     executor = "host-driven"

@@ -134,13 +134,9 @@ class Link:
         self._number = 0
 
     def request(self, packet: bytes, timeout: float) -> bytes:
-        """Have the board execute a MinRPC packet exactly once, and return its reply.
+        """Have the board execute a MinRPC packet (without its length) exactly once, and return its reply likewise.
 
         Any error ends the session: it is then unknown whether the board executed the packet.
-
-        Args:
-            packet: without its length, like the reply.
-            timeout: total seconds.
         """
         if not self._session:
             raise TransportError("there is no session with the board", "start one")

@@ -191,8 +191,6 @@ class ClientConnection:
     """A client's TCP connection.
 
     Args:
-        connected: the socket.
-        name: the client's address.
         packet_limit: longest accepted packet, in bytes without its length field.
         stall_timeout: seconds after which a client that stops within a packet, or does not read, is disconnected.
     """

@@ -37,11 +37,8 @@ _LABELS = "y_labels.csv"
 class Measurement:
     """Result of several runs on one input.
 
-    Attributes:
-        runs: number of measured runs.
-        cycles: total count, in the board's unit.
-        microseconds: between the two timestamps, by the board's clock; not a time on a virtual board.
-        results: the model's output scores, as printed.
+    ``cycles`` are in the board's unit; ``microseconds`` are the difference of two timestamps by the board's clock,
+    and not a time on a virtual board; ``results`` are the printed output scores.
     """
 
     runs: int
@@ -51,11 +48,7 @@ class Measurement:
 
 
 class Runner:
-    """A board that executes the benchmark's commands.
-
-    Args:
-        timeout: seconds per reply.
-    """
+    """A board that executes the benchmark's commands; ``timeout`` is in seconds per reply."""
 
     def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
         self._transport = transport
@@ -132,10 +125,8 @@ class Sample:
 def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False) -> list[Sample]:
     """Read the files listed in ``y_labels.csv``: rows of file, number of classes, class.
 
-    Args:
-        size: input size in bytes.
-        limit: most files to read; 0 for all.
-        windows: rows also have window size and stride in bytes: each file gives one sample per whole window.
+    An input has ``size`` bytes; at most ``limit`` files are read, all if 0. With ``windows``, rows also have
+    window size and stride in bytes, and each file gives one sample per whole window.
     """
     table = folder / _LABELS
     rows = csv.reader(io.StringIO(read_text(table, f"--data is a folder with {_LABELS} and the files it names")))
@@ -171,12 +162,7 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
 
 
 def top_1(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float:
-    """Return the top-1 accuracy.
-
-    Args:
-        scores: float64, shape (samples, classes).
-        labels: int64, one class per sample.
-    """
+    """Return the top-1 accuracy of float64 scores, shape (samples, classes), for int64 labels, one per sample."""
     return float(np.mean(np.argmax(scores, axis=1) == labels))
 
 

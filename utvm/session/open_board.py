@@ -67,10 +67,7 @@ class OpenBoard(Closing):
 
     @property
     def connection(self) -> Connection:
-        """Low-level access: reset, breakpoints, registers.
-
-        Raises:
-            ProbeError: the board is closed, or a process it needs has died.
+        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has died.
         """
         return self._holder.connection
 
@@ -102,18 +99,15 @@ class OpenBoard(Closing):
     def flash(self, elf: str | Path) -> Application:
         """Flash an image of your own and return it, halted before its first instruction.
 
-        Raises:
-            UtvmError: it is not an ELF file for this board's memory, or the board refuses.
+        Raises UtvmError if it is not an ELF file for this board's memory, or the board refuses.
         """
         return Application(self._holder.reset_board(), read_elf(self._holder.board, elf))
 
 
 class LoadedModel:
-    """A model on a board. Running another model than the last one flashes its firmware first.
+    """A model on a board: ``library`` is the compiled model, ``image`` its firmware.
 
-    Attributes:
-        library: the compiled model: inputs, outputs, weights.
-        image: its firmware, with ``flash_bytes`` and ``ram_bytes``.
+    Running another model than the last one flashes its firmware first.
     """
 
     def __init__(self, holder: BoardHolder, library: Library) -> None:
@@ -122,22 +116,14 @@ class LoadedModel:
         self.image = holder.link([library])
 
     def run(self, *inputs: npt.ArrayLike) -> RunResult:
-        """Run the model once.
+        """Run the model once; raises as :meth:`utvm.session.running.Session.run`.
 
-        Args:
-            inputs: an array per input, of exactly the declared shape and element type.
-
-        Raises:
-            UtvmError: as :meth:`utvm.session.running.Session.run`.
+        ``inputs`` are an array per input, of exactly the declared shape and element type.
         """
         return self._holder.session(self.image).run(self.library.name, inputs)
 
     def forget(self) -> None:
-        """Reset the state of a model that keeps state between runs.
-
-        Raises:
-            UtvmError: as :meth:`utvm.session.running.Session.forget`.
-        """
+        """Reset a model that keeps state between runs; raises as :meth:`utvm.session.running.Session.forget`."""
         self._holder.session(self.image).forget(self.library.name)
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:

@@ -88,13 +88,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Profile:
-    """One run of a model, step by step.
-
-    Attributes:
-        board: description of the board.
-        unit: ``instructions``, ``cycles`` or ``ns``.
-        arena_bytes: reserved working memory.
-    """
+    """One run of a model, step by step; ``unit`` is ``instructions``, ``cycles`` or ``ns``."""
 
     model: str
     executor: str

@@ -33,12 +33,10 @@ _STATISTICS = b'{"board": '
 
 
 class UnitCorrection:
-    """Corrects the units in a board's replies.
+    """Corrects the units in a board's replies: of its counter, with ``clock_hz`` counts per second in the
+    firmware.
 
-    Args:
-        unit: unit of the board's counter: ``instructions``, ``cycles`` or ``ns``.
-        clock_hz: counts per second in the firmware.
-        log: called with a message for each evaluation on a virtual board.
+    ``log`` is called with a message for each evaluation on a virtual board.
     """
 
     def __init__(self, unit: str, clock_hz: int, log: Callable[[str], None] | None = None) -> None:
@@ -152,13 +150,9 @@ class RpcError(BoardError):
 
 
 class RpcSession:
-    """A session with a board's RPC server, to run the models of its firmware.
+    """A session with a board's RPC server, to run the models of its firmware; ``timeout`` is in seconds per run.
 
     Entering starts a session; leaving ends it.
-
-    Args:
-        libraries: the models in the firmware.
-        timeout: seconds per run.
     """
 
     executor = "RPC"
@@ -258,9 +252,8 @@ class RpcSession:
         return RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
 
     def limit_runs(self, milliseconds: int) -> None:
-        """Make longer runs fault until the session ends; 0 for no limit.
-
-        Virtual boards count instructions at the clock rate instead of time.
+        """Make longer runs fault until the session ends; 0 for no limit. Virtual boards count instructions
+        instead.
         """
         self.call("utvm.limit", _integer(milliseconds))
 

@@ -46,11 +46,9 @@ class Session(Protocol):
         """True if a model can be run without a reset."""
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once.
+        """Run a model, one of the firmware's libraries, once.
 
-        Args:
-            model: name of one of the firmware's libraries.
-            inputs: an array per input, of exactly the declared shape and element type.
+        ``inputs`` are an array per input, of exactly the declared shape and element type.
         """
 
     def forget(self, model: str) -> None:

@@ -127,11 +127,7 @@ _TAIL = 200  # Bytes of console output quoted in errors.
 class StandaloneRunner:
     """Runs a standalone firmware on a board that reports over its console or RTT.
 
-    Args:
-        timeout: seconds from start to report.
-
-    Attributes:
-        reset_cause: cause of the reset in the last report.
+    ``timeout`` is in seconds from start to report; ``reset_cause`` is that in the last report.
     """
 
     def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:

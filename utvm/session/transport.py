@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to a board or its substitute: a process, a TCP connection, FIFOs.
-
-The one for a serial line is :class:`utvm.probe.console.Console`.
-"""
+"""Byte streams to a board: a process, a TCP connection, FIFOs; see also :class:`utvm.probe.console.Console`."""
 
 import contextlib
 import os
@@ -240,11 +237,7 @@ class _Descriptors(Closing):
 
 
 class TcpConnection(_Descriptors):
-    """A connected TCP socket as a transport; :meth:`close` closes it.
-
-    Args:
-        timeout: seconds for the peer to read written bytes.
-    """
+    """A connected TCP socket as a transport; the peer has ``timeout`` seconds to read written bytes."""
 
     def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
         self.peer = "{}:{}".format(*connection.getpeername())

@@ -37,12 +37,7 @@ _CPUS: Mapping[tuple[str, int], str] = {
 
 @dataclass(frozen=True)
 class ChipMemory:
-    """A memory of a chip.
-
-    Attributes:
-        sectors: sizes of the erase units in address order; empty if unknown.
-        first: whether the core starts there.
-    """
+    """A memory of a chip; the core starts in the ``first``. Erase units are in address order, empty if unknown."""
 
     name: str
     address: int

@@ -72,8 +72,7 @@ class FaultRecord:
     def parse(cls, data: bytes, architecture: str) -> "FaultRecord | None":
         """Parse ``utvm_fault_t`` (little-endian), ignoring bytes after it; None if no fault is recorded.
 
-        Args:
-            architecture: folder name in the runtime.
+        ``architecture`` is a folder name in the runtime.
         """
         if len(data) < RECORD_SIZE:
             return None

@@ -2,9 +2,8 @@
 """SEGGER RTT: buffers in the board's memory, read and written through the debug port.
 
 With OpenOCD, its RTT server is used while the core runs; it gets the control block's address from the firmware's
-symbols, so that it uses no other block. With other debug ports, QEMU's stub for instance, the buffers are read
-here, and the core is halted for each access if necessary; likewise if OpenOCD cannot access memory while the core
-runs, since OpenOCD 0.12 has no RTT server for such cores.
+symbols, so that it uses no other block. With other debug ports, or if OpenOCD 0.12 cannot access memory while the
+core runs, the buffers are read here, and the core is halted for each access if necessary.
 """
 
 import struct

@@ -28,10 +28,8 @@ _HALT_TIMEOUT = 5.0  # Seconds.
 class Semihosting:
     """Semihosting calls as a :class:`utvm.session.transport.Transport`.
 
-    The core is halted until its call is complete; if it waits for input, until there is some.
-
-    Args:
-        places: breakpoint addresses of the calls, if the core does not halt for them by itself.
+    The core is halted until its call is complete; if it waits for input, until there is some. ``places`` are
+    breakpoint addresses of the calls, if the core does not halt for them by itself.
     """
 
     def __init__(self, connection: Connection, places: Sequence[int]) -> None:
