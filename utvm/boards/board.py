@@ -71,8 +71,7 @@ class Board(Record):
         counter_hz: ticks of such a timer per second, if not ``clock_hz``.
         port: a shared port instead of ``port.c``; without either, the empty one.
         hole: an unmapped address, for suites.
-        accelerator: its accelerator by name, with settings.
-        drivers: settings of further drivers, by name.
+        accelerator, drivers: settings by name.
         silicon: chip and run that confirmed each part of the description.
         choices: settings that the file offers, with their values; ``settings`` are the chosen ones.
     """

@@ -45,12 +45,10 @@ class Connection:
     """An open board. Some have no debug port: a process, for instance.
 
     Attributes:
-        board: its record.
         kind: ``physical``, ``virtual`` or ``process``.
         model: description: a physical board or a software model, and whose.
         capabilities: features that suites may require.
         logs: folder with the logs of its processes.
-        probe: description of its probe.
         serial: serial number of its probe, or empty.
         console: its serial line, or None.
         worth_moving: bytes that a test can write and read back in about a minute.

@@ -82,7 +82,7 @@ class ReachableBoard:
 
 @dataclass(frozen=True)
 class Driver:
-    """A way to connect to a board.
+    """A method to connect to a board.
 
     Attributes:
         name: one word; the key of its settings under ``drivers`` in a board's file.

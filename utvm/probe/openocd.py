@@ -53,7 +53,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 class OpenOcd:
-    """An OpenOCD process, for the length of a ``with`` block.
+    """An OpenOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
         config: the board's configuration file.
@@ -61,9 +61,6 @@ class OpenOcd:
         log: file for OpenOCD's output.
         start_timeout: seconds until the target must be examined.
         within: command prefix that runs it elsewhere.
-
-    Attributes:
-        gdb: connection to its GDB port, which accepts one client once.
     """
 
     def __init__(

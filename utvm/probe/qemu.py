@@ -36,14 +36,7 @@ class QemuClient(GdbClient):
 class Qemu:
     """A QEMU process, for the length of a ``with`` block: a board halted before its first instruction.
 
-    It inherits socket pairs for the GDB stub and the serial line, and listens on no port.
-
-    Args:
-        log: file for QEMU's output.
-
-    Attributes:
-        gdb: connection to the GDB stub.
-        console: connection to the serial line.
+    It inherits socket pairs for the GDB stub (``gdb``) and the serial line (``console``), and listens on no port.
     """
 
     def __init__(self, emulator: Emulator, *, log: Path) -> None:

@@ -151,15 +151,10 @@ class DoorRelay(_Relay):
 
 
 class NeighbourRelay(_Relay):
-    """Forwards all packets, but handles stops in one function.
+    """Forwards all packets between ``server``, ready for use, and client, but handles stops in one function.
 
     There, the device model reads and writes memory, and the core resumes. The client sees a board with that
     device.
-
-    Args:
-        server: connection to the server, ready for use.
-        client: connection to the client.
-        neighbour: the device model.
     """
 
     def __init__(self, server: GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:

@@ -21,16 +21,10 @@ from utvm.session.running import Session
 
 
 class BoardHolder:
-    """The board of one run.
+    """The board of one run; ``say`` is called with progress messages.
 
-    Args:
-        log_directory: folder for the logs of the processes it starts.
-        say: called with progress messages.
-
-    Attributes:
-        identity: the board in use; before it is opened, the selection.
-        auto: True if neither a kind nor a serial number was selected for a board that also exists as hardware.
-        attach_count: number of times the board was opened.
+    ``identity`` is the board in use or, before it is opened, the selection. ``auto`` is set if neither a kind nor
+    a serial number was selected for a board that also exists as hardware.
     """
 
     def __init__(

@@ -53,11 +53,7 @@ class BoardWorker:
         connect: returns a link with a new session; called for each client.
         restart: resets the board and returns a link with a new session; called after an error.
         call_timeout: seconds per request.
-        log: called with a message for each error.
         check: raises UtvmError if a process that the board needs has died: no reset helps then, and the work ends.
-
-    Attributes:
-        stopping: set by :meth:`stop`.
     """
 
     def __init__(
@@ -215,14 +211,11 @@ _MOST_CONNECTIONS = 64
 class Bridge:
     """Serves a board to TVM RPC clients.
 
-    The port is bound at once; clients are accepted while :meth:`serve` runs.
-
-    Run it in another process than its clients: TVM's client holds the GIL while it frees its objects on the board
-    and waits for the bridge's reply.
+    The port is bound at once; clients are accepted while :meth:`serve` runs. Run it in another process than its
+    clients: TVM's client holds the GIL while it frees its objects on the board and waits for the bridge's reply.
 
     Args:
-        connect: returns a link with a new session; called for each client.
-        restart: resets the board and returns a link with a new session; called after an error.
+        connect, restart: see :class:`BoardWorker`.
         key: key for ``rpc.connect`` or, with a tracker, for the tracker; empty, without a tracker, accepts any.
         packet_limit: longest packet that the board accepts, in bytes without the length field.
         host: name or address of the interface to listen on.
@@ -235,9 +228,6 @@ class Bridge:
         stall_timeout: seconds after which a client that stops within a packet is disconnected.
         log: called with messages about clients and errors, from several threads.
         check: raises UtvmError if a process that the board needs has died; this ends :meth:`serve`.
-
-    Attributes:
-        port: the TCP port.
     """
 
     def __init__(

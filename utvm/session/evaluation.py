@@ -20,7 +20,6 @@ class Mismatch:
 
     Attributes:
         sample: index of the sample.
-        output: name of the output.
         index: position of the first differing element.
         value, expected: that element, and its reference value.
         differing, elements: number of differing elements, and of all.

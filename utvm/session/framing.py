@@ -34,12 +34,9 @@ class _Field(Enum):
 
 
 class Deframer:
-    """Extracts valid packets from a byte stream read in arbitrary chunks.
+    """Extracts valid packets from a byte stream read in arbitrary chunks, in linear time.
 
-    It buffers at most one payload and takes linear time.
-
-    Args:
-        limit: longest payload in bytes; longer packets are dropped.
+    It buffers at most one payload; payloads longer than ``limit`` bytes are dropped.
 
     Attributes:
         crc_errors: number of packets dropped for a wrong CRC.

@@ -68,8 +68,7 @@ class Link:
         on_log: called with each log message of the board.
 
     Attributes:
-        bytes_sent: on the wire, framing included.
-        bytes_received: likewise.
+        bytes_sent, bytes_received: on the wire, framing included.
         resent: number of retransmissions.
     """
 

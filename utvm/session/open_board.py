@@ -40,16 +40,9 @@ class BoardMemory:
 
 
 class OpenBoard(Closing):
-    """An open board, until :meth:`close` or the end of its ``with`` block.
+    """An open board, until :meth:`close` or the end of its ``with`` block; ``description`` is one line.
 
-    Args:
-        wanted: the selection.
-
-    Attributes:
-        description: one line: the board and its kind.
-
-    Raises:
-        UtvmError: the board does not exist or is not available.
+    Raises UtvmError if the board does not exist or is not available.
     """
 
     def __init__(self, wanted: BoardSelection) -> None:
@@ -88,8 +81,7 @@ class OpenBoard(Closing):
             model: a file, a model from :func:`utvm.compiler.load`, or a library from
                 :func:`utvm.compiler.compile_model`, which is used as compiled.
 
-        Raises:
-            UtvmError: it cannot be read or compiled, or does not fit.
+        Raises UtvmError if it cannot be read or compiled, or does not fit.
         """
         if isinstance(model, str | Path):
             model = load(Path(model))

@@ -61,7 +61,6 @@ class MeasuredStep:
     Attributes:
         number: index in execution order.
         function: the C function, without the model's prefix.
-        kind: the operation.
         macs: multiply-accumulates; 0 if unknown.
         count: cost in the profile's unit.
         live_bytes: arena bytes in use during the step.

@@ -76,7 +76,6 @@ class RpcBoard:
     """A board with a running RPC server.
 
     Attributes:
-        description: one line.
         unit: unit of its counter: ``instructions``, ``cycles`` or ``ns``.
         connect: starts a session.
         restart: resets the board and starts a session.
@@ -252,9 +251,7 @@ class RpcSession:
         return RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
 
     def limit_runs(self, milliseconds: int) -> None:
-        """Make longer runs fault until the session ends; 0 for no limit. Virtual boards count instructions
-        instead.
-        """
+        """Make longer runs fault until the session ends; 0 for no limit. Virtual boards count instructions."""
         self.call("utvm.limit", _integer(milliseconds))
 
     def stats(self) -> dict[str, Any]:

@@ -37,15 +37,9 @@ _BLOCK = re.compile(rb"utvm: (?:output|fault|trace) ([0-9a-f]{8})\r\n(" + _DATA 
 
 @dataclass(frozen=True)
 class ResultReport:
-    """Report of a run.
+    """Report of a run; ``outputs`` are the bytes of each output.
 
-    Attributes:
-        model: name of the model.
-        reset_cause: cause of the last reset, as text.
-        status: the model's return code.
-        cycles: the cycle counter's value.
-        stack_used: maximum stack use since reset, in bytes.
-        outputs: bytes of each output.
+    ``reset_cause`` is that of the last reset, as text; ``stack_used`` the maximum stack use since then, in bytes.
     """
     model: str
     reset_cause: str

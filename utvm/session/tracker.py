@@ -36,7 +36,6 @@ class Registration:
 
     Args:
         address: the tracker's host and TCP port, or the path of its socket.
-        key: key of the server.
         port: TCP port of the server.
         period: seconds between two polls of the tracker.
         log: called with a message for each error that is retried.

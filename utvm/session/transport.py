@@ -47,16 +47,11 @@ class Wire:
 
 
 class ChildProcess:
-    """A program's standard input and output as a transport.
+    """A program's standard input and output as a transport, with standard error in a log file.
 
-    Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, then SIGKILL to all its processes. The
-    kernel ends it when the thread that started it ends, so enter it from a lasting one.
-
-    Args:
-        name: name in messages.
-        log: file for its standard error.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
-        write_timeout: seconds for it to read written bytes.
+    Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, after ``stop_timeout`` seconds SIGKILL to
+    all its processes. The kernel ends it when the thread that started it ends, so enter it from a lasting one. It
+    must read written bytes within ``write_timeout`` seconds.
     """
 
     def __init__(

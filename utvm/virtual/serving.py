@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of a virtual board: ``python -m utvm.virtual``.
 
-Reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input (with ``--jtag`` a ``JtagSpec``), prints
-one line with its ports once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 switches the power of a
-Cortex-M off and on; a line with the number of such power cycles follows.
-
-With ``--usb`` there is a second probe, a USB device on a socket, which the line names too. SIGUSR2 unplugs it; it
-is plugged in again when somebody connects to its socket.
+It reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input (with ``--jtag`` a ``JtagSpec``),
+prints one line with its ports once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 switches the power of
+a Cortex-M off and on and prints a line with the number of such power cycles. With ``--usb`` there is a second
+probe, a USB device on a socket, also named in the line. SIGUSR2 unplugs it until a client connects to its socket
+again.
 """
 
 import argparse

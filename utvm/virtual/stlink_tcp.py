@@ -59,11 +59,10 @@ class StLinkServer:
     """Serves one virtual ST-Link on the loopback interface.
 
     Args:
-        board: what the probe is wired to.
         serial: the probe's serial number, at most 32 characters.
         port: TCP port, 0 for any free one.
-        latency: seconds each probe command takes; a real ST-Link takes about 2 ms.
-        anyone: other users of this computer may connect, too.
+        latency: seconds per probe command; a real ST-Link takes about 2 ms.
+        anyone: True to accept other users of this computer.
     """
 
     def __init__(

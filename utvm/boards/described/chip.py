@@ -57,10 +57,10 @@ class Chip:
 
     Attributes:
         cpu: row of ``toolchains/arm-none-eabi.yaml``.
-        sure: whether the core is that one; otherwise ``cpu`` is the smallest one whose code runs there.
+        sure: True if the core is that one; otherwise ``cpu`` is the smallest one whose code runs there.
         interrupts: lines of the interrupt controller; None if unknown.
         source: name of the description.
-        target: name in pyOCD, if it knows the chip by itself or by the pack.
+        target: name in pyOCD, if known to it or by the pack.
         pack: makes a small pack with the parts that pyOCD needs, if available.
     """
 

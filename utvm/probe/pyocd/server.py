@@ -105,16 +105,12 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 class PyOcd(Service):
-    """A pyOCD process, for the length of a ``with`` block.
+    """A pyOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
-        part: settings in the board's file.
         pack: description of the chip if it is not built in.
         serial: serial number of the probe.
         usb: socket of a virtual board's probe; None for this computer's USB.
-
-    Attributes:
-        gdb: connection to its GDB server, which accepts one client once.
     """
 
     def __init__(

@@ -47,13 +47,10 @@ class FaultRecord:
     """The fault handler's record. Addresses and registers are unsigned integers.
 
     Attributes:
-        meaning: the decoded fault.
         registers: values by name at the fault; only the stack pointer if the stack itself failed.
-        architecture: the core's architecture.
         program: index of the running program, or None.
         step: its current step, or None.
-        stack: address of the saved part of the stack.
-        stack_bytes: its size.
+        stack: address of the saved part of the stack, of ``stack_bytes`` bytes.
         words: message of a failed assertion; else empty.
         failed: kind of the failure with a message: "assertion" or "accelerator".
     """

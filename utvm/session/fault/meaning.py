@@ -39,8 +39,7 @@ class Architecture:
 
     Attributes:
         registers: names in the order of DWARF numbers; empty if records hold no registers.
-        stack_pointer: name of a register.
-        program_counter: name of a register.
+        stack_pointer, program_counter: names of registers.
         meaning: decodes an exception number and the six status words.
         machine: ELF machine, such as ``EM_ARM``; empty for host processes.
         standing: reads the fault of a halted core, and the address of the faulting instruction if known.

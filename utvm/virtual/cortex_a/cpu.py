@@ -216,11 +216,7 @@ _MODES = {
 
 
 class CortexA9(CoreRunner):
-    """A core. The caller holds the machine's lock.
-
-    Args:
-        private: address of its private peripherals.
-        number: of the core in its cluster.
+    """A core, ``number`` in its cluster, with its peripherals at ``private``. The caller holds the machine's lock.
 
     Attributes:
         entry: reason of the last entry to Debug state.

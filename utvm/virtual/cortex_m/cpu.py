@@ -38,13 +38,10 @@ _VECTOR_CATCH = {
 class CortexM:
     """A core with its private peripherals, which it adds to the bus. The caller holds the machine's lock.
 
-    Args:
-        interrupts: number of external interrupt lines.
-        vector_table: its address after reset.
+    ``interrupts`` is the number of external lines, ``vector_table`` its address after reset.
 
     Attributes:
         halted: in Debug state.
-        sleeping: in WFI or WFE.
         locked_up: after a fault that no handler could take.
         stop_requested: another thread waits for the lock: :meth:`run` returns soon.
     """

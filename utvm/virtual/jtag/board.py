@@ -35,11 +35,10 @@ class Tap:
     """A test access port.
 
     Attributes:
-        instruction_bits: width of its instruction register.
         idcode_instruction: the instruction after a reset; it selects IDCODE.
         registers: length of the other data registers by instruction, or STREAM or EVENT; the rest is BYPASS.
         capture: returns the value of the instruction's data register.
-        update: receives the value that was shifted into it.
+        update: called with the value shifted into it.
     """
 
     instruction_bits: int
@@ -80,12 +79,8 @@ class _ChainState(ctypes.Structure):
 class BitbangServer:
     """Serves the pins of a chain on a Unix socket, which is faster than TCP; one client at a time.
 
-    Args:
-        taps: the one at TDO first.
-        reset: called when the system reset line is pulled.
-
-    Attributes:
-        path: the socket, in a private folder that :meth:`close` removes.
+    The tap at TDO comes first; ``reset`` is called when the system reset line is pulled. ``path`` is the socket,
+    in a private folder that :meth:`close` removes.
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
@@ -176,13 +171,8 @@ class SerialInput:
 class JtagBoard(CoreThread):
     """A board. All methods may be called from any thread.
 
-    Args:
-        models: device factories by model.
-        logic: returns the name of the bitstream in the programmable logic.
-
-    Attributes:
-        on_console_output: called with console output in the core's thread: it must not block.
-        taps: its TAPs, the one at TDO first.
+    Device factories are given by model; ``logic`` returns the name of the bitstream in the programmable logic.
+    ``on_console_output`` is called in the core's thread and must not block. The tap at TDO comes first.
     """
 
     def __init__(

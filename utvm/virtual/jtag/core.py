@@ -65,14 +65,9 @@ class _CountedState(ctypes.Structure):
 
 
 class CountedCore(Engine, ABC):
-    """An instruction set with a C function before each instruction.
+    """An instruction set with a C function before each instruction, ``utvm_before_instruction`` of ``source``.
 
-    Args:
-        source: the C file with ``utvm_before_instruction``.
-        width: size of a register in bits.
-
-    Attributes:
-        state: ``core_t`` of ``counted.h``: count, deadline, triggers.
+    ``width`` is that of a register in bits; ``state`` is ``core_t`` of ``counted.h``: count, deadline, triggers.
     """
 
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:

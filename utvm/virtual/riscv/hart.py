@@ -44,14 +44,10 @@ _BOXED = 0xFFFFFFFF << 32
 
 
 class RiscvCore(CountedCore):
-    """The instruction set of an RV32 or RV64 hart.
+    """The instruction set of an RV32 or RV64 hart; ``fault`` holds cause and mtval of the last fault.
 
-    Args:
-        isa: for example ``rv32imafc``; gives the width and the presence of D. Unicorn has all other extensions.
-
-    Attributes:
-        time: returns the value of the CSR ``time``.
-        fault: cause and mtval of the last fault.
+    ``isa``, for example ``rv32imafc``, gives the width and the presence of D. Unicorn has all other extensions.
+    ``time`` returns the CSR of that name.
     """
 
     def __init__(self, isa: str, bus: Bus) -> None:

@@ -37,15 +37,10 @@ _DEBUG_REPLY_BYTES = {0x21: 0, 0x31: 12, 0x33: 8, 0x36: 8, 0x3A: 88, 0x3E: 12, 0
 
 
 class StLinkProbe(UsbDevice):
-    """An ST-Link/V2-1.
+    """An ST-Link/V2-1, with numbers and debug endpoints of the probe of a Nucleo board.
 
-    Numbers and debug endpoints are those of the probe of a Nucleo board. It has no mass storage, as with ST's
-    firmware without it: the interfaces of the COM port follow the debug interface.
-
-    Args:
-        backlog: console output.
-        type_in: receives console input.
-        latency: of each command, in seconds.
+    It has no mass storage, as with ST's firmware without it: the interfaces of the COM port follow the debug
+    interface. ``latency`` is in seconds per command.
     """
 
     def __init__(

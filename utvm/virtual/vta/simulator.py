@@ -242,15 +242,10 @@ def modelled_steps(
     steps: int,
     sizes: tuple[Sequence[int], Sequence[int], Sequence[int]],
 ) -> list[dict[str, int]]:
-    """Statistics of each step of a library, as :meth:`VtaSimulator.statistics` names them.
+    """Return the statistics of each step of a library, with the names of :meth:`VtaSimulator.statistics`.
 
-    The library runs on the host, on zeros: VTA's work does not depend on the data.
-
-    Args:
-        sources: the library's files, text by name.
-        run: its function.
-        steps: number of its steps.
-        sizes: sizes in bytes of its inputs, outputs and workspaces.
+    The library, given by its C files, function ``run`` and number of steps, runs on the host, on zeros: VTA's work
+    does not depend on the data. ``sizes`` are in bytes, of its inputs, outputs and workspaces.
     """
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
