@@ -144,11 +144,8 @@ class Connection:
     def program(self, firmware: "Firmware") -> None:
         """Program and verify a firmware, unless the board holds it already; then halt at its first instruction.
 
-        An image in RAM stays halted there until the next reset; flash is not changed.
-
-        Raises:
-            BoardError: verification failed, or the memory cannot be written.
-            ProbeError: the probe or its server failed.
+        An image in RAM stays halted there until the next reset; flash is not changed. Raises BoardError if
+        verification fails or the memory cannot be written, ProbeError if probe or server fail.
         """
         if not self.has_debug_port:
             return  # a process runs its program from a file
@@ -168,9 +165,8 @@ class Connection:
     def program_logic(self, file: Path) -> Bitstream:
         """Program its programmable logic with a bitstream for this chip.
 
-        Raises:
-            ConfigError: it has none, or the file is not a bitstream for it.
-            ProbeError: the probe or its server failed.
+        Raises ConfigError if it has none, or the file is not a bitstream for it; ProbeError if probe or server
+        fail.
         """
         logic = self.board.programmable
         bitstream = read_bitstream(file, logic.part)
@@ -272,10 +268,7 @@ class Connection:
         """Switch the board off and on; its program starts without a debugger.
 
         RAM, registers and breakpoints are lost, flash is not. The debug port needs a :meth:`reset` afterwards.
-
-        Raises:
-            BoardError: the board has no power switch.
-            ProbeError: the virtual board has ended.
+        Raises BoardError without a power switch, ProbeError if the virtual board has ended.
         """
         if self._machine is None:
             raise BoardError(

@@ -40,11 +40,9 @@ _FORMS = "upload an object for this core, export_library's NAME.tar, or an archi
 
 @dataclass(frozen=True)
 class Module:
-    """Objects, sources or a package of a client.
+    """Objects, sources or a package of a client; TVM's functions are named ``__tvm_ffi_NAME`` in the image.
 
-    Attributes:
-        functions: functions compiled by TVM, named ``__tvm_ffi_NAME`` in the image.
-        libraries: the library of a package, which clients run as ``main``.
+    ``libraries`` has the library of a package, which clients run as ``main``.
     """
 
     name: str

@@ -40,12 +40,10 @@ def arena_size(library: Library) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of MLPerf Tiny.
+    """A task of MLPerf Tiny. For ``pictures``, files are unsigned colours; an int8 model takes them minus 128.
 
-    Attributes:
-        pictures: its files are unsigned colours; an int8 model takes them minus 128.
-        distance: its files are windows of float32, and the result is the mean squared difference between the
-            model's output and input.
+    For ``distance``, files are windows of float32, and the result is the mean squared difference between the
+    model's output and input.
     """
 
     says: str

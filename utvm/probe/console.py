@@ -31,9 +31,8 @@ class _SocketLine(protocol_socket.Serial):
 class Console(Closing):
     """The host's end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
-    Args:
-        line: a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes.
-        baud: bits per second; ignored for a socket, like the flow control.
+    ``line`` is a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes. For
+    sockets, bits per second and flow control are ignored.
     """
 
     def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:

@@ -20,9 +20,8 @@ _DEEPEST = 16  # Most lines of a guessed backtrace.
 def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFault:
     """Return the error that describes a fault.
 
-    Args:
-        stack: the stack saved with the record, from the exception frame to the stack's end or truncated. A process
-            sends 64-bit code addresses instead: the faulting one, then its call stack.
+    ``stack`` was saved with the record: from the exception frame to the stack's end, or truncated. A process sends
+    64-bit code addresses instead: the faulting one, then its call stack.
     """
     if firmware.accelerator:
         words = accelerator_of(firmware.board).explain(record.words)

@@ -63,12 +63,10 @@ def prediction(outputs: Sequence[npt.NDArray[Any]]) -> int | None:
 
 
 def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]) -> list[Sample]:
-    """Split arrays into samples.
+    """Split arrays into samples: an array per input, by name; the name of an only input may be empty.
 
-    Args:
-        arrays: an array per input, by name; the name of an only input may be empty. Samples are stacked along a
-            new first dimension, or along the input's first if that is 1. An array of the input's own shape is one
-            sample.
+    Samples are stacked along a new first dimension, or along the input's first if that is 1. An array of the
+    input's own shape is one sample.
     """
     if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
         raise ConfigError(

@@ -248,8 +248,6 @@ class Link:
 
 
 class _AnswerTo:
-    """Accepts only the reply to one request."""
-
     def __init__(self, session: int, number: int) -> None:
         self._session = session
         self._number = number

@@ -188,11 +188,9 @@ def name_of(packet: bytes) -> str:
 
 
 class ClientConnection:
-    """A client's TCP connection.
+    """A client's TCP connection; ``packet_limit`` is in bytes without a packet's length field.
 
-    Args:
-        packet_limit: longest accepted packet, in bytes without its length field.
-        stall_timeout: seconds after which a client that stops within a packet, or does not read, is disconnected.
+    A client that stops within a packet, or does not read, is disconnected after ``stall_timeout`` seconds.
     """
 
     def __init__(self, connected: socket.socket, name: str, *, packet_limit: int, stall_timeout: float) -> None:

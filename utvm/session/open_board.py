@@ -77,11 +77,9 @@ class OpenBoard(Closing):
     def load(self, model: str | Path | Model | Library) -> "LoadedModel":
         """Compile a model for this board, link it, and return it ready to run.
 
-        Args:
-            model: a file, a model from :func:`utvm.compiler.load`, or a library from
-                :func:`utvm.compiler.compile_model`, which is used as compiled.
-
-        Raises UtvmError if it cannot be read or compiled, or does not fit.
+        It is a file, a model from :func:`utvm.compiler.load`, or a library from
+        :func:`utvm.compiler.compile_model`, which is used as compiled. Raises UtvmError if it cannot be read or
+        compiled, or does not fit.
         """
         if isinstance(model, str | Path):
             model = load(Path(model))

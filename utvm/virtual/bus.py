@@ -42,11 +42,9 @@ class Device:
         raise NotImplementedError
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write to the word at an offset.
+        """Write to the word at an offset: bits at their position in the word.
 
-        Args:
-            value: the bits written, at their position in the word.
-            lanes: mask of the bits written: 0xFFFFFFFF, or a part for a byte or halfword.
+        ``lanes`` is the mask of the bits written: 0xFFFFFFFF, or a part for a byte or halfword.
         """
         raise NotImplementedError
 
@@ -75,9 +73,7 @@ class Device:
 class PlainRegisters(Device):
     """Registers that store their value, like those of a GPIO port with unconnected pins.
 
-    Args:
-        after_reset: values by offset; the others are zero.
-        read_only: offsets that ignore writes.
+    ``after_reset`` are values by offset, else zero; ``read_only`` are offsets that ignore writes.
     """
 
     def __init__(
@@ -127,9 +123,8 @@ Program = Callable[[int, int, int], None]
 class Bus:
     """Memories and devices by address, as a debug port sees them.
 
-    Attributes:
-        program: handles a write to flash: address, size in bytes, value.
-        on_memory_change: called with start and end address when memory is changed from outside the core.
+    ``program`` handles a write to flash: address, size in bytes, value. ``on_memory_change`` is called with start
+    and end address when memory is changed from outside the core.
     """
 
     def __init__(self, regions: tuple[RegionSpec, ...]) -> None:

@@ -92,7 +92,6 @@ class AccessPort(Protocol):
 
 
 class _ConstantAccessPort:
-
     def __init__(self, registers: Mapping[int, int]) -> None:
         self._registers = registers
 
@@ -107,7 +106,6 @@ class _ConstantAccessPort:
 
 
 class _Window:
-
     def __init__(self, memory: DebugMemory, port: FurtherPort) -> None:
         self._memory = memory
         self._port = port
@@ -359,7 +357,7 @@ _SLEEP_ERROR = 0.0002  # seconds
 
 
 def wait_until(deadline: float) -> None:
-    """Wait until a time of the monotonic clock, to a few microseconds; sleep() alone is 50 to 100 µs late."""
+    """Wait until a time of the monotonic clock, to a few microseconds; sleep() alone is 50 to 100 late."""
     remaining = deadline - time.monotonic()
     if remaining > _SLEEP_ERROR:
         time.sleep(remaining - _SLEEP_ERROR)

@@ -59,11 +59,9 @@ class SerialDevice(Device):
         raise NotImplementedError
 
     def _finish_sending(self, now: int) -> None:
-        """Handle the end of a character and send the next one."""
         raise NotImplementedError
 
     def _handle_byte(self, byte: int, now: int) -> None:
-        """Handle a received byte."""
         raise NotImplementedError
 
     def receive(self, data: bytes) -> None:

@@ -78,7 +78,6 @@ class Semihosting:
         self._fill()
 
     def _serve(self) -> bytes:
-        """Handle the current call and return the bytes written."""
         operation, arguments = self._call()
         data = b""
         if operation == _SYS_OPEN:

@@ -78,7 +78,6 @@ def _encode(register: Register, *value: int) -> tuple[int, ...]:
 
 
 def _register(register: int) -> Any:
-    """Return a property for a register of Unicorn."""
     return property(
         lambda core: int(core._uc.reg_read(register)), lambda core, value: core._uc.reg_write(register, value)
     )

@@ -162,7 +162,6 @@ class SysTick(Device):
         return 0 if steps == self._reload + 1 else steps  # 0 for one step, then it reloads
 
     def _start_from(self, current: int) -> None:
-        """Count down from a value, or stop there."""
         self._stopped_at, self._zero = current, None
         if not self._control & _COUNTER_ENABLE or (current == 0 and self._reload == 0):
             return

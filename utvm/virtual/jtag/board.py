@@ -131,11 +131,9 @@ _PAUSE = 8000  # instructions until a FIFO is filled again: a program needs time
 
 
 class SerialInput:
-    """Input of a UART: fills its FIFO at once, and again after a pause.
+    """Input of a UART: fills its FIFO of ``depth`` bytes at once, and again after a pause.
 
-    Args:
-        depth: size of the FIFO in bytes.
-        on_fill: called after bytes were added.
+    ``on_fill`` is called after bytes were added.
     """
 
     def __init__(self, runner: CoreRunner, depth: int, on_fill: Callable[[], None]) -> None:

@@ -67,11 +67,9 @@ class Interface:
 
 @dataclass(frozen=True)
 class DeviceDescriptors:
-    """A device with one configuration.
+    """A device with one configuration; ``version`` is in binary-coded decimal.
 
-    Attributes:
-        codes: class, subclass and protocol; zeros if the interfaces have them.
-        version: device version in binary-coded decimal.
+    ``codes`` are class, subclass and protocol, or zeros if the interfaces have them.
     """
 
     speed: Speed

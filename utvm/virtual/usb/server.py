@@ -101,7 +101,6 @@ class UsbServer:
 
 
 def _listen_on(path: Path, anyone: bool) -> socket.socket:
-    """Listen on a path; replaces a stale socket."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
             knock.connect(str(path))

@@ -102,11 +102,9 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet.
+    """A packet; ``id`` is chosen by the sender of a request and repeated in the reply.
 
-    Attributes:
-        id: chosen by the sender of a request, repeated in the reply.
-        fields: of the type-specific header. In a bulk packet, the two halves of the length are one field.
+    ``fields`` are of the type-specific header. In a bulk packet, the two halves of the length are one field.
     """
 
     kind: PacketKind

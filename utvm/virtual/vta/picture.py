@@ -77,7 +77,6 @@ def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) ->
 
 
 def _sources(event: Event) -> str:
-    """Return the stages that an instruction gets tokens from."""
     index = STAGES.index(event.stage)
     names = [
         STAGES[index + step]

@@ -60,11 +60,9 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class VtaFault:
-    """A rule violated by an instruction.
+    """A rule violated by an instruction, given by index; -1 for a rule about the whole run.
 
-    Attributes:
-        number: index of the instruction; -1 for a rule about the whole run.
-        value, limit: the numbers compared, or 0.
+    ``value`` and ``limit`` are the numbers compared, or 0.
     """
 
     rule: str
