@@ -191,7 +191,7 @@ class PyOcdPart(Record):
         target: name of the chip in pyOCD.
         pack: a CMSIS pack in the board's folder; without one, the target is built in or of an installed pack.
         algorithm: C of a flash algorithm, in the board's folder or the runtime, for a chip unknown to pyOCD; a
-            pack is made of it and the board's memory map.
+            pack is generated from it and the board's memory map.
         options: further options of pyOCD's session.
     """
 

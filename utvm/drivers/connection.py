@@ -46,7 +46,7 @@ class Connection:
 
     Attributes:
         kind: ``physical``, ``virtual`` or ``process``.
-        model: description: a physical board or a software model, and whose.
+        model: description: a physical board, a software model or an emulator.
         capabilities: features that suites may require.
         logs: folder with the logs of its processes.
         serial: serial number of its probe, or empty.
@@ -55,8 +55,8 @@ class Connection:
 
     Args:
         services: its processes and probe, which may fail.
-        machine: the process whose power can be switched.
-        emulated: True for an emulator, which lacks some registers and is reset where a chip is only halted.
+        machine: the process that can power-cycle the board.
+        emulated: True for an emulator: it lacks some registers and is always reset, not only halted.
         unit: unit of its cycle counter, if not the usual one of its kind.
     """
 

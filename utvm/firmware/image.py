@@ -285,10 +285,7 @@ def convention_of(elf: Path) -> Convention:
 
 
 def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
-    """Return the addresses of the active functions, innermost first.
-
-    Ends at a function without call frame information, or at the end of the given stack.
-    """
+    """Return the active functions' addresses, innermost first, as far as frame information and stack allow."""
     with elf.open("rb") as file:
         image = ELFFile(file)
         convention = Convention.of(image)

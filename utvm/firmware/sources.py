@@ -121,10 +121,7 @@ def generate(
     linked_by_script: bool,
     module: Module | None = None,
 ) -> dict[str, str]:
-    """Return generated files and the libraries' own files: text by name.
-
-    With ``linked_by_script``, a linker script places the working memory.
-    """
+    """Return the generated and the libraries' own files as text by name; a linker script may place the arena."""
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
@@ -171,7 +168,7 @@ def _only(libraries: Sequence[Library]) -> Library:
     return libraries[0]
 
 
-# The protected memory below a stack: a region of the MPU, whose size is its alignment.
+# The protected memory below a stack: an MPU region, aligned to its size.
 _GUARD_BYTES = 256
 
 

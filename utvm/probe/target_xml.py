@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses a GDB server's XML: target description and memory map.
-
-Source: GDB manual, appendix "Target Descriptions" and section "Memory Map Format".
-"""
+"""Parses a GDB server's XML (GDB manual, appendix "Target Descriptions" and section "Memory Map Format")."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ NAME = "60-utvm.rules"
 FOLDER = Path("/etc/udev/rules.d")
 """udev's folder for the administrator's rules."""
 GROUP = "plugdev"
-"""Group that may open a probe without a local login. Debian has it; others may lack it."""
+"""Group that may open a probe without a local login. It exists in Debian, but not everywhere."""
 ACCESS_HINT = (
     "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
     "(in a container: on the machine that it is plugged into)"

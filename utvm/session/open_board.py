@@ -95,10 +95,7 @@ class OpenBoard(Closing):
 
 
 class LoadedModel:
-    """A model on a board: ``library`` is the compiled model, ``image`` its firmware.
-
-    Running another model than the last one flashes its firmware first.
-    """
+    """A compiled model and its firmware on a board. Running another model than the last one flashes it first."""
 
     def __init__(self, holder: BoardHolder, library: Library) -> None:
         self._holder = holder

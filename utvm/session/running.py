@@ -46,10 +46,7 @@ class Session(Protocol):
         """True if a model can be run without a reset."""
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model, one of the firmware's libraries, once.
-
-        ``inputs`` are an array per input, of exactly the declared shape and element type.
-        """
+        """Run a model once, on an array per input of exactly the declared shape and element type."""
 
     def forget(self, model: str) -> None:
         """Reset a model's state, as after :meth:`reset`."""

@@ -21,7 +21,7 @@ from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
-_INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child takes none.
+_INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child does not read.
 _LAST_MOMENTS = 1.0  # Most seconds between a child's last byte and its exit.
 
 

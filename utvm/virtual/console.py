@@ -16,7 +16,7 @@ class Backlog:
     def __init__(self, limit: int = BACKLOG_BYTES) -> None:
         self._limit = limit
         self._bytes = bytearray()
-        self._start = 0  # position of the first byte kept, counted from the beginning of all output
+        self._start = 0  # position of the oldest byte in the backlog, counted from the beginning of all output
         self._changed = threading.Condition()
 
     def append(self, data: bytes) -> None:

@@ -82,7 +82,7 @@ class DebugMemory(Protocol):
 
 
 class AccessPort(Protocol):
-    """An access port. Registers whose access to memory is refused raise :class:`BusError`."""
+    """An access port. Registers for memory access raise :class:`BusError` if the access is refused."""
 
     def power_on(self) -> None: ...
 

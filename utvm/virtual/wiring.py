@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connections of a peripheral on its board: bus, clock, interrupt lines, console.
 
-:class:`ExternalModel` is a device beside an emulator, whose bus lacks it.
+:class:`ExternalModel` is a device beside an emulator that lacks it on its bus.
 """
 
 import pkgutil
@@ -151,10 +151,7 @@ class TargetMemory(Protocol):
 
 
 class ExternalModel(Protocol):
-    """A device model beside an emulator; it works while the core is stopped.
-
-    ``symbol`` is the driver function called when the device has work.
-    """
+    """A device model beside an emulator; it works while the core is stopped at the driver function ``symbol``."""
 
     symbol: str
 

@@ -113,7 +113,7 @@ def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
-    """A reader for each chip of a pack's description, by name; other files of the pack may lie beside it."""
+    """A reader for each chip of a pack's description, by name; other files of the pack may be beside it."""
 
     def member(name: str) -> bytes | None:
         file = path.parent / name

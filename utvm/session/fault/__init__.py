@@ -67,10 +67,7 @@ class FaultRecord:
 
     @classmethod
     def parse(cls, data: bytes, architecture: str) -> "FaultRecord | None":
-        """Parse ``utvm_fault_t`` (little-endian), ignoring bytes after it; None if no fault is recorded.
-
-        ``architecture`` is a folder name in the runtime.
-        """
+        """Parse ``utvm_fault_t`` by folder name in the runtime, ignoring later bytes; None without a fault."""
         if len(data) < RECORD_SIZE:
             return None
         magic, exception, *rest = _LAYOUT.unpack_from(data)

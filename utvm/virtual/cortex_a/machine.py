@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board with a Zynq: two Cortex-A9, one of which runs, and the peripherals that programs use."""
+"""A board with a Zynq: two Cortex-A9, only one running, and the peripherals that programs use."""
 
 import functools
 from collections.abc import Callable, Mapping

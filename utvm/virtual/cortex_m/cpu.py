@@ -142,7 +142,7 @@ class CortexM:
         return request
 
     def power_on(self) -> None:
-        """Reset what only a power cycle resets: debug settings and floating-point registers."""
+        """Reset debug settings and floating-point registers, which a system reset keeps."""
         for selector in _FLOAT_SELECTORS:
             self.core.write_selected(selector, 0)
         self._reset_request = None

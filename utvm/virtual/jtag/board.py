@@ -131,10 +131,7 @@ _PAUSE = 8000  # instructions until a FIFO is filled again: a program needs time
 
 
 class SerialInput:
-    """Input of a UART: fills its FIFO of ``depth`` bytes at once, and again after a pause.
-
-    ``on_fill`` is called after bytes were added.
-    """
+    """Input of a UART: fills its FIFO of ``depth`` bytes at once, calls ``on_fill``, and repeats after a pause."""
 
     def __init__(self, runner: CoreRunner, depth: int, on_fill: Callable[[], None]) -> None:
         self.fifo: deque[int] = deque()

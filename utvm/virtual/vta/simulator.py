@@ -60,10 +60,7 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class VtaFault:
-    """A rule violated by an instruction, given by index; -1 for a rule about the whole run.
-
-    ``value`` and ``limit`` are the numbers compared, or 0.
-    """
+    """A violated rule, with the instruction's index, -1 for the whole run, and the numbers compared, or 0."""
 
     rule: str
     number: int
@@ -90,10 +87,7 @@ class Event:
 
 
 class VtaSimulator:
-    """A VTA in this process that runs one program at a time.
-
-    ``alone`` makes a private copy; compiled operators use the shared one, :func:`simulator`.
-    """
+    """A VTA in this process, for one program at a time: private if ``alone``, else that of compiled operators."""
 
     def __init__(self, configuration: Configuration, *, alone: bool = False) -> None:
         self.configuration = configuration
