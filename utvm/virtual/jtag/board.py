@@ -77,7 +77,7 @@ class _ChainState(ctypes.Structure):
 
 
 class BitbangServer:
-    """Serves the pins of a chain on a Unix socket, which is faster than TCP; one client at a time.
+    """Serves the pins of a chain on a Unix socket, which is cheaper than TCP; one client at a time.
 
     The tap at TDO comes first; ``reset`` is called when the system reset line is pulled. ``path`` is the socket,
     in a private folder that :meth:`close` removes.
