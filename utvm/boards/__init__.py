@@ -83,7 +83,6 @@ def _is_board(folder: Path) -> bool:
 
 
 def _folders() -> dict[str, Path]:
-    """The folder of each board, by name, sorted."""
     folders: dict[str, Path] = {}
     for parent in _search_path():
         for folder in sorted(file.parent for file in parent.glob("*/board.yaml")):
@@ -139,12 +138,10 @@ def load_chip(name: str) -> Board:
 
 
 def load(name: str) -> Board:
-    """Read and check a board's folder.
+    """Read and check a board's folder, given by one of :func:`names` or a path with a slash in it.
 
-    Args:
-        name: one of :func:`names`, or a path with a slash in it; settings may follow, ``:NAME=VALUE,...``. The
-            default of a setting is its first value. Every board has the setting ``driver``: one of
-            :mod:`utvm.drivers`.
+    Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
+    setting ``driver``: one of :mod:`utvm.drivers`.
     """
     name, text = split_name(name)
     settings = _parse_settings(name, text)

@@ -22,11 +22,9 @@ _SYNC_WITHIN = 512  # Padding and bus-width words come first.
 
 @dataclass(frozen=True)
 class Bitstream:
-    """Header and data of a bitstream.
+    """Header and data of a bitstream; ``design`` is its name, with options after semicolons.
 
-    Attributes:
-        design: its name, with options after semicolons.
-        part: the chip, without the prefix ``xc`` and the speed grade.
+    ``part`` is the chip, without the prefix ``xc`` and the speed grade.
     """
 
     design: str
@@ -68,7 +66,7 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
 
 
 def loaded_bitstream(board: Board) -> str:
-    """Return its name; nothing where there is none."""
+    """Return the name of the bitstream loaded last; empty if none was."""
     try:
         with open(_place(board), "rb", opener=open_regular) as file:
             return os.fsdecode(file.read())

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_STACK = 512
 DRIVER = "driver"
-"""A setting of every board: the driver that reaches it."""
+"""Setting of every board: the driver."""
 
 _CHIP_KEYS = ("interrupts", "memory", "layout")
 _NOT_PROCESS_KEYS = (
@@ -60,20 +60,19 @@ _NOT_PROCESS_KEYS = (
 class Board(Record):
     """A target machine: a chip on a circuit board, or a process that stands in for one.
 
-    Parts that it lacks are None: a process has no memory map, console or debug port. Its driver tells what can be
-    done with it: see :mod:`utvm.drivers`.
+    Missing parts are None: a process has no memory map, console or debug port. Its driver reports its
+    capabilities: see :mod:`utvm.drivers`.
 
     Attributes:
         cpu: a row of the toolchain's file.
         clock_hz: frequency of the cycle counter; for a chip, the core clock that its port sets up.
         interrupts: number of lines of the interrupt controller.
         cycle_counter: ``architecture`` for the CPU's own unit, or SysTick, the port, or none.
-        counter_hz: ticks of such a timer in a second, if not ``clock_hz``.
-        port: a shared port instead of ``port.c``; without either, the one that does nothing.
-        hole: an address where nothing is, for suites.
-        accelerator: its accelerator by name, with settings.
-        drivers: settings of further drivers, by name.
-        silicon: for each part confirmed on a chip, which chip and run that was.
+        counter_hz: ticks of such a timer per second, if not ``clock_hz``.
+        port: a shared port instead of ``port.c``; without either, the empty one.
+        hole: an unmapped address, for suites.
+        accelerator, drivers: settings by name.
+        silicon: chip and run that confirmed each part of the description.
         choices: settings that the file offers, with their values; ``settings`` are the chosen ones.
     """
 
@@ -178,11 +177,10 @@ class Board(Record):
     def capabilities_with(
         self, lacks: frozenset[Lack], program: Literal["OpenOCD", "pyOCD"] | None
     ) -> frozenset[str]:
-        """Capabilities of the board with a debug port, as suites require them.
+        """Return the capabilities of the board with a debug port, as suites require them.
 
-        Args:
-            lacks: missing capabilities.
-            program: the program that drives the probe; both program flash, and access memory in every width.
+        ``lacks`` are the missing ones; ``program`` drives the probe, programs flash and accesses memory in every
+        width.
         """
         able = {"debug port", *get_args(Lack)} - lacks
         if self.line is None:
@@ -218,12 +216,12 @@ class Board(Record):
 
     @property
     def by_openocd(self) -> bool:
-        """Whether OpenOCD drives the physical board."""
+        """True if OpenOCD drives the physical board."""
         return self.physical is not None and self.physical.driver == "openocd"
 
     @property
     def by_pyocd(self) -> bool:
-        """Whether pyOCD drives the board, by default or by its settings."""
+        """True if pyOCD drives the board, by default or by its settings."""
         always = self.physical is not None and self.physical.driver == "pyocd"
         return always or self.settings.get(DRIVER) == "pyocd"
 
@@ -300,7 +298,7 @@ class Board(Record):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the core must detect stack overflows, since accesses below the stack do not fail."""
+        """True if the core must detect stack overflows, since accesses below the stack do not fail."""
         stack = self.region(self.layout.stack)
         answers = any("bus errors" in part.lacks for part in (self.physical, self.virtual) if part)
         return answers or any(region.end == stack.address for region in self.memory)
@@ -311,12 +309,12 @@ class Board(Record):
 
     @property
     def counter_ratio(self) -> Fraction:
-        """Cycles of a tick of the counter."""
+        """Cycles per tick of the counter."""
         return Fraction(self.clock_hz, self.counter_hz or self.clock_hz)
 
     @property
     def port_source(self) -> Path:
-        """The C port: the board's own, a shared one, or the one that does nothing."""
+        """The C port: the board's own, a shared one, or the empty one."""
         own = self.directory / "port.c"
         if own.is_file() and self.port is None:
             return own

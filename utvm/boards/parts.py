@@ -50,10 +50,10 @@ class MemoryRegion(Record):
     """A region of the memory map, as in the reference manual.
 
     Attributes:
-        sectors: erase units of a flash region in bytes, in address order; in a file, one size stands for all.
+        sectors: erase units of a flash region in bytes, in address order; a file may give one size for all.
         alias_of: the flash region that this one mirrors on another bus.
-        continues: the RAM that this one follows without a gap on the same bus, so that an object may span both.
-        executable: whether code can run there.
+        continues: the RAM directly before this one on the same bus, so that an object may span both.
+        executable: True if code can run there.
     """
 
     name: str
@@ -191,7 +191,7 @@ class PyOcdPart(Record):
         target: name of the chip in pyOCD.
         pack: a CMSIS pack in the board's folder; without one, the target is built in or of an installed pack.
         algorithm: C of a flash algorithm, in the board's folder or the runtime, for a chip unknown to pyOCD; a
-            pack is made of it and the board's memory map.
+            pack is generated from it and the board's memory map.
         options: further options of pyOCD's session.
     """
 
@@ -241,7 +241,7 @@ class VirtualModel(Record):
 
     Attributes:
         probe: OpenOCD command that connects to the model at ``{port}``.
-        usb_probes: probes that a virtual machine can have it on USB with.
+        usb_probes: USB probes that a virtual machine can use with it.
         wait_states: optional model of its flash.
         access_ports: values of the registers of further access ports, by number.
     """
@@ -351,7 +351,7 @@ class Preparation(Record):
 
     Attributes:
         value: expected in the bits of ``mask``, after it was written if ``write`` is set.
-        emulated: whether an emulator has the register.
+        emulated: True if an emulator has the register.
         otherwise: hint for the user if the check fails.
     """
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens boards, whatever they are and however they are reached.
+"""Opens boards of every kind.
 
-:func:`choose` selects a board and its driver. :func:`attach` does so and opens it: it locks a physical board,
-starts the processes that it needs (a virtual board and OpenOCD, QEMU, the console) and stops them when its
-``with`` block ends. The rest of the project uses a board through :class:`Connection`.
-
-A driver is a module of ``builtin/``, or of an installed package; nothing else knows which there are.
+:func:`choose` selects a board and its driver. :func:`attach` also opens it: it locks a physical board, starts the
+processes that it needs (a virtual board and OpenOCD, QEMU, the console) and stops them at the end of its ``with``
+block. Other packages use a board through :class:`Connection`. A driver is a module of ``builtin/`` or of an
+installed package; no other code lists them.
 """
 
 import contextlib
@@ -109,9 +108,9 @@ def attach(
     """Open a board for the length of a ``with`` block.
 
     Args:
-        log_directory: where OpenOCD, the virtual board and emulators keep their logs.
+        log_directory: folder for the logs of OpenOCD, the virtual board and emulators.
         kind, serial, latency_us, wait: see :class:`utvm.selection.BoardSelection`.
-        say: receives a line where there is something to wait for.
+        say: called with a message before waiting.
     """
     wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
     with choose(board, wanted).open(log_directory, say) as connection:

@@ -28,7 +28,7 @@ Unit = Literal["instructions", "modelled cycles", "cycles", "ns"]
 _UNITS: Mapping[Kind, Unit] = {"virtual": "instructions", "physical": "cycles", "process": "ns"}
 
 
-_LOOK = 0.1  # Seconds in which a debugger notices that a core has halted.
+_LOOK = 0.1  # Seconds for a debugger to detect a halted core.
 
 WORTH_MOVING = 16 * 1024 * 1024
 """Default of :attr:`Connection.worth_moving`."""
@@ -45,20 +45,18 @@ class Connection:
     """An open board. Some have no debug port: a process, for instance.
 
     Attributes:
-        board: its record.
         kind: ``physical``, ``virtual`` or ``process``.
-        model: description: a physical board or a software model, and whose.
+        model: description: a physical board, a software model or an emulator.
         capabilities: features that suites may require.
         logs: folder with the logs of its processes.
-        probe: description of its probe.
         serial: serial number of its probe, or empty.
         console: its serial line, or None.
         worth_moving: bytes that a test can write and read back in about a minute.
 
     Args:
         services: its processes and probe, which may fail.
-        machine: the process whose power can be switched.
-        emulated: True for an emulator, which lacks some registers and is reset where a chip is only halted.
+        machine: the process that can power-cycle the board.
+        emulated: True for an emulator: it lacks some registers and is always reset, not only halted.
         unit: unit of its cycle counter, if not the usual one of its kind.
     """
 
@@ -132,11 +130,8 @@ class Connection:
         return self._port.access()
 
     def read_memory(self, address: int, size: int) -> bytes:
-        """Read target memory.
-
-        Raises:
-            BoardError: the board refuses the address.
-            ProbeError: the probe or its server failed.
+        """Read target memory. Raises BoardError if the board refuses the address, ProbeError if probe or server
+        fail.
         """
         with self._port.access():
             return self.gdb.read_memory(address, size)
@@ -149,11 +144,8 @@ class Connection:
     def program(self, firmware: "Firmware") -> None:
         """Program and verify a firmware, unless the board holds it already; then halt at its first instruction.
 
-        An image in RAM stays halted there until the next reset; flash is not changed.
-
-        Raises:
-            BoardError: verification failed, or the memory cannot be written.
-            ProbeError: the probe or its server failed.
+        An image in RAM stays halted there until the next reset; flash is not changed. Raises BoardError if
+        verification fails or the memory cannot be written, ProbeError if probe or server fail.
         """
         if not self.has_debug_port:
             return  # a process runs its program from a file
@@ -173,9 +165,8 @@ class Connection:
     def program_logic(self, file: Path) -> Bitstream:
         """Program its programmable logic with a bitstream for this chip.
 
-        Raises:
-            ConfigError: it has none, or the file is not a bitstream for it.
-            ProbeError: the probe or its server failed.
+        Raises ConfigError if it has none, or the file is not a bitstream for it; ProbeError if probe or server
+        fail.
         """
         logic = self.board.programmable
         bitstream = read_bitstream(file, logic.part)
@@ -192,7 +183,7 @@ class Connection:
             try:
                 self._port.program(to_program)
             except BoardError as refusal:
-                # OpenOCD gives up by the wall clock, which may be set: what a flash refuses, it refuses again.
+                # OpenOCD's timeout uses the wall clock, which may be set: a real failure occurs again.
                 _log.warning("%s: once more: %s", self.board.name, refusal.message)
                 self.reset(halt=True)
                 self._port.program(to_program)
@@ -277,10 +268,7 @@ class Connection:
         """Switch the board off and on; its program starts without a debugger.
 
         RAM, registers and breakpoints are lost, flash is not. The debug port needs a :meth:`reset` afterwards.
-
-        Raises:
-            BoardError: the board has no power switch.
-            ProbeError: the virtual board has ended.
+        Raises BoardError without a power switch, ProbeError if the virtual board has ended.
         """
         if self._machine is None:
             raise BoardError(
@@ -302,11 +290,7 @@ class Connection:
             self.gdb.clear_breakpoints()
 
     def hand_over(self) -> GdbLink:
-        """Release the debug port to a debugger; return the connection to its server.
-
-        Raises:
-            ProbeError: it has none, or its server failed.
-        """
+        """Release the debug port to a debugger and return the connection to its server; raises ProbeError."""
         self.clear_breakpoints()
         return self.gdb.hand_over()
 

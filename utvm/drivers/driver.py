@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a driver, and the boards that it finds."""
+"""The record of a driver and the boards that it returns."""
 
 import contextlib
 import socket
@@ -22,17 +22,12 @@ from utvm.selection import BoardSelection
 _BlockT = TypeVar("_BlockT", bound=Record)
 
 Say = Callable[[str], None]
-"""Receives a line for whoever waits."""
+"""Called with a message for the waiting user."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The context in which a driver starts its processes.
-
-    Attributes:
-        stack: stops them.
-        logs: folder of their log files.
-        say: receives a line when the user has to wait.
+    """The context of a driver's processes: a stack that stops them, their log folder, and a function for messages.
     """
 
     stack: contextlib.ExitStack
@@ -87,7 +82,7 @@ class ReachableBoard:
 
 @dataclass(frozen=True)
 class Driver:
-    """A way to connect to a board.
+    """A method to connect to a board.
 
     Attributes:
         name: one word; the key of its settings under ``drivers`` in a board's file.
@@ -114,19 +109,18 @@ def settings_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
 
 
 WORTH_MOVING_BY_BITBANG = 256 * 1024
-"""Of :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit: some tens of KiB/s.
-"""
+"""See :class:`utvm.drivers.Connection`: OpenOCD transfers bit by bit, at some tens of KiB/s."""
 
 
 def start_openocd(
     setup: Setup, board: Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
 ) -> tuple[OpenOcd, GdbClient]:
-    """Start OpenOCD, and connect to it.
+    """Start OpenOCD and connect to it.
 
     Args:
-        commands: what it is told beyond its script.
-        config: the script's name, where it is not the usual one.
-        within: command that runs it elsewhere, to stand before its own.
+        commands: OpenOCD commands after its script.
+        config: name of the script, if not the usual one.
+        within: command prefix that runs it elsewhere.
     """
     script = board.directory / config if config else board.openocd_config
     openocd = setup.stack.enter_context(
@@ -137,7 +131,7 @@ def start_openocd(
 
 
 def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Console | None:
-    """Open a board's serial line, if it has one: its URL, or the socket that it is."""
+    """Open a board's serial line by URL or socket; None if the board has none."""
     if board.line is None:
         return None
     return setup.stack.enter_context(Console(line, board.console.baud, board.console.flow_control))

@@ -93,9 +93,9 @@ def build(
     Args:
         executor: ``host_driven`` by the debug port, ``rpc`` by a client, ``mlperf`` by MLPerf Tiny's runner, or
             ``standing_alone``: it runs one model on stored inputs and prints the outputs.
-        pipe: of RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
-        in_ram: the image is for RAM alone; the debugger loads and starts it, and flash is not written.
-        able: capabilities of the board as it is reached; by default those in its file.
+        pipe: for RPC; by default the first one of the CPU. A standalone image without a console reports over RTT.
+        in_ram: the image is for RAM only; the debugger loads and starts it, and flash is not written.
+        able: capabilities of the opened board; by default those in its file.
         module: for ``rpc``, a module of a client, with these libraries, and the folder for its image.
     """
     if in_ram and executor == "standing_alone":
@@ -134,7 +134,7 @@ def image_sources(
     able: frozenset[str] | None = None,
     module: Upload | None = None,
 ) -> "ImageSources":
-    """Sources that :func:`build` compiles; arguments and errors as there, except those of the toolchain."""
+    """Return the sources that :func:`build` compiles; arguments and errors as there, without toolchain errors."""
     able = board.capabilities if able is None else able
     accelerator = _check_accelerator(board, libraries, module.module if module else NOTHING)
     driver = _driver_of(board) if accelerator else Sources()
@@ -159,7 +159,7 @@ def image_sources(
 
 
 def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", folder: Path) -> Path:
-    # In the client's folder: uploads of strangers must not fill the cache.
+    # Link in the client's folder: uploads must not fill the cache.
     driver = _driver_of(board) if image.accelerator else Sources()
     ours = replace(image, generated=driver.generated, module=NOTHING, memory="")
     ready = _common_objects(board, toolchain, ours)
@@ -189,7 +189,7 @@ def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -
 
 
 def _check_accelerator(board: Board, libraries: Sequence[Library], module: Module) -> str:
-    """Identity of the accelerator that an image uses, or ``""``; it must be the board's."""
+    """Return the identity of the accelerator that an image uses, or ``""``; it must be the board's."""
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
     if module.undefined and (needed := identify(module.undefined)):
         used[module.name] = needed
@@ -239,8 +239,8 @@ class ImageSources:
 
     Attributes:
         memory: memory map and layout, if addresses are chosen when linking.
-        contents: contents of large arrays that the generated files leave out.
-        served: whether clients allocate memory in the image.
+        contents: contents of large arrays omitted from the generated files.
+        served: True if clients allocate memory in the image.
         pipe, accelerator: as in :class:`Firmware`.
     """
 
@@ -383,7 +383,8 @@ def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
 
 
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
-    """Folders of an image's sources, with their names in debug information; ``generated`` is that of its ELF."""
+    """Return the folders of an image's sources with their names in debug information; ``generated`` has its ELF.
+    """
     return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 

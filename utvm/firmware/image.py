@@ -35,17 +35,13 @@ _ENTRY = "utvm_entry_"
 
 
 def is_thread_local(section: ELFSection) -> bool:
-    """Whether a section is thread-local. Its memory for the only thread is part of ``.bss``."""
+    """True if a section is thread-local. Its memory for the only thread is part of ``.bss``."""
     return bool(section["sh_flags"] & SH_FLAGS.SHF_TLS)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the image.
-
-    Attributes:
-        load_address: where its initial contents are stored; None if it has none.
-    """
+    """A section of the image; ``load_address`` is that of its stored initial contents, None without any."""
 
     name: str
     address: int
@@ -70,9 +66,9 @@ class Firmware:
 
     Attributes:
         libraries: in the order of their program indices.
-        pipe: the pipe of RPC, or of a standalone image without a console.
-        in_ram: whether a debugger loads it into RAM, with nothing in flash.
-        accelerator: identity of the accelerator whose driver is in it, or ``""``.
+        pipe: byte stream of RPC, or of a standalone image without a console.
+        in_ram: True if a debugger loads it into RAM, with nothing in flash.
+        accelerator: identity of the accelerator driver in it, or ``""``.
     """
 
     board: Board
@@ -156,7 +152,7 @@ class Firmware:
         return more | {"sp": self.symbols["_utvm_stack_end"], "pc": self.symbols["utvm_reset"]}
 
     def region_use(self) -> dict[str, int]:
-        """Bytes used in each memory region; initialised data count in both of theirs."""
+        """Bytes used in each memory region; initialised data counts in both of its regions."""
         use: dict[str, int] = {}
         for section in self.sections:
             load = section.address if section.load_address is None else section.load_address
@@ -252,7 +248,7 @@ class Convention:
 
     Attributes:
         sp, link: DWARF numbers of stack pointer and return address register.
-        pc: number that stands for the program counter.
+        pc: number used here for the program counter.
         code_mark, code_value: mask and value of the lowest bits of a return address.
     """
 
@@ -274,7 +270,7 @@ class Convention:
         }[elf["e_machine"]]
 
     def words(self, data: bytes) -> list[int]:
-        """Complete little-endian words of a part of the stack."""
+        """Split stack contents into complete little-endian words."""
         size = self.word_bytes
         whole = len(data) // size * size
         return [int.from_bytes(data[at : at + size], "little") for at in range(0, whole, size)]
@@ -289,10 +285,7 @@ def convention_of(elf: Path) -> Convention:
 
 
 def callers(elf: Path, registers: Sequence[int], stack_address: int, stack: bytes) -> list[int]:
-    """Addresses of the active functions, innermost first.
-
-    Ends at a function without call frame information, or at the end of the stack at hand.
-    """
+    """Return the active functions' addresses, innermost first, as far as frame information and stack allow."""
     with elf.open("rb") as file:
         image = ELFFile(file)
         convention = Convention.of(image)

@@ -20,7 +20,7 @@ from utvm.errors import ConfigError
 
 
 def as_integers(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.generic]:
-    """Quantise floats: round to the nearest integer, clipped to the range. Anything else is returned unchanged."""
+    """Quantise floats: round to the nearest integer, clipped to the range. Other arrays are returned unchanged."""
     if array.dtype.kind != "f" or tensor.scaling is None or np.dtype(tensor.dtype).kind not in "iu":
         return array
     if not np.isfinite(array).all():
@@ -33,7 +33,7 @@ def as_integers(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[n
 
 
 def as_reals(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.generic]:
-    """Dequantise integers of a quantised tensor to float32; another array is returned unchanged."""
+    """Dequantise integers of a quantised tensor to float32; other arrays are returned unchanged."""
     if tensor.scaling is None or array.dtype.kind not in "iu":
         return array
     integers = np.asarray(array, np.float64) - tensor.scaling.zero_point
@@ -41,7 +41,7 @@ def as_reals(array: npt.NDArray[np.generic], tensor: Tensor) -> npt.NDArray[np.g
 
 
 def as_bytes(inputs: Sequence[npt.ArrayLike], tensors: Sequence[Tensor]) -> list[bytes]:
-    """Inputs as bytes, little-endian and row-major."""
+    """Return inputs as bytes, little-endian and row-major."""
     if len(inputs) != len(tensors):
         names = ", ".join(tensor.name for tensor in tensors)
         raise ConfigError(
@@ -69,7 +69,7 @@ _SCALE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
 def are_pictures(path: str) -> bool:
-    """Whether a path is a PNG or JPEG file by its first bytes, or a folder, which must hold such files."""
+    """True for a PNG or JPEG file, by its first bytes, or a folder, which must contain such files."""
     if Path(path).is_dir():
         return True
     try:
@@ -77,14 +77,13 @@ def are_pictures(path: str) -> bool:
         with Path(path).open("rb") as file:
             return file.read(4).startswith(PICTURES)
     except (ConfigError, OSError):
-        return False  # Another reader gives the error.
+        return False  # Another reader reports the error.
 
 
 def read_pictures(path: str, tensor: Tensor, scale: str) -> _Array:
     """Read a picture, or all in a folder by name, as samples of an input.
 
-    Returns:
-        An array with the samples in the first dimension: floats for a quantised input, otherwise its own type.
+    Returns the samples stacked in the first dimension: floats for a quantised input, otherwise its own type.
     """
     ends = _ends(tensor, scale)
     pixels = read_pixels(path, tensor)
@@ -122,7 +121,7 @@ def _files(path: str) -> list[Path]:
 
 
 def _layout(tensor: Tensor) -> tuple[int, int, int, bool]:
-    """Height, width and channels of an input's pictures, and whether channels come first."""
+    """Return height, width and channels of an input's pictures, and True if channels come first."""
     shape = tensor.shape[1:] if len(tensor.shape) == 4 and tensor.shape[0] == 1 else tensor.shape
     if len(shape) == 3 and (shape[-1] in _CHANNELS) != (shape[0] in _CHANNELS):
         first = shape[0] in _CHANNELS
@@ -136,7 +135,7 @@ def _layout(tensor: Tensor) -> tuple[int, int, int, bool]:
 
 
 def _ends(tensor: Tensor, scale: str) -> tuple[float, float] | None:
-    """The numbers of black and white; None if they are the lowest and highest integer."""
+    """Return the values of black and white; None if they are the lowest and highest integer."""
     dtype = np.dtype(tensor.dtype)
     if not scale:
         if dtype.kind in "iu" and dtype.itemsize == 1:
@@ -157,7 +156,7 @@ def _ends(tensor: Tensor, scale: str) -> tuple[float, float] | None:
 
 
 def _pixels(path: Path, width: int, height: int, channels: int) -> _Array:
-    """A picture as [height, width, channels]; one of another size is refused before it is decoded."""
+    """Read a picture as [height, width, channels]; one of another size is rejected before decoding."""
     with _decoding_errors(path), Image.open(path, formats=_FORMATS) as picture:
         fits = picture.width * picture.height == width * height
         upright = ImageOps.exif_transpose(picture) if fits else picture
@@ -175,7 +174,6 @@ def _pixels(path: Path, width: int, height: int, channels: int) -> _Array:
 
 @contextmanager
 def _decoding_errors(path: Path) -> Iterator[None]:
-    """Turn all errors of decoders into ConfigError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

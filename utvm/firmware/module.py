@@ -40,11 +40,9 @@ _FORMS = "upload an object for this core, export_library's NAME.tar, or an archi
 
 @dataclass(frozen=True)
 class Module:
-    """Objects, sources or a package of a client.
+    """Objects, sources or a package of a client; TVM's functions are named ``__tvm_ffi_NAME`` in the image.
 
-    Attributes:
-        functions: functions compiled by TVM; in the image, each is ``__tvm_ffi_NAME``.
-        libraries: the library of a package, which clients run as ``main``.
+    ``libraries`` has the library of a package, which clients run as ``main``.
     """
 
     name: str
@@ -66,7 +64,7 @@ class Upload:
 
 
 def foreign_flags() -> tuple[str, ...]:
-    """gcc's flags for C of TVM's compiler, with the include folders of its headers."""
+    """Return gcc's flags for C from TVM's compiler, with the include folders of its headers."""
     folders = []
     for package in ("tvm", "tvm_ffi"):
         spec = importlib.util.find_spec(package)  # does not import it

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linking an image for RAM in several pieces: sections are placed when all sizes are known.
+"""Links an image for RAM in several pieces: sections are placed once all sizes are known.
 
-The first link finds large constants, which become sections of their own, so that the weights of a model need not
-be in one piece. The second one gives the sizes of all sections; then they get their addresses. A :class:`Chunk`
-must be in one piece, a :class:`Stretch` is a piece of memory.
+The first link finds large constants, which become separate sections, so that a model's weights need not be
+contiguous. The second link gives the sizes of all sections; then they get their addresses. A :class:`Chunk` must
+be contiguous; a :class:`Stretch` is a contiguous piece of memory.
 """
 
 import re
@@ -33,9 +33,7 @@ class SectionSize:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive sections.
-
-    ``executable`` is whether there is code among them, ``stretch`` the name of the only allowed stretch, if any.
+    """Consecutive sections; ``executable`` if they contain code; ``stretch`` names the only allowed one, if any.
     """
 
     sections: tuple[SectionSize, ...]
@@ -62,7 +60,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A piece of memory; ``executable`` is whether code can run there."""
+    """A contiguous piece of memory; ``executable`` if code can run there."""
 
     name: str
     address: int
@@ -80,11 +78,7 @@ class Stretch:
 
 
 class NoRoom(Exception):
-    """A chunk does not fit.
-
-    Attributes:
-        stretch: the stretch with the most space for it, or None if no memory is executable.
-        room: bytes left there, from the first aligned address.
+    """A chunk does not fit. ``room`` bytes are left in ``stretch``, the best one; None if no memory is executable.
     """
 
     def __init__(self, chunk: Chunk, stretch: Stretch | None, need: int, room: int) -> None:
@@ -96,9 +90,9 @@ class NoRoom(Exception):
 
 
 def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collection[Chunk]) -> dict[str, int]:
-    """Address of every section, independent of the order of chunks.
+    """Return the address of every section, independent of the order of chunks.
 
-    Chunks of one stretch are placed first, then code, then the largest, each where the least space remains: small
+    Chunks bound to a stretch are placed first, then code, then by size, each where the least space remains: small
     chunks fill the gaps.
     """
     ends = {stretch.name: stretch.start for stretch in stretches}
@@ -147,7 +141,7 @@ _MOST_LINKS = 5
 
 
 def stretches_of(board: Board) -> tuple[Stretch, ...]:
-    """The board's RAM; regions that continue each other are joined."""
+    """Return the board's RAM; contiguous regions that continue each other are joined."""
     stretches: list[Stretch] = []
     for region in sorted(board.memory, key=lambda region: region.address):
         if region.kind != "ram":
@@ -164,8 +158,7 @@ def stretches_of(board: Board) -> tuple[Stretch, ...]:
 def link(objects: Objects, board: Board, image: Path, script: Path, map_file: Path, served: bool = False) -> None:
     """Link objects into an image for a board's RAM; writes the linker script and map, too.
 
-    Args:
-        served: clients allocate memory in the image, and variables are in the layout's region of data.
+    With ``served``, clients allocate memory in the image, and variables are in the layout's data region.
     """
 
     def link_at(addresses: dict[str, int], constants: tuple[str, ...]) -> dict[str, SectionSize]:
@@ -235,7 +228,7 @@ def _does_not_fit(board: Board, stretches: tuple[Stretch, ...], error: NoRoom, t
 
 
 def _sections(image: Path) -> dict[str, SectionSize]:
-    """Allocated sections by name, without thread-local ones, whose memory is in ``.bss``."""
+    """Return allocated sections by name, without thread-local ones, whose memory is in ``.bss``."""
     with image.open("rb") as file:
         return {
             section.name: SectionSize(section.name, section["sh_size"], max(1, section["sh_addralign"]))
@@ -253,7 +246,7 @@ def _large_constants(image: Path) -> tuple[str, ...]:
             for symbol in elf.get_section_by_name(".symtab").iter_symbols()
             if symbol["st_shndx"] == constants
             and symbol["st_size"] >= _LARGE
-            # Other names are a stranger's: they stay in .rodata, and out of the script.
+            # Other names come from clients: they stay in .rodata and out of the script.
             and re.fullmatch(r"[\w.$]+", symbol.name, re.ASCII)
         }
     return tuple(sorted(names))

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated files of an image: table of programs, client signatures or stored inputs, and the linker script.
-
-Also MLPerf Tiny's tasks, and the layout of a library's working memory in the firmware's arena.
-"""
+"""Generated files of an image: program table, client signatures or stored inputs, linker script, MLPerf tasks."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -43,12 +40,10 @@ def arena_size(library: Library) -> int:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of MLPerf Tiny.
+    """A task of MLPerf Tiny. For ``pictures``, files are unsigned colours; an int8 model takes them minus 128.
 
-    Attributes:
-        pictures: its files are unsigned colours; an int8 model takes them minus 128.
-        distance: its files are windows of float32, and the result is the mean squared difference of the model's
-            output and input, instead of the output.
+    For ``distance``, files are windows of float32, and the result is the mean squared difference between the
+    model's output and input.
     """
 
     says: str
@@ -70,7 +65,7 @@ TASKS = {
 
 
 def task_of(library: Library) -> dict[str, object]:
-    """Values of the template of a task's C; the library has the name of its task."""
+    """Return the template values of a task; the library's name is that of the task."""
     task = TASKS.get(library.name)
     if task is None:
         raise ConfigError(f"there is no task {library.name!r}", f"tasks: {', '.join(TASKS)}")
@@ -109,7 +104,7 @@ def _render(template: str, **values: object) -> str:
 
 
 def contents(libraries: Sequence[Library]) -> dict[str, dict[str, bytes]]:
-    """Contents of large arrays in each C file of the libraries, which :func:`generate` leaves out."""
+    """Return the contents of large arrays in the libraries' C files, omitted by :func:`generate`."""
     return {
         file: large
         for library in libraries
@@ -126,11 +121,7 @@ def generate(
     linked_by_script: bool,
     module: Module | None = None,
 ) -> dict[str, str]:
-    """Generated files and the libraries' own files: text by name.
-
-    Args:
-        linked_by_script: whether a linker script places the working memory.
-    """
+    """Return the generated and the libraries' own files as text by name; a linker script may place the arena."""
     resettable = [library for library in libraries if library.states and executor != "standing_alone"]
     names = [library.name for library in libraries] + [f"{library.name}_reset" for library in resettable]
     if (not names and module is None) or len(set(names)) != len(names):
@@ -177,7 +168,7 @@ def _only(libraries: Sequence[Library]) -> Library:
     return libraries[0]
 
 
-# The protected memory below a stack: a region of the MPU, whose size is its alignment.
+# The protected memory below a stack: an MPU region, aligned to its size.
 _GUARD_BYTES = 256
 
 
@@ -187,11 +178,10 @@ def linker_script(
     constants: Collection[str] = (),
     heap: tuple[int, int] = (0, 0),
 ) -> str:
-    """Linker script: of an image that starts by itself, or that a debugger loads, with addresses of sections.
+    """Return the linker script of an image that starts by itself or, with section addresses, is loaded by a
+    debugger.
 
-    Args:
-        constants: read-only sections to be kept apart from ``.rodata``.
-        heap: start and end of clients' memory.
+    ``constants`` are read-only sections kept apart from ``.rodata``; ``heap`` is start and end of clients' memory.
     """
     names = dict.fromkeys(board.layout.regions) if addresses is None else ()
     return _render(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The maximum stack use of a function, by analysis of the linked code.
 
-The frame of a function is in the compiler's call frame information (DWARF 4, section 6.4); for assembly
-without it, it follows from push and pop instructions. A call through a pointer may reach any function of the same
-source file, or else of the library, whose address is in the image. The result is the deepest path of calls,
-whether or not it is ever taken. Interrupts are not included.
+The frame of a function is in the compiler's call frame information (DWARF 4, section 6.4); for assembly without
+it, it follows from push and pop instructions. A call through a pointer may reach any function of the same source
+file, or else of the library, if its address is in the image. The result is the deepest path of calls, even if it
+is never taken. Interrupts are not included.
 """
 
 import itertools
@@ -58,7 +58,9 @@ class UnknownNeedError(ToolchainError):
 
 
 def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
-    """Maximum stack use of a function, without interrupts; it may call operators of ``library`` by a table."""
+    """Return the maximum stack use of a function, without interrupts; it may call ``library``'s operators by a
+    table.
+    """
     command: list[str | Path] = [image.board.compiler.tool("objdump"), "-d", "--no-show-raw-insn", image.elf]
     functions = _functions(run_tool(command, error=ToolchainError), image.elf)
     start = next((at for at, known in functions.items() if known.name == function), None)
@@ -68,7 +70,7 @@ def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
 
 
 def run_stack(board: Board, library: Library) -> RunStack | None:
-    """Stack use for a package; None if unknown, which ``firmware.size`` explains."""
+    """Return the stack use for a package; None if unknown, as explained by ``firmware.size``."""
     if not board.memory:
         return None
     try:
@@ -82,9 +84,7 @@ def run_stack(board: Board, library: Library) -> RunStack | None:
 class _Function:
     """A function of an image; names may repeat.
 
-    Attributes:
-        frame: its own stack use; None if it is computed.
-        pointed_at: whether its address is in the image.
+    ``frame`` is its own stack use, None if computed at run time; ``pointed_at`` if its address is in the image.
     """
 
     name: str
@@ -123,7 +123,7 @@ def _functions(listing: str, path: Path) -> dict[int, _Function]:
 
 
 def _pointer_test(lines: Iterable[str], words: set[int]) -> Callable[[int], bool]:
-    """A test whether an address is in the image: in data, or composed by instructions."""
+    """Return a test for addresses stored in the image: in data, or composed by instructions."""
     halves: dict[str, set[int]] = {"movw": set(), "movt": set()}
     for line in lines:
         if match := _HALF.match(line):
@@ -147,7 +147,7 @@ class _Reader:
     library: str
 
     def need(self, start: int, above: tuple[int, ...] = ()) -> StackNeed:
-        """Stack use of the function at an address; ``above`` are its callers."""
+        """Return the stack use of the function at an address; ``above`` are its callers."""
         function = self.functions[start]
         if start in above:
             raise UnknownNeedError(f"{function.name} calls itself an unknown number of times")
@@ -176,7 +176,8 @@ class _Reader:
         return callees
 
     def _pointer_callees(self, start: int, function: _Function) -> set[int]:
-        """Functions that may be called through a pointer: those of its own file, else of its library."""
+        """Return the functions that may be called through a pointer: those of its own file, else of its library.
+        """
         for file in filter(None, (function.file, self.library)):
             some = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
             if some - {start}:
@@ -184,12 +185,11 @@ class _Reader:
         raise UnknownNeedError(f"{function.name} calls through a pointer from elsewhere")
 
 
-# Addresses from which on the stack pointer is so far below its start; None if it is computed.
+# Address from which the stack pointer is this far below its start; None if computed at run time.
 _Rules = list[tuple[int, int | None]]
 
 
 def _cfi_rules(elf: ELFFile) -> dict[int, _Rules]:
-    """The compiler's rules for each function, by address."""
     sp = Convention.of(elf).sp
     rules: dict[int, _Rules] = {}
     for entry in elf.get_dwarf_info().CFI_entries():

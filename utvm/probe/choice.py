@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing the probe that is meant, for whoever drives it: here, in a container, or in a virtual machine."""
+"""Selects a probe, for use here, in a container or in a virtual machine."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,27 +14,23 @@ from utvm.selection import BoardKind
 
 
 class NotPluggedIn(ProbeError):
-    """The probe that was asked for is not on this computer's USB."""
+    """The selected probe is not on this computer's USB."""
 
 
 def ids_of(board: Board) -> list[ProbeId]:
-    """USB ids of a board's probes."""
+    """Return the USB ids of a board's probes."""
     return [ProbeId(match.kind, match.vendor, match.product) for match in (*board.probes, *board.virtual_probes)]
 
 
 def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
-    """A board file's entry for a probe, or None."""
+    """Return the board file's entry for a probe, or None."""
     numbers = (probe.vendor, probe.product)
     of_its_kind = board.virtual_probes if probe.virtual else board.probes
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
 
 
 def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
-    """Return the probes of a board or a serial number, for whoever is to drive any of them.
-
-    Args:
-        board: whose; None for those of all boards.
-    """
+    """Return the usable probes of a board, or of all boards if None, with a serial number if given."""
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
     known = (board,) if board else boards.probe_boards()
@@ -51,10 +47,10 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
 
 
 def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
-    """Return the probe on USB to use for a board that can be plugged in, or None where another way is to be taken.
+    """Return the probe on USB for a board, or None if another driver is to be used.
 
-    A probe on USB that says it is virtual is used only where its serial number is given: without one, the virtual
-    board is the same on every machine.
+    A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
+    on every machine.
     """
     if wish == "virtual" and not serial:
         return None
@@ -63,7 +59,7 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
     detection = detect(ids_of(board))
     known = [probe for probe in detection.probes if match_of(board, probe)]
     if serial:
-        # Without its strings a probe may be of any kind; it is refused below.
+        # A probe with unreadable strings may be of any kind; it is rejected below.
         candidates = [
             probe for probe in detection.probes if probe.serial == serial and (probe in known or probe.problem)
         ]
@@ -84,16 +80,13 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
 
 @contextlib.contextmanager
 def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
-    """Have a probe to oneself for the length of a ``with`` block: one process of this computer has it at a time.
+    """Lock a probe for one process on this computer, for the length of a ``with`` block.
 
-    Args:
-        probe: as :func:`find_probe` has chosen it.
-        wait: seconds to wait in line for it.
-        say: is told who has it, where it is to be waited for.
+    Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
     """
     name = f"{probe.kind} {probe.serial}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
-        # While we waited in line for it, it may have been plugged in anew.
+        # It may have been replugged during the wait.
         now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial)
         assert now
         yield now
@@ -117,7 +110,7 @@ def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
             probe.problem or "unplug and replug it, or use --virtual",
         )
     if probe.problem:
-        # If it does not say who made it, it might be a virtual one.
+        # Without a readable manufacturer, it might be a virtual one.
         raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
     if alike := [other for other in known if other.serial == probe.serial and other != probe]:
         raise ConfigError(

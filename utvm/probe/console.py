@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board's console: the bytes it prints on its serial line.
+"""A board's serial console.
 
-A physical board's line is a serial device; a software model's is a TCP port, which pyserial opens by URL, too. An
-emulator's is a socket that is connected already.
+A physical board has a serial device; a software model has a TCP port, which pyserial also opens by URL; an
+emulator has a connected socket.
 """
 
 import select
@@ -16,8 +16,8 @@ from utvm.base.process.service import Closing
 from utvm.boards.parts import FlowControl
 from utvm.errors import BoardError, TransportError
 
-_WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control takes everything at once; a TCP peer may not read.
-_QUIET = 0.05  # Seconds without a byte after which a line counts as quiet.
+_WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control accepts everything at once; a TCP peer may not read.
+_QUIET = 0.05  # Seconds without a byte until a line counts as quiet.
 
 
 class _SocketLine(protocol_socket.Serial):
@@ -29,12 +29,10 @@ class _SocketLine(protocol_socket.Serial):
 
 
 class Console(Closing):
-    """Our end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
+    """The host's end of a board's serial line; a :class:`utvm.session.transport.Transport` too.
 
-    Args:
-        line: a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes.
-        baud: bits per second; without meaning for a socket, as is the flow control.
-        flow_control: ``rts-cts`` where both ends stop each other through these two wires.
+    ``line`` is a serial device, ``socket://host:port``, or a connected socket, which :meth:`close` closes. For
+    sockets, bits per second and flow control are ignored.
     """
 
     def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:
@@ -58,7 +56,7 @@ class Console(Closing):
         self._line.close()
 
     def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
+        """Return received bytes as soon as there are any; empty after ``timeout`` seconds."""
         if self.received:
             data, self.received = self.received, b""
             return data
@@ -74,7 +72,7 @@ class Console(Closing):
         if not self._line.is_open:
             raise TransportError(f"the console {self.url} is closed")
         try:
-            # pyserial's own timeout waits for as many bytes as were asked for; we want the first ones at once.
+            # pyserial's own timeout waits for the full count; return the first bytes at once.
             ready = select.poll()
             ready.register(self._line.fileno(), select.POLLIN)
             if not ready.poll(max(0.0, timeout) * 1000):
@@ -84,7 +82,7 @@ class Console(Closing):
             raise TransportError(f"the console {self.url} broke: {error}") from error
 
     def read_until(self, text: bytes, timeout: float) -> bytes:
-        """Read until some text has arrived, and return everything up to its end."""
+        """Read up to and including a text."""
         deadline = time.monotonic() + timeout
         while text not in self.received:
             if time.monotonic() > deadline:
@@ -97,7 +95,7 @@ class Console(Closing):
         return seen
 
     def clear(self) -> None:
-        """Forget what has been received and not read, for at most a second."""
+        """Discard received bytes until the line is quiet, for at most a second."""
         deadline = time.monotonic() + 1.0
         while self._receive(_QUIET) and time.monotonic() < deadline:
             pass

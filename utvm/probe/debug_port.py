@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a board's debug port beyond GDB's protocol: by OpenOCD, pyOCD or QEMU's stub."""
+"""Operations on a debug port beyond GDB's protocol, by OpenOCD, pyOCD or QEMU's stub."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -18,9 +18,8 @@ _LOGIC_TIMEOUT = 300.0  # Seconds: 4 MB through a slow probe.
 class DebugPort(ABC):
     """A debug port; every method raises ProbeError if its server fails.
 
-    Args:
-        live: memory can be accessed while the core runs.
-        attended: the function that a :class:`utvm.probe.relay.NeighbourRelay` in between handles, if any.
+    If ``live``, memory can be accessed while the core runs. ``attended`` is the function that a
+    :class:`utvm.probe.relay.NeighbourRelay` in between handles, if any.
     """
 
     def __init__(self, gdb: GdbClient, *, live: bool, attended: str = "") -> None:
@@ -77,7 +76,6 @@ class DebugPort(ABC):
         """Program programmable logic; ``commands`` are OpenOCD's."""
 
     def _reset_by(self, commands: Sequence[str], halt: bool) -> None:
-        """Reset by commands that leave the core halted."""
         self.halt()
         for command in commands:
             self.gdb.monitor(command)

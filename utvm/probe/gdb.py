@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GDB remote client, through which the rest of the project accesses a target.
+"""GDB remote client, used for all access to a target.
 
-Speaks GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol") to OpenOCD's GDB port,
-or to any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
+It implements GDB's remote serial protocol (GDB manual, appendix "GDB Remote Serial Protocol") for OpenOCD's GDB
+port or any other stub. Addresses are byte addresses; registers are unsigned integers of their own width.
 """
 
 import os
@@ -72,7 +72,7 @@ class GdbClient:
         self._link: GdbLink | None = None
         self._packet_bytes = _DEFAULT_PACKET_BYTES
         self._registers: tuple[Register, ...] = ()
-        self._breakpoints: dict[int, bool] = {}  # by address, whether that is in RAM
+        self._breakpoints: dict[int, bool] = {}  # by address; True if in RAM
         self._must_poll = False
         self._running = False
         self._stopped: Stop | None = None
@@ -288,7 +288,7 @@ class GdbClient:
         here = self.read_register("pc")
         stop = self._step()
         for _ in range(_STEP_TRIES - 1):
-            # A branch to itself stays where it is too: doing it again changes nothing.
+            # A branch to itself keeps the PC too: repeating it has no effect.
             if stop.watchpoint is not None or self.read_register("pc") != here:
                 break
             stop = self._step()
@@ -353,9 +353,7 @@ class GdbClient:
     # Flash
 
     def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Erase the sectors of the segments (address and bytes, without overlaps) and program them.
-
-        The target must be halted.
+        """Erase the sectors of disjoint segments (address and bytes) and program them; the target must be halted.
         """
         try:
             areas = parse_flash(self._transfer("memory-map", ""))
@@ -397,9 +395,9 @@ class GdbClient:
             self._wire.stop_acknowledging()
 
     def _turn_off_polling(self) -> bool:
-        """Turn off OpenOCD's polling of the target; False for other servers, which report a stop by themselves.
+        """Turn off OpenOCD's polling of the target; return False for other servers, which report stops themselves.
 
-        OpenOCD polls ten times a second: that slows the probe down, and notices a stop late.
+        OpenOCD polls ten times a second: that slows the probe down and detects stops late.
         """
         try:
             return self._command("poll off", self._timeout) == ""

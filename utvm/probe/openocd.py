@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenOCD under supervision: its complaints translated, ended for certain, and in nobody's reach but ours.
+"""Runs OpenOCD: translates its errors, ends it reliably and keeps it private.
 
-Its GDB port is a socket pair, its standard input and output. It listens nowhere: whoever reaches a port of
-OpenOCD's runs commands as its user.
+Its GDB port is a socket pair on its standard input and output. It listens on no port: a client of an OpenOCD port
+can run commands as its user.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from utvm.probe.udev import ACCESS_HINT
 _READY = "utvm: OpenOCD is ready"
 _NO_TARGET = "utvm: the target does not answer"
 
-# Standard output is GDB's. The others give a session no more than it has: a second line of defence.
+# Standard output belongs to GDB. Removing the other commands is a second line of defence.
 _TCL = (
     "foreach command {exec open socket os.fork load interp package popen aio.pipe4 pipe kill} "
     "{ catch { rename $command {} } }; rename puts {}; proc puts {args} { echo [lindex $args end] }"
 )
 
-# What OpenOCD 0.12 says, and what its user can do about it. The first match counts: causes before consequences.
+# Messages of OpenOCD 0.12 and their remedies. The first match applies: causes before consequences.
 _HINTS: tuple[tuple[str, str], ...] = (
     (r"LIBUSB_ERROR_ACCESS", ACCESS_HINT),
     (r"LIBUSB_ERROR_BUSY|already used", "another program uses the probe: another OpenOCD, an IDE?"),
@@ -53,17 +53,14 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 class OpenOcd:
-    """An OpenOCD process for the length of a ``with`` block.
+    """An OpenOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
         config: the board's configuration file.
-        commands: OpenOCD commands run after it and before ``init``: which probe, for example.
-        log: file that receives what OpenOCD prints.
-        start_timeout: seconds until the target must have been examined.
-        within: command that runs it elsewhere, to stand before its own.
-
-    Attributes:
-        gdb: our end of its GDB port, which takes one client, once.
+        commands: OpenOCD commands after it and before ``init``: to select a probe, for example.
+        log: file for OpenOCD's output.
+        start_timeout: seconds until the target must be examined.
+        within: command prefix that runs it elsewhere.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class OpenOcd:
 
     def __enter__(self) -> "OpenOcd":
         self.gdb, theirs = socket.socketpair()
-        # To an end of file before the first byte, OpenOCD pays no attention.
+        # OpenOCD ignores an end of file before the first byte.
         self.gdb.sendall(b"+")
         service = self._prepare(theirs)
         try:
@@ -128,12 +125,12 @@ class OpenOcd:
             "gdb_port pipe",
             "telnet_port disabled",
             "tcl_port disabled",
-            # Without these two, OpenOCD answers a failed access with zeros.
+            # Without these two, OpenOCD returns zeros for a failed access.
             "gdb_report_data_abort enable",
             "gdb_report_register_access_error enable",
-            # Whatever a debugger asks for: flash takes no others, and on RISC-V they are traps of the program's.
+            # Software breakpoints do not work in flash, and on RISC-V they are traps of the program.
             "gdb_breakpoint_override hard",
-            # It looks for scripts in the current folder first, which is anybody's; then in the board's, by -s.
+            # It searches scripts in the current folder, which others may control; then, by -s, in the board's.
             "cd /",
         )
         after_config = (
@@ -146,7 +143,7 @@ class OpenOcd:
         for command in before_config:
             words += ["-c", command]
         config = self._config.absolute()
-        # Of -f, OpenOCD itself makes a command, with the path in braces.
+        # -f would put the path into a Tcl command in braces, unquoted.
         words += ["-s", config.parent, "-c", f"script {tcl(str(config))}"]
         for command in after_config:
             words += ["-c", command]
@@ -160,7 +157,7 @@ class OpenOcd:
             stdin=channel,
             stdout=channel,
             log_branch="utvm.probe.openocd",
-            # It looks at its target, and when it does not, whether it should.
+            # It polls its target, and otherwise checks whether to poll.
             always_busy=True,
         )
 

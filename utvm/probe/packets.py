@@ -80,12 +80,9 @@ def decode(payload: bytes) -> bytes:
 
 
 class PacketReader:
-    """Splits a byte stream into packets.
+    """Splits a byte stream into packets, skipping acknowledgments and other bytes between them.
 
-    Acknowledgments (``+``, ``-``) and other bytes between packets are skipped.
-
-    Attributes:
-        notifying: return notifications too; they begin with ``%``.
+    If ``notifying``, it returns notifications too; they begin with ``%``.
     """
 
     def __init__(self) -> None:
@@ -133,12 +130,9 @@ _WATCH_STOPS: dict[str, Access] = {"watch": "write", "rwatch": "read", "awatch":
 
 @dataclass(frozen=True)
 class Stop:
-    """Reason for a stop of the target.
+    """Reason for a stop of the target; ``watchpoint`` is the kind of the watchpoint hit, ``address`` its address.
 
-    Attributes:
-        signal: 2 interrupted; 5 breakpoint, watchpoint or step.
-        watchpoint: kind of the watchpoint hit, or None.
-        address: its data address, or None.
+    ``signal`` is 2 if interrupted; 5 for a breakpoint, watchpoint or step.
     """
 
     signal: int
@@ -166,9 +160,7 @@ _LOG = logging.getLogger("utvm.probe.gdb")
 class GdbLink:
     """The packet layer of :class:`utvm.probe.gdb.GdbClient`.
 
-    Args:
-        channel: connection to the server; its owner closes it, which ends a server of ours.
-        advice: hint of the error when the server fails.
+    The owner of ``channel`` closes it. ``advice`` is the hint of the error when the server fails.
     """
 
     def __init__(self, channel: socket.socket, advice: str) -> None:

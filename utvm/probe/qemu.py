@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU under supervision: a board that is emulated, with a GDB stub in place of a probe. OpenOCD takes no part."""
+"""Runs QEMU: an emulated board with a GDB stub in place of a probe and OpenOCD."""
 
 import contextlib
 import re
@@ -12,38 +12,31 @@ from utvm.boards.parts import Emulator
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
 
-# QEMU's control channel (QMP) is its standard input: it says that it is up.
+# QEMU's control channel (QMP) is its standard input; its reply shows that it is up.
 _QUESTIONS = """{"execute": "qmp_capabilities"}
 {"execute": "query-chardev"}
 """
 _UP = '"label": "gdb"'
-# What the stub's client asks of the monitor starts no program, though nobody else reaches it.
+# Prevent monitor commands of the stub's client from starting programs.
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 _LOCKUP = re.compile(r"^qemu: fatal: Lockup: (.*)$[^~]*\bR15=([0-9a-f]{8})", re.MULTILINE)
-_LOG_LINES = 100  # With all registers behind it.
+_LOG_LINES = 100  # Includes the dump of all registers.
 
 
 class QemuClient(GdbClient):
-    """A connection to QEMU's GDB stub; all else as :class:`GdbClient`.
+    """A connection to QEMU's GDB stub; otherwise as :class:`GdbClient`.
 
-    A machine of several cores keeps the others where a reset leaves them: images are for the first. If they ran,
-    QEMU with ``-icount`` would give each its whole slice of time before the first one's single instruction.
+    On a multi-core machine, only the first core runs: images are for that one. If the others ran, QEMU with
+    ``-icount`` would give each a whole time slice per single step of the first.
     """
 
     go, one = b"vCont;c:1", b"vCont;s:1"
 
 
 class Qemu:
-    """A QEMU process for the length of a ``with`` block: a board that stands before its first instruction.
+    """A QEMU process, for the length of a ``with`` block: a board halted before its first instruction.
 
-    Its GDB stub and the board's serial line are socket pairs that it inherits: it listens nowhere.
-
-    Args:
-        log: file that receives what QEMU prints.
-
-    Attributes:
-        gdb: our end of the GDB stub.
-        console: our end of the serial line.
+    It inherits socket pairs for the GDB stub (``gdb``) and the serial line (``console``), and listens on no port.
     """
 
     def __init__(self, emulator: Emulator, *, log: Path) -> None:
@@ -75,7 +68,7 @@ class Qemu:
                     hint=self.advice,
                     stdin=_QUESTIONS,
                     inherited=(stub, line),
-                    # Its processor may be halted; and to an empty line between questions it says nothing.
+                    # An idle process is not hung: the CPU may be halted. QEMU ignores empty lines.
                     poke_stdin=True,
                 )
             )
@@ -90,7 +83,7 @@ class Qemu:
         return self._service.pid
 
     def check(self) -> None:
-        """Raise ProbeError if QEMU has ended, with its last lines; BoardError if a lockup has ended it."""
+        """Raise ProbeError if QEMU has ended, with its last lines; BoardError if it ended because of a lockup."""
         if not self._service.running and (lockup := _LOCKUP.search(last_lines(self._service.log, _LOG_LINES))):
             raise BoardError(
                 f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relays between a GDB server and its client: for a debugger of the user's, or for a model of a device.
+"""Relays between a GDB server and its client, for a user's debugger or for a device model.
 
-A server of ours has one connection, which we hold. :class:`DoorRelay` lets others have the session after us;
-:class:`NeighbourRelay` has a model work where the board's driver starts its device.
+A GDB server has one connection, held by this process. :class:`DoorRelay` passes it to other clients;
+:class:`NeighbourRelay` runs a device model when the board's driver starts the device.
 """
 
 import contextlib
@@ -19,41 +19,38 @@ from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
 _BREAK = 0x03
-_PART = 0.01  # Seconds that the rest of a packet is waited for, before others are looked at.
-_PATIENCE = 10.0  # Seconds that the server takes for a packet at most.
+_PART = 0.01  # Seconds to wait for the rest of a packet before polling the other ends.
+_PATIENCE = 10.0  # Most seconds for the server to accept a packet.
 _HALT_TIMEOUT = 2.0  # Seconds.
 _STOPS = (b"T", b"S", b"W", b"X")
-_GO = (b"c", b"s", b"C", b"S", b"D", b"vCont;")  # What lets the core run.
+_GO = (b"c", b"s", b"C", b"S", b"D", b"vCont;")  # Packets that resume the core.
 _STOPPED = b"T05thread:01;"
-_PLACE = b"neighbour "  # A monitor command: what follows is the function's address.
-_LOGIC = b"logic "  # Another one: a bitstream's name follows.
+_PLACE = b"neighbour "  # Monitor command, followed by the function's address.
+_LOGIC = b"logic "  # Monitor command, followed by a bitstream's name.
 
 
 def place_command(address: int | None) -> str:
-    """Return the monitor command that says where the driver's function is; None if there is none."""
+    """Return the monitor command that sets the address of the driver's function; None if there is none."""
     return f"{_PLACE.decode()}{-1 if address is None else address:x}"
 
 
 def logic_command(bitstream: str) -> str:
-    """Return the monitor command that programs the logic in which the neighbour is."""
+    """Return the monitor command that programs the logic of the device model."""
     return f"{_LOGIC.decode()}{bitstream}"
 
 
 class _Relay:
-    """Passes packets on in a thread, for the length of a ``with`` block.
+    """Forwards packets in a thread, for the length of a ``with`` block.
 
-    The server is spoken to without acknowledgements, as we have agreed with it. The client's packets are
-    acknowledged here, whether it has agreed or not: one that has passes over that.
-
-    Args:
-        link: connection to the server.
+    The link to the server is in no-acknowledgment mode. The client's packets are always acknowledged: a client in
+    that mode ignores it.
     """
 
     def __init__(self, link: GdbLink) -> None:
         self._link = link
         self._client: socket.socket
         self._from_client = bytearray()
-        self._running = False  # The core, as far as the packets tell.
+        self._running = False  # State of the core, inferred from the packets.
         self._ours, self._theirs = socket.socketpair()
         self._own = contextlib.ExitStack()
 
@@ -72,7 +69,7 @@ class _Relay:
         try:
             self._serve()
         except (UtvmError, OSError) as error:
-            # The client sees a connection that breaks, and says what to do.
+            # The client detects the closed connection and gives a hint.
             _LOG.warning("%s", error)
 
     def _serve(self) -> None:
@@ -101,7 +98,7 @@ class _Relay:
                         answer = self._link.receive(0.0)
 
     def _next_packet(self) -> bytes | None:
-        """Return the next packet's payload, escaped as it came; a break is done at once."""
+        """Return the next packet's payload, still escaped; handle a break at once."""
         pending = self._from_client
         while pending and pending[:1] != b"$":
             if pending.pop(0) == _BREAK and self._running:
@@ -131,12 +128,7 @@ class _Relay:
 
 
 class DoorRelay(_Relay):
-    """Lets clients have a server whose one connection is ours, one after the other.
-
-    Args:
-        link: connection to the server, whose core stands still.
-        listener: where clients connect.
-    """
+    """Serves one client of a listener after another on a server's only connection; its core is halted."""
 
     def __init__(self, link: GdbLink, listener: socket.socket) -> None:
         super().__init__(link)
@@ -145,7 +137,7 @@ class DoorRelay(_Relay):
     def _serve(self) -> None:
         self._listener.setblocking(False)
         while self._theirs not in select.select((self._listener, self._theirs), (), ())[0]:
-            with contextlib.suppress(BlockingIOError):  # It was somebody whom the listener refuses.
+            with contextlib.suppress(BlockingIOError):  # The listener rejected the client.
                 client, _ = self._listener.accept()
                 self._halt()
                 self._pass_on(client)
@@ -159,15 +151,10 @@ class DoorRelay(_Relay):
 
 
 class NeighbourRelay(_Relay):
-    """Passes everything on as it comes, but for stops in one function.
+    """Forwards all packets between ``server``, ready for use, and client, but handles stops in one function.
 
-    The model reads and writes memory there, and the core goes on. So a client sees a board with that device,
-    whatever it does with it.
-
-    Args:
-        server: connection to the server, ready for use.
-        client: our end of the client's connection.
-        neighbour: who works when the core stands in its function.
+    There, the device model reads and writes memory, and the core resumes. The client sees a board with that
+    device.
     """
 
     def __init__(self, server: GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:
@@ -176,7 +163,7 @@ class NeighbourRelay(_Relay):
         self._connection = client
         self._neighbour = neighbour
         self._place: int | None = None
-        self._wanted = False  # The client has asked for a stop.
+        self._wanted = False  # The client requested a stop.
 
     def _serve(self) -> None:
         self._pass_on(self._connection)
@@ -186,14 +173,14 @@ class NeighbourRelay(_Relay):
         super()._interrupt()
 
     def _ask(self, packet: bytes) -> None:
-        """Pass a client's packet on; what lets the core run begins behind the function where that is due."""
+        """Forward a client's packet; before resuming at the function, run the model and skip the breakpoint."""
         asked = bytes.fromhex(packet[6:].decode()) if packet.startswith(b"qRcmd,") else b""
         if asked.startswith(_PLACE):
             self._watch(int(asked[len(_PLACE) :], 16))
             self._reply(b"OK")
             return
         if packet == b"vCont?":
-            self._reply(b"")  # GDB then says c and s
+            self._reply(b"")  # GDB then uses c and s.
             return
         if asked.startswith(_LOGIC):
             self._neighbour.program(os.fsdecode(asked[len(_LOGIC) :]))
@@ -209,7 +196,7 @@ class NeighbourRelay(_Relay):
         super()._ask(packet)
 
     def _answer(self, packet: bytes) -> None:
-        """Pass an answer on, but for a stop that is the neighbour's."""
+        """Forward a reply, except for stops at the model's function."""
         if self._running and packet.startswith(_STOPS):
             if packet[:1] in (b"T", b"S") and not self._wanted and self._is_due():
                 self._attend()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spike under supervision: the RISC-V ISA simulator, whose JTAG pins OpenOCD drives over TCP (remote_bitbang).
+"""Runs Spike, the RISC-V ISA simulator; OpenOCD drives its JTAG pins over TCP (remote_bitbang).
 
-Spike listens on all interfaces, and serves whoever is first. So it has a network of its own, which nothing else
-is in but its OpenOCD (user_namespaces(7), network_namespaces(7)).
-
-Its command line and what it prints: spike_main/spike.cc and riscv/remote_bitbang.cc of riscv-isa-sim.
+Spike listens on all interfaces and accepts the first client. So it gets a network namespace shared only with its
+OpenOCD (user_namespaces(7), network_namespaces(7)). Command line and messages: spike_main/spike.cc and
+riscv/remote_bitbang.cc of riscv-isa-sim.
 """
 
 import fcntl
@@ -22,12 +21,12 @@ from utvm.boards.parts import MemoryRegion, SpikePart
 from utvm.errors import ProbeError
 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1  # netdevice(7)
-_NO_PROGRAM = "none"  # It is loaded through the debug port.
+_NO_PROGRAM = "none"  # The program is loaded through the debug port.
 _NEW_NETWORK = ("unshare", "--user", "--map-current-user", "--net", "--keep-caps", "--")
 
 
 def can_be_private() -> bool:
-    """Return whether a process may have a network of its own here. In Docker, usually none may."""
+    """Return True if network namespaces can be created here; in Docker, usually not."""
     try:
         return subprocess.run([*_NEW_NETWORK, "true"], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -35,17 +34,15 @@ def can_be_private() -> bool:
 
 
 def beside(spike: Service) -> Sequence[str]:
-    """Command prefix to run a program in a private Spike's network."""
+    """Return the command prefix that runs a program in a private Spike's network."""
     return ("nsenter", "--user", "--preserve-credentials", "--net", f"--target={spike.pid}", "--")
 
 
 def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path, *, private: bool) -> Service:
-    """Return the process of a board that stands before its first instruction, to be entered with ``with``.
+    """Return the process of a board halted before its first instruction, to be entered with ``with``.
 
-    Its ``health_match`` has the group ``port``: a TCP port of the loopback interface.
-
-    Args:
-        private: give it a network of its own.
+    Its ``health_match`` has the group ``port``: a TCP port of the loopback interface. With ``private``, it gets
+    its own network namespace.
     """
     regions = ",".join(f"{region.address:#x}:{region.size:#x}" for region in memory)
     network = (*_NEW_NETWORK, *python_command("utvm.probe.spike")) if private else ()
@@ -60,7 +57,7 @@ def start_spike(simulator: SpikePart, memory: Sequence[MemoryRegion], log: Path,
 
 
 if __name__ == "__main__":
-    # In a new network namespace: bring up its loopback interface, then become another program.
+    # In a new network namespace: bring up the loopback interface, then execute another program.
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
     os.execvp(sys.argv[1], sys.argv[1:])

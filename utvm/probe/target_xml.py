@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses a GDB server's XML: target description and memory map.
-
-Source: GDB manual, appendix "Target Descriptions" and section "Memory Map Format".
-"""
+"""Parses a GDB server's XML (GDB manual, appendix "Target Descriptions" and section "Memory Map Format")."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +15,12 @@ class DescriptionError(Exception):
 
 
 class NotFlashError(Exception):
-    """A range that is to be programmed and is not flash."""
+    """A range to be programmed is not in flash."""
 
 
 @dataclass(frozen=True)
 class Register:
-    """A register as the server numbers it."""
+    """A register with the server's number."""
 
     name: str
     number: int
@@ -36,7 +33,7 @@ class Register:
 
 @dataclass(frozen=True)
 class FlashArea:
-    """A row of flash sectors of one size. Sizes in bytes."""
+    """A run of flash sectors of equal size. Sizes in bytes."""
 
     start: int
     size: int
@@ -48,12 +45,7 @@ class FlashArea:
 
 
 def parse_registers(document: str, read_annex: Callable[[str], str]) -> tuple[Register, ...]:
-    """Return the registers of a target description, by number.
-
-    Args:
-        document: ``target.xml``.
-        read_annex: fetches a file that the document includes.
-    """
+    """Return the registers of ``target.xml``, by number; ``read_annex`` fetches an included file."""
     registers: list[Register] = []
     _collect_registers(_parse(document), read_annex, registers)
     return tuple(sorted(registers, key=lambda register: register.number))
@@ -92,14 +84,7 @@ def parse_flash(document: str) -> tuple[FlashArea, ...]:
 
 
 def erase_ranges(areas: tuple[FlashArea, ...], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the ranges of whole sectors that hold the segments, by address, none of them twice.
-
-    Args:
-        segments: pairs of address and size in bytes.
-
-    Returns:
-        Pairs of address and size in bytes.
-    """
+    """Return the disjoint ranges of whole sectors that contain the segments, all as address and size in bytes."""
     merged: list[tuple[int, int]] = []
     for address, size in sorted(segment for segment in segments if segment[1]):
         start = _sector_start(areas, address, (address, size))
@@ -130,7 +115,7 @@ def _area_at(areas: tuple[FlashArea, ...], address: int, segment: tuple[int, int
 
 def _parse(document: str) -> ElementTree.Element:
     if "xmlns:xi=" not in document:
-        # QEMU 7.2 uses the prefix without a word of what it stands for.
+        # QEMU 7.2 uses the prefix without declaring it.
         document = document.replace("<target>", f'<target xmlns:xi="{_XINCLUDE}">', 1)
     try:
         return ElementTree.fromstring(document)
@@ -139,5 +124,5 @@ def _parse(document: str) -> ElementTree.Element:
 
 
 def flash_timeout(size: int) -> float:
-    """Return seconds in which a slow probe has certainly erased or programmed a number of bytes of flash."""
+    """Return a timeout in seconds for a slow probe to erase or program ``size`` bytes of flash."""
     return 20.0 + size / _SLOWEST_FLASH_BYTES_PER_SECOND

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The udev rules by which users may open the probes of boards, and their way into this machine.
+"""udev rules that let users open debug probes, and their installation.
 
-udev gives a device that is plugged in its owner and its access rights. A debug probe is not for everybody: whoever
-sits at the machine gets it from systemd's login manager (``uaccess``), others by a group.
+udev sets owner and permissions of a device when it is plugged in. Access to a probe goes to the user at the
+machine, through systemd's login manager (``uaccess``), and to members of a group.
 """
 
 import os
@@ -15,20 +15,20 @@ from pathlib import Path
 from utvm.base.process.run import run_tool
 from utvm.errors import ConfigError, ProvisionError
 
-# After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which hands out what is tagged uaccess.
+# After OpenOCD's own rules, 60-openocd.rules; before 73-seat-late.rules, which applies uaccess.
 NAME = "60-utvm.rules"
 """File name."""
 FOLDER = Path("/etc/udev/rules.d")
 """udev's folder for the administrator's rules."""
 GROUP = "plugdev"
-"""Group whose members may open a probe without sitting at the machine. Debian has it; others may lack it."""
+"""Group that may open a probe without a local login. It exists in Debian, but not everywhere."""
 ACCESS_HINT = (
     "you may not open it: ./inv board.install-udev installs udev rules for probes; then replug it "
     "(in a container: on the machine that it is plugged into)"
 )
-"""Hint for a probe that may not be opened."""
+"""Hint for a probe without permission to open it."""
 
-# udev makes it when it starts, and listens there.
+# Control socket of a running udev.
 _CONTROL = Path("/run/udev/control")
 _MARK = "# Written by ./inv board.install-udev, which also replaces it."
 _HEAD = f"""{_MARK} The debug probes of boards, and their serial lines.
@@ -50,11 +50,7 @@ LABEL="utvm_end"
 
 
 def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
-    """Return the text of the rules.
-
-    Args:
-        probes: the names of the boards that a probe is used with, by its USB vendor and product.
-    """
+    """Return the text of the rules for probes: board names by USB vendor and product."""
     lines = [
         f"# {', '.join(names)}\n"
         f'ATTRS{{idVendor}}=="{vendor:04x}", ATTRS{{idProduct}}=="{product:04x}", ENV{{UTVM_PROBE}}="1"\n'
@@ -64,7 +60,7 @@ def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
 
 
 def install_commands(source: Path, folder: Path = FOLDER) -> list[list[str]]:
-    """Return the commands, all of them root's, that install the rules from a file and let udev apply them."""
+    """Return the commands, for root, that install the rules from a file and make udev apply them."""
     apply = ["udevadm", "trigger", "--action=change"]
     return [
         ["install", "-m", "644", str(source), str(folder / NAME)],
@@ -74,7 +70,7 @@ def install_commands(source: Path, folder: Path = FOLDER) -> list[list[str]]:
 
 
 def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
-    """Install the rules on this machine, with sudo where we are not root, and let udev apply them."""
+    """Install the rules on this machine, with sudo if not root, and make udev apply them."""
     if not control.exists():
         raise ProvisionError(
             f"no udev runs here ({control} is missing)",
@@ -82,7 +78,7 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
             "command there, or write the file for it with --output FOLDER",
         )
     path = folder / NAME
-    # It may be a link to /dev/null: that is how an administrator switches rules off.
+    # A link to /dev/null is how an administrator disables rules.
     if path.exists() and not installed_rules(folder):
         raise ConfigError(f"{path}: is not a file of ours, and is left alone", "move it away, then start again")
     with tempfile.TemporaryDirectory(prefix="utvm-udev-") as temporary:
@@ -98,7 +94,7 @@ def install(text: str, folder: Path = FOLDER, control: Path = _CONTROL) -> None:
 
 
 def installed_rules(folder: Path = FOLDER) -> str:
-    """Return the text of the rules that are installed; an empty string if none of ours are."""
+    """Return the text of the installed rules; empty if none of this project are installed."""
     try:
         text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
     except OSError:

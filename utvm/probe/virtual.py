@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual board that is a software model, under supervision: its process, and the doors of its probes."""
+"""Runs a software model as a virtual board: its process and the ports of its probes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +18,8 @@ UsbKind = Literal["st-link", "cmsis-dap"]
 class UsbProbe:
     """A virtual board's probe on USB.
 
-    Attributes:
-        kind: which one.
-        listen: the socket that is its plug: ``unix:PATH``, or a TCP port of the loopback interface.
-        user: user of this computer that may connect to that port besides ours.
+    ``listen`` is its socket, ``unix:PATH`` or a TCP port of the loopback interface; ``user`` may connect to that
+    too.
     """
 
     kind: UsbKind
@@ -30,10 +28,10 @@ class UsbProbe:
 
 
 def on_bus(board: Board) -> Peripheral | None:
-    """Return the model of a board's accelerator that is on the bus of its software model; None where none is."""
+    """Return the accelerator model on the bus of a board's software model; None if there is none."""
     if not board.accelerator:
         return None
-    from utvm.boards.accelerators import accelerator_of  # It brings the compiler's own words.
+    from utvm.boards.accelerators import accelerator_of  # It imports the compiler.
 
     return accelerator_of(board).on_bus
 
@@ -50,13 +48,11 @@ def start_virtual(
     waits: bool = False,
     anyone: bool = False,
 ) -> Service:
-    """Return the process of a virtual board that is a software model, to be entered with ``with``.
+    """Return the process of a software model, to be entered with ``with``.
 
-    Its ``health_match`` has the groups ``stlink`` and ``console``: TCP ports on the loopback interface; and
-    ``usb``: what the probe on USB listens on, where there is one.
-
-    Args:
-        anyone: other users of this computer may connect to these ports; otherwise they are refused.
+    Its ``health_match`` has the groups ``stlink`` and ``console``, TCP ports on the loopback interface, and
+    ``usb``, the address of the probe on USB, if any. ``anyone`` accepts connections of other users of this
+    computer.
     """
     return Service(
         f"virtual {board.name}",
@@ -90,10 +86,8 @@ def _with_accelerator(board: Board, peripherals: tuple[Peripheral, ...]) -> tupl
 def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
-    Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port.
-
-    Args:
-        logic: what its programmable logic holds from before.
+    Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port. ``logic`` is
+    the name of the bitstream already in its programmable logic.
     """
     spec = board.jtag_spec()
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries a probe for its firmware version and its board's supply voltage, before OpenOCD uses it.
 
-The probe's USB interface is claimed meanwhile. If another program has it, nothing is sent: that program would get
-the reply, or lose its own.
-
-ST's commands have no public manual. They are as OpenOCD's driver sends them (src/jtag/drivers/stlink_usb.c).
-CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
+The probe's USB interface is claimed meanwhile. If another program uses it, nothing is sent: that program would get
+the reply, or lose its own. ST's commands have no public manual; they are as in OpenOCD's driver
+(src/jtag/drivers/stlink_usb.c). CMSIS-DAP's are Arm's: see DAP_Info in its documentation.
 """
 
 import contextlib
@@ -54,7 +52,7 @@ class SilentProbe(ProbeError):
 
 
 class UnreachableProbe(ProbeError):
-    """A probe that cannot be queried now; it may be in order."""
+    """A probe that cannot be queried now; it may work otherwise."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,9 @@ class Vitals:
     """State of a probe.
 
     Attributes:
-        firmware: version as its maker writes it, or empty.
-        volts: the board's supply as measured by the probe, or None.
-        left_out: why a value is missing; empty if this kind of probe does not report it.
+        firmware: version in its maker's format, or empty.
+        volts: measured supply of the board, or None.
+        left_out: reason for a missing value; empty if this kind of probe does not report it.
     """
 
     firmware: str = ""
@@ -90,11 +88,7 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Readiness:
-    """A probe that OpenOCD can use.
-
-    Attributes:
-        probe: as it is connected now; a reset may change its address.
-        was_reset: True if it did not reply and was reset on USB.
+    """A probe that OpenOCD can use: ``was_reset`` if it did not reply and was reset, which may change its address.
     """
 
     probe: Probe
@@ -218,7 +212,7 @@ def _reset(probe: Probe) -> None:
         try:
             device.reset()
         except (usb.core.USBError, NotImplementedError) as error:
-            # Not found: it came back as a device that is new to the system, as it does after a replug.
+            # Not found: it re-enumerated as a new device, as after a replug.
             if not isinstance(error, usb.core.USBError) or error.errno != errno.ENOENT:
                 problem = libusb.problem_of(error)
                 raise UnreachableProbe(f"the {probe.spoken} cannot be reset: {problem}") from error

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs models on a board.
 
-:class:`HostDriven` needs nothing but the debug port: it writes inputs into the program's buffers, lets the core
-run to the end marker, and reads outputs and the cycle counter back. :class:`utvm.session.rpc.RpcSession` asks the
-board over a pipe of bytes. Both are a :class:`Session`. :class:`StandaloneRunner` starts a firmware that needs no
-host, and listens to its console.
+:class:`HostDriven` needs only the debug port: it writes the inputs into the program's buffers, runs the core to
+the end marker, and reads the outputs and the cycle counter. :class:`utvm.session.rpc.RpcSession` uses RPC over a
+byte stream. Both are a :class:`Session`. :class:`StandaloneRunner` starts firmware that needs no host and reads
+its console.
 """
 
 from utvm.session.fault import DeviceFault, FaultRecord

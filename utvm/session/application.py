@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that somebody else's build has linked, on the board: started, watched, and looked into by names."""
+"""Flashes an application from a foreign build, controls it, and accesses its symbols by name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +19,12 @@ SILENT = "is its serial line plugged in? Of a board without one, model.run and p
 """Hint for a board without a console."""
 
 _MAX_BYTES = 256 << 20
-_ALIGNMENT = 4096  # Bytes that may be between two sections of one region.
-_LOCKED_UP = 0xFFFFFFFE  # The program counter of an M-profile core that has (Armv7-M ARM, B1.5.15).
+_ALIGNMENT = 4096  # Largest gap between two sections of one region, in bytes.
+_LOCKED_UP = 0xFFFFFFFE  # PC of an M-profile core in lockup (Armv7-M ARM, B1.5.15).
 
 
 def read_elf(board: Board, path: str | Path) -> Firmware:
-    """Return an image of somebody's own for a board."""
+    """Read and check an ELF file built elsewhere. Raises ConfigError if it does not fit the board."""
     elf = Path(path).resolve()
     if not board.memory:
         raise ConfigError(
@@ -39,14 +39,14 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
             for section in image.sections
             for address in {section.address, section.load_address or section.address}
         ]
-        # Where a core finds its first instruction after a reset.
+        # A core fetches its first instruction after reset from one of these.
         lasting = {board.layout.code, *(region.name for region in board.memory if region.kind == "flash")}
         in_ram = not any(image.region_of(start) in lasting for start, _ in image.segments)
         if not in_ram:
             parts += [("segment", start, len(data)) for start, data in image.segments]
         _ = image.symbols
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # What the library that reads it says of one with wrong numbers in it is of many kinds.
+        # pyelftools raises many exception types for corrupt files.
         raise ConfigError(f"{elf}: not an ELF file: {error}", "did the build finish?") from error
     if overflow := _overflow(image, parts):
         raise ConfigError(f"{elf}: {overflow}", "make it smaller, or take a board with more memory")
@@ -62,13 +62,13 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
 
 
 def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
-    """Name the memory region that an image is too large for; empty if there is none."""
+    """Describe the overflow of the memory region that is too small for an image; empty if none is."""
     for region in image.board.memory:
         limit, end = region.end, 0
         for behind in sorted(image.board.memory, key=lambda other: other.address):
             limit = behind.end if behind.address == limit else limit
         for _, start, size in sorted(parts, key=lambda part: part[1]):
-            # What does not begin in the region may be behind what ends behind it.
+            # A section that begins past the region may follow one that overflows it.
             if region.address <= start < max(region.end, end + _ALIGNMENT if end else 0):
                 end = max(end, start + size)
         if end > limit:
@@ -93,7 +93,7 @@ def _format_header(machine: str, bits: int, little: bool) -> str:
 
 
 def _check_extents(path: Path, board: Board) -> None:
-    """Refuse a file that says of itself that it is larger than it is, before anything as large is read."""
+    """Reject an unsuitable or truncated file before reading all of it."""
     check_readable(path, "did the build finish?")
     size = path.stat().st_size
     if size > _MAX_BYTES:
@@ -119,12 +119,7 @@ def _check_extents(path: Path, board: Board) -> None:
 
 
 class Application:
-    """A program on the bench, halted before its first instruction.
-
-    Attributes:
-        bench: the board.
-        image: what is on it.
-    """
+    """An application on a board, halted before its first instruction."""
 
     def __init__(self, connection: Connection, image: Firmware) -> None:
         self.connection = connection
@@ -145,15 +140,11 @@ class Application:
             ) from None
 
     def read(self, name: str, size: int = 0) -> bytes:
-        """Return the bytes of an object; the core may be running.
-
-        Args:
-            size: how many; without it, as many as the object has.
-        """
+        """Read an object, or its first ``size`` bytes; the core may be running."""
         return self.connection.read_memory(self.address(name), size or self._size(name))
 
     def word(self, name: str) -> int:
-        """Return an object as an unsigned number; raises as :meth:`read`."""
+        """Read an object as an unsigned integer; raises as :meth:`read`."""
         return int.from_bytes(self.read(name), "little")
 
     def write(self, name: str, data: bytes) -> None:
@@ -163,15 +154,15 @@ class Application:
         self.connection.write_memory(self.address(name), data)
 
     def run(self) -> None:
-        """Let the program run on."""
+        """Resume the core."""
         self.connection.gdb.resume()
 
     def run_to(self, function: str, timeout: float = 10.0) -> None:
-        """Let the program run until it calls a function, and stay there."""
+        """Run until the program calls a function, and halt there."""
         target = self.address(function)
         self.connection.clear_breakpoints()
         if not self.connection.gdb.running and self.connection.gdb.read_register("pc") == target:
-            self.connection.gdb.step()  # it stands there from the last time
+            self.connection.gdb.step()  # Step off the breakpoint of the previous call.
         self.connection.insert_breakpoint(target)
         try:
             stopped = self.connection.run_until_stop(timeout)
@@ -188,7 +179,7 @@ class Application:
             raise BoardError(f"the program did not come to {function} within {timeout:g} s; it stands in {at}")
 
     def expect(self, text: str, timeout: float = 10.0) -> str:
-        """Console output up to the end of a text."""
+        """Read console output up to and including a text."""
         if self.connection.console is None:
             raise BoardError(f"{self.image.board.full_name} has no console here", SILENT)
         return self.connection.console.read_until(text.encode(), timeout).decode(errors="replace")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the board of a run: opens it, detects its loss, opens it again, releases it."""
+"""Holds the board of a run: opens it, detects its loss, reopens it, releases it."""
 
 import contextlib
 import dataclasses
@@ -21,17 +21,10 @@ from utvm.session.running import Session
 
 
 class BoardHolder:
-    """The board of one run, whatever it is.
+    """The board of one run; ``say`` is called with progress messages.
 
-    Args:
-        log_directory: where the logs go of what is started for it.
-        say: receives a line where there is something to wait for.
-
-    Attributes:
-        board: its data.
-        identity: which one it is; before it was reached, which one was looked for.
-        auto: whether nobody said which of several kinds to take.
-        attached: how often it was opened.
+    ``identity`` is the board in use or, before it is opened, the selection. ``auto`` is set if neither a kind nor
+    a serial number was selected for a board that also exists as hardware.
     """
 
     def __init__(
@@ -64,24 +57,24 @@ class BoardHolder:
 
     @property
     def driver(self) -> str:
-        """The tool that drives the board: see :attr:`utvm.drivers.ReachableBoard.driver`."""
+        """The driver: see :attr:`utvm.drivers.ReachableBoard.driver`."""
         return self._selected.driver
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Capabilities of the selected board; before that, of its file."""
+        """Capabilities of the selected board; before selection, of its description."""
         return self._chosen.capabilities if self._chosen else self.board.capabilities
 
     @property
     def connection(self) -> Connection:
-        """The board."""
+        """Connection to the board. Raises ProbeError if it is not attached or a process it needs has died."""
         if self._bench is None:
             raise ProbeError(f"{self.board.name} is not attached")
         self._bench.check()
         return self._bench
 
     def choose(self) -> None:
-        """Decide which one it is, once: a board that vanishes is not replaced by another."""
+        """Select the board. Later calls only accept the same one: a lost board is not replaced by another."""
         found = choose(self.board, self._wanted)
         self._chosen = found
         self.identity = found.identity
@@ -93,7 +86,7 @@ class BoardHolder:
         )
 
     def attach(self) -> str:
-        """Put the chosen board on the bench and describe it; the second time it is the same board or none."""
+        """Open the board and return its description. Later calls reopen the same board or fail."""
         self.release()
         self.attach_count += 1
         if self.attach_count > 1 or self._chosen is None:
@@ -105,7 +98,7 @@ class BoardHolder:
         return bench.describe()
 
     def reset_board(self) -> Connection:
-        """Return the board reset and halted, without breakpoints."""
+        """Reset and halt the board, without breakpoints, and return its connection."""
         self._end_session()
         bench = self.connection
         bench.clear_breakpoints()
@@ -113,13 +106,13 @@ class BoardHolder:
         return bench
 
     def link(self, libraries: Sequence[Library]) -> Firmware:
-        """Build what :meth:`session` takes; raises as :func:`utvm.firmware.build`."""
+        """Build the firmware for :meth:`session`; raises as :func:`utvm.firmware.build`."""
         return build(self.board, libraries, executor_for(self.capabilities), able=self.capabilities)
 
     def session(self, firmware: Firmware) -> Session:
-        """Return a session on an image, waiting for its first request.
+        """Return a session for a firmware, waiting for its first request.
 
-        A board that already waits with that image is taken as it is: programming and resetting it for each of a
+        A session already waiting with this firmware is reused: flashing and resetting the board for each of a
         hundred tests would take most of their time.
         """
         bench = self.connection
@@ -131,42 +124,39 @@ class BoardHolder:
         return self._session
 
     def serve(self, libraries: Sequence[Library], pipe: str = "") -> contextlib.AbstractContextManager[RpcBoard]:
-        """Put libraries behind the RPC server on the board; raises UtvmError, also on entering."""
+        """Serve libraries over RPC on the board; raises UtvmError, also on entering."""
         self._end_session()
         image = build(self.board, libraries, "rpc", pipe=pipe, able=self.capabilities)
         return start_rpc(self.connection, image)
 
     def force_reset(self) -> None:
-        """Have the next test begin with a reset, whatever the board seems to be doing."""
+        """Force a reset before the next session."""
         self._end_session()
 
     def release(self) -> None:
-        """Let go of the board and end what it needed. Safe to call again."""
+        """Close the board and end the processes it needed. Safe to call again."""
         self._end_session()
         self._bench = None
         self._opened.close()
 
     def _end_session(self) -> None:
         self._session = None
-        # A board that is gone cannot be told that its session is over; whoever takes it next finds out.
+        # Ending the session fails if the board is lost; the next user detects that.
         with contextlib.suppress(UtvmError):
             self._running.close()
 
     def board_failure(self, error: BaseException) -> str:
-        """Tell trouble with the board from an answer of it.
+        """Return why the board is unusable after an error; empty if it still works.
 
-        A probe or a transport that broke is trouble; a fault that the device reported is an answer. Anything else,
-        an assertion as well, is of no concern here as long as the board still answers: when OpenOCD has died under
-        a test, how the test noticed does not matter.
-
-        Returns:
-            why the board cannot be used any more, or an empty string.
+        Probe and transport errors mean that it is lost; a fault reported by the device does not. After any other
+        error, assertions included, the board is probed: when OpenOCD dies during a test, the error itself may be
+        anything.
         """
         if isinstance(error, DeviceFault):
             return ""
         if self._bench is not None:
             try:
-                # First: a probe that is gone, or an OpenOCD that died, is what all else comes from.
+                # First: a dead probe or OpenOCD causes all other errors.
                 self._bench.check()
             except UtvmError as cause:
                 return str(cause)
@@ -187,7 +177,7 @@ def executor_for(capabilities: frozenset[str]) -> Executor:
 
 
 def start_session(connection: Connection, firmware: Firmware) -> contextlib.AbstractContextManager[Session]:
-    """Context manager that programs a firmware and starts a session by its executor."""
+    """Context manager that flashes a firmware and starts a session with its executor."""
     return HostDriven(connection, firmware) if firmware.pipe is None else _start_rpc_session(connection, firmware)
 
 
@@ -201,10 +191,7 @@ def _start_rpc_session(connection: Connection, firmware: Firmware) -> Iterator[S
 def open_session(
     found: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
 ) -> Iterator[Session]:
-    """Open a board and a session on it, for the length of a ``with`` block.
-
-    Args:
-        say: receives lines for whoever waits: what the board is, before it is programmed.
+    """Context manager of a session on a newly opened board; ``say`` gets the board's description before flashing.
     """
     with log_into(logs), found.open(logs, say) as connection:
         say(connection.describe())

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TVM RPC server in front of one board: the stock client on one side, a :class:`Link` on the other.
 
-The board serves one client at a time. What goes wrong on the way to it reaches the client as an exception; the
-board is reset then, the client's handles are gone, and the next client finds it ready.
-
-The thread in :meth:`Bridge.serve` does all that concerns the board, so that the processes which it starts have an
-owner that stays. Clients are read in threads of their own; what they want done is handed to that one.
+The board serves one client at a time. A board error reaches the client as an exception; then the board is reset,
+the client's handles become invalid, and the next client can connect. All board access runs in the thread of
+:meth:`Bridge.serve`, so that the processes started there have a lasting owner; clients are read in other threads.
 """
 
 import contextlib
@@ -32,34 +30,30 @@ from utvm.session.minrpc import (
 )
 from utvm.session.tracker import Registration
 
-_FIRST_ANSWER = 30.0  # Seconds that the board may take for a session's first packet, which only begins it.
+_FIRST_ANSWER = 30.0  # Timeout in seconds of a session's first packet, which only initialises it.
 
 
 class BoardLink(Protocol):
-    """The interface of a :class:`utvm.session.link.Link` with a started session."""
+    """Interface of a :class:`utvm.session.link.Link` with a started session."""
 
     def request(self, packet: bytes, timeout: float) -> bytes:
-        """Have the board execute a MinRPC packet; raise UtvmError when the session is over."""
+        """Send a MinRPC packet and return the reply; raise UtvmError when the session is over."""
 
     def terminate(self) -> None:
         """End the session."""
 
     def abort(self) -> None:
-        """End a request that is under way in another thread."""
+        """Cancel a request running in another thread."""
 
 
 class BoardWorker:
-    """Does one piece of work on the board at a time, all of it in the thread that calls :meth:`work`.
+    """Runs board jobs one at a time, all in the thread that calls :meth:`work`.
 
     Args:
         connect: returns a link with a new session; called for each client.
-        restart: resets the board and returns a link with a new session; called after trouble.
-        call_timeout: seconds that a request may take.
-        log: receives a line about each trouble.
-        check: raises UtvmError if something that the board needs has died; no reset helps, and the work ends.
-
-    Attributes:
-        stopping: set once :meth:`stop` has been called.
+        restart: resets the board and returns a link with a new session; called after an error.
+        call_timeout: seconds per request.
+        check: raises UtvmError if a process that the board needs has died: no reset helps then, and the work ends.
     """
 
     def __init__(
@@ -77,27 +71,27 @@ class BoardWorker:
         self._log = log
         self._check = check
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._asked: list[Future[bytes]] = []  # In the end it stays as it is, for work() to go through.
+        self._asked: list[Future[bytes]] = []  # Unchanged once stopping is set: work() iterates over it.
         self._lock = threading.Lock()
         self._link: BoardLink | None = None
-        self._in_use = False  # The link's session belongs to a client; if not, it waits for one.
-        self._broken = False  # Only a reset helps.
+        self._in_use = False  # A client owns the link's session.
+        self._broken = False  # The board needs a reset.
 
     def work(self) -> None:
-        """Do what the other methods ask for, until :meth:`stop`."""
+        """Run queued jobs until :meth:`stop`."""
         try:
             while (job := self._jobs.get()) is not None and not self.stopping.is_set():
                 job()
         finally:
             self.stop()
-            # Nobody may wait for ever, wherever an interrupt has hit.
+            # Wherever an interrupt came, no caller may wait for ever.
             for future in self._asked:
                 if not future.done():
                     future.set_exception(TransportError("the bridge has ended"))
             self._drop_link()
 
     def stop(self) -> None:
-        """Make :meth:`work` end. A request under way is given up; a reset under way is waited for."""
+        """End :meth:`work`: cancel a request in progress, wait for a reset in progress."""
         with self._lock:
             self.stopping.set()
             if self._link:
@@ -105,11 +99,10 @@ class BoardWorker:
             self._jobs.put(None)
 
     def ask(self, packet: bytes, deadline: float | None, *, first: bool) -> bytes:
-        """Have the board answer a packet. After an error its session is over.
+        """Forward a packet, the session's ``first`` or a later one, and return the reply. An error ends the
+        session.
 
-        Args:
-            deadline: on the monotonic clock.
-            first: the packet begins a session.
+        ``deadline`` is on the monotonic clock.
         """
         future: Future[bytes] = Future()
         answer = self._first_answer if first else self._answer
@@ -122,7 +115,7 @@ class BoardWorker:
                     self._asked.remove(future)
 
     def end_session(self) -> None:
-        """Have the board made ready for the next client. Does not wait for it."""
+        """Queue the preparation of the board for the next client, without waiting."""
         with contextlib.suppress(TransportError):
             self._put(self._tidy)
 
@@ -149,7 +142,7 @@ class BoardWorker:
         return self._link.request(packet, self._time_left(deadline, self._call_timeout))
 
     def _first_answer(self, packet: bytes, deadline: float | None) -> bytes:
-        # The client has nothing on the board yet: trouble here costs it no more than a reset's time.
+        # The client has no state on the board yet, so an error costs it only the time of a reset.
         timeout = min(self._call_timeout, _FIRST_ANSWER)
         if not self._broken:
             try:
@@ -160,7 +153,7 @@ class BoardWorker:
         return self._new_session().request(packet, self._time_left(deadline, timeout))
 
     def _new_session(self) -> BoardLink:
-        # The session that a reset began has waited for its client.
+        # The session started by a reset is still unused.
         if self._link is None or self._in_use:
             self._keep(self._connect())
         self._in_use = True
@@ -209,39 +202,32 @@ __all__ = ["BoardLink", "Bridge"]
 _LOG = logging.getLogger("utvm.session.serve")
 
 _HANDSHAKE_TIMEOUT = 5.0  # Seconds.
-_FIRST_PACKET = 10.0  # Seconds from a client's handshake to its first packet: it holds the board meanwhile.
-_GRACE = 3.0  # Seconds that a client waits for the one before it to be gone, until it is told that it is not.
-_LEAVING = 20.0  # Seconds in which a thread is to end that was told to.
+_FIRST_PACKET = 10.0  # Seconds from the handshake to the first packet: the client holds the board meanwhile.
+_GRACE = 3.0  # Seconds to wait for the previous client to disconnect before reporting "busy".
+_LEAVING = 20.0  # Seconds to wait for a stopped thread to end.
 _MOST_CONNECTIONS = 64
 
 
 class Bridge:
     """Serves a board to TVM RPC clients.
 
-    The port is bound at once; clients are accepted while :meth:`serve` runs.
-
-    Run it in another process than its clients: TVM's client holds Python's lock while it frees what it has on the
-    board, and waits for the bridge's answer meanwhile.
+    The port is bound at once; clients are accepted while :meth:`serve` runs. Run it in another process than its
+    clients: TVM's client holds the GIL while it frees its objects on the board and waits for the bridge's reply.
 
     Args:
-        connect: returns a link with a new session; called for each client.
-        restart: resets the board and returns a link with a new session; called after trouble.
-        key: what a client must give to ``rpc.connect``, or with a tracker, what it asks the tracker for; empty,
-            without a tracker: any client is welcome.
-        packet_limit: bytes of the longest packet that the board takes, without its length field.
+        connect, restart: see :class:`BoardWorker`.
+        key: key for ``rpc.connect`` or, with a tracker, for the tracker; empty, without a tracker, accepts any.
+        packet_limit: longest packet that the board accepts, in bytes without the length field.
         host: name or address of the interface to listen on.
         port: TCP port, 0 for any free one.
-        anyone: whether clients of other users, and other computers, are accepted too.
+        anyone: True to accept clients of other users and other computers.
         tracker: host and TCP port of a TVM RPC tracker to register with, or the path of its socket.
-        announced: the port that it is told, where another one leads here; 0 for the port itself.
-        call_timeout: seconds that a request to the board may take.
-        tracker_period: seconds between two looks at the tracker.
-        stall_timeout: seconds after which a client that stops in the middle of a packet is given up.
-        log: receives a line about clients that come and go and about trouble; called from several threads.
-        check: raises UtvmError if something that the board needs has died: that ends :meth:`serve`.
-
-    Attributes:
-        port: the TCP port.
+        announced: port to register if it is forwarded here; 0 for the port itself.
+        call_timeout: seconds per board request.
+        tracker_period: seconds between two polls of the tracker.
+        stall_timeout: seconds after which a client that stops within a packet is disconnected.
+        log: called with messages about clients and errors, from several threads.
+        check: raises UtvmError if a process that the board needs has died; this ends :meth:`serve`.
     """
 
     def __init__(
@@ -287,7 +273,7 @@ class Bridge:
         self._clients: dict[threading.Thread, ClientConnection] = {}
 
     def serve(self) -> None:
-        """Serve clients until :meth:`stop`, or until an exception such as KeyboardInterrupt ends it. Once only."""
+        """Serve clients until :meth:`stop` or an exception such as KeyboardInterrupt. Call it only once."""
         helpers = [threading.Thread(target=self._accept_clients, name="bridge clients", daemon=True)]
         if self._tracker:
             helpers.append(threading.Thread(target=self._register, name="bridge tracker", daemon=True))
@@ -297,7 +283,7 @@ class Bridge:
             self._board.work()
         finally:
             self.stop()
-            self._join(helpers)  # From here on there are no new clients.
+            self._join(helpers)  # No new clients after this.
             with self._lock:
                 clients = dict(self._clients)
             for connection in clients.values():
@@ -309,7 +295,7 @@ class Bridge:
     def stop(self) -> None:
         """End :meth:`serve`, from any thread. Safe to call again."""
         self._board.stop()
-        # Closing alone would not wake a thread that waits in accept().
+        # close() alone does not wake a thread blocked in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -323,7 +309,7 @@ class Bridge:
 
     def _join(self, threads: Iterable[threading.Thread]) -> None:
         for thread in threads:
-            with contextlib.suppress(RuntimeError):  # An interrupt came before it was started.
+            with contextlib.suppress(RuntimeError):  # The thread was not started, because of an interrupt.
                 thread.join(_LEAVING)
 
     def _register(self) -> None:
@@ -339,7 +325,7 @@ class Bridge:
             try:
                 connected, address = self._listener.accept()
             except OSError as error:
-                # Out of file descriptors, say; while stopping, the wait ends at once.
+                # For instance, no file descriptors left. When stopping, wait() returns at once.
                 if not self._board.stopping.wait(0.1):
                     self._log(f"cannot accept a client: {error}")
                 continue
@@ -371,7 +357,7 @@ class Bridge:
                 connection.say_farewell()
                 return
             with self._lock:
-                # Who has just left may not have been noticed yet.
+                # The previous client's disconnect may not be detected yet.
                 self._lock.wait_for(lambda: self._owner is None, _GRACE)
                 owner = self._owner
                 if owner is None:
@@ -389,7 +375,7 @@ class Bridge:
                 self._put_off(connection, owner)
         except ClientGone as error:
             self._log(f"{connection.name}: {error}")
-        except Exception as error:  # A mistake of ours must not cost the next client the board.
+        except Exception as error:  # A bug in the bridge must not cost the next client the board.
             self._log(f"{connection.name}: the bridge failed: {type(error).__name__}: {error}")
         finally:
             connection.close()
@@ -397,7 +383,7 @@ class Bridge:
                 del self._clients[threading.current_thread()]
 
     def _put_off(self, connection: ClientConnection, owner: ClientConnection) -> None:
-        # The stock client shows an exception only in answer to a packet.
+        # The stock client reports an exception only as the reply to a packet.
         with contextlib.suppress(SessionExpired, PacketTooLong):
             connection.receive(time.monotonic() + _FIRST_PACKET)
         since = time.strftime("%H:%M:%S", time.localtime(owner.since))
@@ -435,7 +421,7 @@ class Bridge:
             try:
                 answer = self._board.ask(packet, deadline, first=not begun)
             except Exception as error:
-                # Who asked is told first; the board can take its time.
+                # Reply to the client before the slow reset of the board.
                 try:
                     if deadline and time.monotonic() >= deadline:
                         self._expire(connection, timeout)
@@ -464,7 +450,7 @@ class Bridge:
         with self._lock:
             if self._owner is not connection:
                 return
-            # What the next client asks of the board comes after this.
+            # Jobs of the next client are queued after this one.
             self._board.end_session()
             self._owner = None
             self._lock.notify_all()

@@ -14,15 +14,14 @@ from utvm.firmware.image import callers, convention_of
 from utvm.session.fault import ARCHITECTURES, DeviceFault, FaultRecord
 from utvm.session.fault.meaning import Meaning
 
-_DEEPEST = 16  # Lines of a guess.
+_DEEPEST = 16  # Most lines of a guessed backtrace.
 
 
 def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFault:
-    """Return the error that tells a fault.
+    """Return the error that describes a fault.
 
-    Args:
-        stack: what the board keeps with the record: from the exception frame to the stack's end, or a part of it.
-            A process sends addresses of code instead, 64 bits each: where the fault happened, then its stack.
+    ``stack`` was saved with the record: from the exception frame to the stack's end, or truncated. A process sends
+    64-bit code addresses instead: the faulting one, then its call stack.
     """
     if firmware.accelerator:
         words = accelerator_of(firmware.board).explain(record.words)
@@ -30,9 +29,9 @@ def explain(firmware: Firmware, record: FaultRecord, stack: bytes) -> DeviceFaul
     running = _running(firmware, record)
     if not record.stack:
         pc, *places = [address for (address,) in struct.iter_unpack("<Q", stack[: len(stack) & ~7])] or [0]
-        # The handler's own calls come before the place of the fault.
+        # The fault handler's own frames precede the faulting address.
         callers_of_it = places[places.index(pc) + 1 :] if pc in places else []
-        # A return address is behind its call. What is in the C library has no line.
+        # A return address follows its call. Code of the C library has no line.
         backtrace = tuple(line for address in callers_of_it if (line := firmware.source_line(address - 1)))
         return DeviceFault(record, firmware.source_line(pc), running, backtrace)
     if record.pc is None:
@@ -61,12 +60,12 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
 
 
 def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
-    """Return the lines of code whose addresses lie on a stack that overflowed, most of them return addresses."""
+    """Return the source lines of all code addresses on an overflowed stack, most of them return addresses."""
     convention = convention_of(firmware.elf)
     found: list[str] = []
     for word in convention.words(stack):
         likely = convention.is_return_address(word) and firmware.is_code(word)
-        # Whatever the mark of code is, the call is in the two bytes before.
+        # Whatever the Thumb bit, the call is in the two bytes before.
         line = firmware.source_line(word - 2) if likely else ""
         if line and (not found or found[-1] != line):
             found.append(line)
@@ -79,21 +78,21 @@ _HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or wh
 
 
 class HaltedCore:
-    """The core of a board, read through its debug port."""
+    """A halted core, read through its debug port."""
 
     def __init__(self, connection: Connection) -> None:
         self._bench = connection
         self._names = {name.lower() for name in connection.gdb.register_names}
 
     def register(self, name: str) -> int:
-        """Value of a register; 0 where there is none."""
+        """Return the value of a register; 0 if it does not exist or cannot be read."""
         if name in self._names:
             with contextlib.suppress(BoardError):
                 return self._bench.gdb.read_register(name)
         return 0
 
     def word(self, address: int) -> int:
-        """32 bits of memory; 0 where there is none."""
+        """Read 32 bits of memory; 0 if they cannot be read."""
         try:
             return int.from_bytes(self._bench.read_memory(address, 4), "little")
         except BoardError:
@@ -101,7 +100,9 @@ class HaltedCore:
 
 
 def check_core(connection: Connection, image: Firmware) -> str:
-    """Look at a core that should run, for a moment in which it is halted, and return where it is."""
+    """Halt a core that should run, resume it and return its position. Raises BoardError if it faulted or had
+    halted.
+    """
     stopped = connection.has_stopped()
     connection.halt()
     core = HaltedCore(connection)
@@ -119,7 +120,7 @@ def check_core(connection: Connection, image: Firmware) -> str:
 
 
 def describe_core(connection: Connection, image: Firmware) -> str:
-    """Position of a core, or its fault, in words; empty if it cannot be read."""
+    """Describe the position of a core, or its fault; empty if it cannot be read."""
     try:
         return f"the core runs, at {check_core(connection, image)}"
     except BoardError as error:
@@ -129,10 +130,10 @@ def describe_core(connection: Connection, image: Firmware) -> str:
 
 
 def format_address(image: Firmware, address: int) -> str:
-    """Return an address with its source line, or with the symbol before it, as far as the image has that."""
+    """Format an address with its source line or else with the preceding symbol, if known."""
     with contextlib.suppress(ToolchainError):
         line = image.source_line(address)
-        if line and not line.endswith(":?"):  # without debug information it has the name of an object file
+        if line and not line.endswith(":?"):  # Without debug information, the line names an object file.
             return f"{address:#010x} ({line})"
     code = sorted((at, name) for name, at in image.symbols.items() if not name.startswith("$"))
     index = bisect.bisect_right(code, (address, "\U0010ffff")) - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of a model over many samples, and comparison of two boards' outputs, bit for bit."""
+"""Statistics of a model over many samples, and bit-exact comparison of two boards' outputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,13 @@ from utvm.errors import ConfigError
 
 @dataclass(frozen=True)
 class Mismatch:
-    """An output of a sample that is not the same on two boards.
+    """An output of a sample that differs between two boards.
 
     Attributes:
-        sample: number of the sample, from 0.
-        output: name of the output.
-        index: where in the output the first different element is.
-        value, expected: that element on the one board, and on the one that it is validated against.
-        differing, elements: how many elements differ, and how many there are.
+        sample: index of the sample.
+        index: position of the first differing element.
+        value, expected: that element, and its reference value.
+        differing, elements: number of differing elements, and of all.
     """
 
     sample: int
@@ -41,7 +40,7 @@ def compare(
     outputs: Sequence[npt.NDArray[Any]],
     expected: Sequence[npt.NDArray[Any]],
 ) -> list[Mismatch]:
-    """Compare the outputs of one sample bit for bit: NaN is equal to the same NaN, 0.0 is not equal to -0.0."""
+    """Compare the outputs of one sample bit for bit: NaN equals the same NaN, 0.0 differs from -0.0."""
     found = []
     for tensor, ours, theirs in zip(tensors, outputs, expected, strict=True):
         places = np.argwhere(_bits(ours) != _bits(theirs))
@@ -57,19 +56,17 @@ def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def prediction(outputs: Sequence[npt.NDArray[Any]]) -> int | None:
-    """Return the index of the largest of a classifier's scores; None where there is not one vector of them."""
+    """Return the index of a classifier's largest score; None if the outputs are not one vector."""
     if len(outputs) != 1 or sum(length != 1 for length in outputs[0].shape) != 1:
         return None
     return int(outputs[0].argmax())
 
 
 def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]) -> list[Sample]:
-    """Take arrays of many samples apart.
+    """Split arrays into samples: an array per input, by name; the name of an only input may be empty.
 
-    Args:
-        arrays: one an input, by its name; with one input, the name may be empty. The samples lie along a dimension
-            before the input's own, or along the input's first where that is 1. An array of the input's own shape
-            is one sample.
+    Samples are stacked along a new first dimension, or along the input's first if that is 1. An array of the
+    input's own shape is one sample.
     """
     if unknown := [name for name in arrays if name and name not in {tensor.name for tensor in tensors}]:
         raise ConfigError(
@@ -99,11 +96,7 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
 
 @dataclass(frozen=True)
 class Confusion:
-    """Confusion matrix of a classifier.
-
-    Attributes:
-        counts: samples by class (row) and prediction (column).
-    """
+    """Confusion matrix of a classifier; ``counts`` has a row per class and a column per prediction."""
 
     counts: npt.NDArray[np.int64]
 
@@ -126,12 +119,7 @@ def _ratio(part: np.int64, whole: np.int64) -> float | None:
 
 
 def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[int]) -> Confusion:
-    """Count a classifier's answers.
-
-    Args:
-        answers: for each sample, the outputs.
-        labels: the right classes.
-    """
+    """Compute the confusion matrix from the outputs of each sample and the true classes."""
     predicted = [kind for kind in map(prediction, answers) if kind is not None]
     if len(predicted) < len(answers) or not answers:
         raise ConfigError("labels are for a model with one output, a score for each class")
@@ -146,13 +134,13 @@ def confusion(answers: Sequence[Sequence[npt.NDArray[Any]]], labels: Sequence[in
 
 @dataclass(frozen=True)
 class ErrorStatistics:
-    """Distance of outputs from another library's, over all elements of all samples.
+    """Errors against a reference library, over all elements of all samples.
 
     Attributes:
-        largest: the largest difference of two elements, in the output's own units.
-        rmse: root of the mean of their squares.
-        snr_db: the other's signal to the difference, in decibels; infinite where there is none.
-        same_class: samples of which both have the same best class; None where the model is no classifier.
+        largest: maximum absolute error, in the output's units.
+        rmse: root mean square error.
+        snr_db: signal-to-noise ratio in dB; infinite without errors.
+        same_class: number of samples with the same predicted class; None if the model is no classifier.
     """
 
     largest: float

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packets on a pipe of bytes that may lose, damage or invent some (microTVM's framing).
+"""Packet framing for an unreliable byte stream (microTVM's framing).
 
-A packet is ``FF FD``, the payload's length (u32), the payload, and the CRC-16/CCITT-FALSE (u16) of all bytes
-before it as they are on the wire; numbers are little-endian. Behind ``FF FD`` every FF is doubled. ``FF FE``
-stands for nothing, ``FF FD`` begins a packet wherever it is met, and FF before anything else is an error.
+A packet is ``FF FD``, the payload's length (u32), the payload, and the CRC-16/CCITT-FALSE (u16) of all preceding
+bytes on the wire; integers are little-endian. After ``FF FD``, each FF is doubled. ``FF FE`` is a no-op,
+``FF FD`` always begins a packet, and FF before any other byte is an error.
 """
 
 import binascii
@@ -15,10 +15,7 @@ _CRC_INIT = 0xFFFF
 
 
 def encode(payload: bytes, *, after_reset: bool = False) -> bytes:
-    """Return a packet as it goes over the wire.
-
-    Args:
-        after_reset: put an FE first, which ends an escape that an earlier sender left open.
+    """Encode a packet; with ``after_reset``, FE comes first, to complete an escape left open by an earlier sender.
     """
     body = _OPENING + _escape_bytes(len(payload).to_bytes(4, "little")) + _escape_bytes(payload)
     crc = binascii.crc_hqx(body, _CRC_INIT).to_bytes(2, "little")
@@ -30,23 +27,20 @@ def _escape_bytes(data: bytes) -> bytes:
 
 
 class _Field(Enum):
-    HUNT = auto()  # No packet: everything up to the next FF FD is noise.
+    HUNT = auto()  # Between packets: skip to the next FF FD.
     LENGTH = auto()
     PAYLOAD = auto()
     CRC = auto()
 
 
 class Deframer:
-    """Finds the valid packets in the bytes of a wire, however they are cut.
+    """Extracts valid packets from a byte stream read in arbitrary chunks, in linear time.
 
-    It holds at most one payload, and takes time in proportion to the bytes that it is fed.
-
-    Args:
-        limit: bytes of the longest payload; longer packets are dropped.
+    It buffers at most one payload; payloads longer than ``limit`` bytes are dropped.
 
     Attributes:
-        crc_errors: packets dropped because their CRC was wrong.
-        dropped: packets dropped because they were too long, ended early or held an invalid escape.
+        crc_errors: number of packets dropped for a wrong CRC.
+        dropped: number of packets dropped because they were too long, ended early or had an invalid escape.
     """
 
     def __init__(self, limit: int) -> None:
@@ -54,14 +48,14 @@ class Deframer:
         self.crc_errors = 0
         self.dropped = 0
         self._field = _Field.HUNT
-        self._escaped = False  # The last byte was an FF that waits for its second half.
-        self._value = bytearray()  # The current field's bytes so far, without escapes.
-        self._size = 0  # How many of them make it complete.
+        self._escaped = False  # The last byte was the first half of an escape.
+        self._value = bytearray()  # Bytes of the current field, unescaped.
+        self._size = 0  # Size of the current field.
         self._payload = b""
         self._crc = _CRC_INIT
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes from the wire and return the payloads of the packets that they complete."""
+        """Process received bytes and return the payloads of completed packets."""
         payloads: list[bytes] = []
         position = 0
         while position < len(data):
@@ -78,7 +72,7 @@ class Deframer:
         return payloads
 
     def _plain(self, data: bytes, position: int, end: int, payloads: list[bytes]) -> int:
-        """Take bytes that hold no FF, and return the position up to which: a field's end, or the run's."""
+        """Process bytes without FF, up to the end of the field or of the bytes; return the new position."""
         if self._field is _Field.HUNT:
             return end
         taken = data[position : min(end, position + self._size - len(self._value))]
@@ -93,7 +87,7 @@ class Deframer:
             self._escaped = False
             self._expect(_Field.LENGTH, 4)
         elif self._field is _Field.HUNT:
-            # The second FF of two may be a packet's first byte, when what came before it was noise.
+            # After noise, the second of two FFs may begin a packet.
             self._escaped = byte == _ESCAPE
         else:
             self._escaped = False

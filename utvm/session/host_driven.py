@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host-driven executor: a model is run through the debug port alone."""
+"""The host-driven executor: runs a model through the debug port only."""
 
 import struct
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.running import RunResult, check_has_state, model_error
 
 _TURN = "utvm_host_turn"
-_GO = "utvm_host_go"  # behind the instruction there: to go on from here spares a step off the breakpoint
+_GO = "utvm_host_go"  # After the instruction at the breakpoint: resuming here saves stepping off it.
 _FAULT_STOP = "utvm_fault_stop"
 _START_TIMEOUT = 30.0  # Seconds from reset to the first request.
 # utvm_reply_t: runs, status, cycles, stack_used, interrupts
@@ -25,13 +25,10 @@ _REPLY = struct.Struct("<IiQII")
 
 
 class HostDriven:
-    """A firmware on a board, ready to run its models.
+    """Runs the models of a firmware on a board; ``timeout`` is in seconds per run.
 
-    Entering programs the firmware unless the board holds it already, resets the board and waits until it is
-    up. A firmware that was built for RAM is loaded after every reset instead. Leaving takes the breakpoints out.
-
-    Args:
-        timeout: seconds that one run may take.
+    Entering flashes the firmware unless the board holds it already, resets the board and waits for start-up.
+    Firmware built for RAM is loaded after every reset instead. Leaving removes the breakpoints.
     """
 
     executor = "host-driven"
@@ -52,9 +49,9 @@ class HostDriven:
         self.connection.clear_breakpoints()
 
     def reset(self) -> None:
-        """Reset the board and wait until its program asks for the first request."""
+        """Reset the board and wait until its program waits for the first request."""
         if self.firmware.in_ram:
-            # What is there may have changed: data has, and a program gone astray may have written anywhere.
+            # RAM contents may have changed: data does, and a faulty program may write anywhere.
             self.connection.program(self.firmware)
         else:
             self.connection.reset(halt=True)
@@ -92,7 +89,7 @@ class HostDriven:
         self._run_to_turn(f"finish model {model}", self._timeout)
         reply = self.connection.read_memory(self._symbol("utvm_reply"), _REPLY.size)
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
-        # Without these two, what an earlier run left in the outputs would pass for this run's answer.
+        # Without these checks, stale outputs of an earlier run could pass for the reply.
         if runs == self._runs:
             raise BoardError(
                 f"{self.firmware.board.name} stopped before it had run model {model}",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session with the RPC server on a board, over a transport that may lose and damage bytes.
 
-Every packet holds a session id, a type and a body. Host and board each choose half of the id, so that what an
-earlier session left on the wire is never taken for an answer. Requests are numbered: the board executes each
-number once and repeats its answer when asked again, so that a request may be sent until its answer arrives.
+Every packet holds a session id, a type and a body. Host and board each choose half of the id, so that bytes of an
+earlier session are never taken for a reply. Requests are numbered: the board executes each number once and repeats
+its reply on a retransmission, so a request can be resent until its reply arrives.
 """
 
 import logging
@@ -27,9 +27,9 @@ _FRAMES = logging.getLogger("utvm.session.rpc")
 _BOARD = logging.getLogger("utvm.session.board")
 
 _HEADER = struct.Struct("<HB")  # session id, type
-_NUMBERED = struct.Struct("<BQ")  # number, length of the MinRPC packet that follows
-_SLICE = 0.2  # Seconds of the longest read: what abort() may take.
-_DRAIN = 0.5  # Seconds at most for reading what was on the wire before a session.
+_NUMBERED = struct.Struct("<BQ")  # number, length of the following MinRPC packet
+_SLICE = 0.2  # Longest read in seconds: the latency of abort().
+_DRAIN = 0.5  # Most seconds to discard stale input before a session.
 
 
 class _Type(IntEnum):
@@ -42,11 +42,7 @@ class _Type(IntEnum):
 
 
 class BoardFaulted(BoardError):
-    """The board took a fault and said so.
-
-    Attributes:
-        record_bytes: its fault record as sent, for :meth:`utvm.session.fault.FaultRecord.parse`.
-    """
+    """The board reported a fault; ``record_bytes`` is for :meth:`utvm.session.fault.FaultRecord.parse`."""
 
     def __init__(self, record_bytes: bytes) -> None:
         super().__init__("the board took a fault", "reset it to go on")
@@ -54,7 +50,7 @@ class BoardFaulted(BoardError):
 
 
 class BoardWasReset(BoardError):
-    """The board has started anew and knows nothing of the session."""
+    """The board restarted and lost the session."""
 
     def __init__(self) -> None:
         super().__init__("the board was reset", "is its power stable, and does nothing else press its reset?")
@@ -64,17 +60,16 @@ class Link:
     """One session at a time with the RPC server on a board.
 
     Args:
-        transport: the pipe; whoever opened it closes it.
-        start_timeout: seconds in which a session must have begun.
-        start_retry: seconds until the second attempt at it; each further one waits twice as long.
-        resend_after: seconds until a request is sent again; each further time waits twice as long.
-        limit: bytes of the longest packet taken from the board.
-        on_log: receives each text that the board logs.
+        transport: the byte stream; its owner closes it.
+        start_timeout: seconds to start a session.
+        start_retry: seconds until the second attempt to start; doubles with each attempt.
+        resend_after: seconds until a request is resent; doubles with each retry.
+        limit: longest packet accepted from the board, in bytes.
+        on_log: called with each log message of the board.
 
     Attributes:
-        bytes_sent: on the wire, framing included.
-        bytes_received: likewise.
-        resent: requests sent again, each time counted.
+        bytes_sent, bytes_received: on the wire, framing included.
+        resent: number of retransmissions.
     """
 
     def __init__(
@@ -95,7 +90,7 @@ class Link:
         self._deframer = Deframer(limit)
         self._inbox: deque[bytes] = deque()
         self._aborted = threading.Event()
-        # Two programs that use a board one after the other should not begin with the same nonce.
+        # Consecutive users of a board should not start with the same nonce.
         self._nonce = random.SystemRandom().randint(1, 255)
         self._session = 0
         self._number = 0
@@ -105,16 +100,16 @@ class Link:
 
     @property
     def crc_errors(self) -> int:
-        """Packets received with a wrong checksum."""
+        """Number of packets received with a wrong checksum."""
         return self._deframer.crc_errors
 
     @property
     def started(self) -> bool:
-        """Whether a session is up."""
+        """True if a session is active."""
         return self._session != 0
 
     def start(self) -> None:
-        """Begin a session; one that was up is over, and so is all that the board held for it."""
+        """Start a session; the previous one and its state on the board are discarded."""
         self._session = 0
         earlier_fault = self._drain()
         received = self.bytes_received
@@ -138,13 +133,9 @@ class Link:
         self._number = 0
 
     def request(self, packet: bytes, timeout: float) -> bytes:
-        """Have the board execute a MinRPC packet, exactly once, and return its answer.
+        """Have the board execute a MinRPC packet (without its length) exactly once, and return its reply likewise.
 
-        Any error ends the session: whether the board has executed the packet is not known then.
-
-        Args:
-            packet: without its length; so is the answer.
-            timeout: seconds, in all.
+        Any error ends the session: it is then unknown whether the board executed the packet.
         """
         if not self._session:
             raise TransportError("there is no session with the board", "start one")
@@ -154,13 +145,13 @@ class Link:
         return answer
 
     def terminate(self) -> None:
-        """Tell the board that the session is over. Without one, do nothing."""
+        """End the session, if any, and notify the board."""
         session, self._session = self._session, 0
         if session:
             self._send(session, _Type.TERMINATE, b"")
 
     def abort(self) -> None:
-        """Make what is under way in another thread raise a TransportError soon, and all that would follow it."""
+        """Make the current operation of another thread, and all later ones, raise a TransportError soon."""
         self._aborted.set()
 
     def _request(self, session: int, packet: bytes, timeout: float) -> bytes:
@@ -189,10 +180,7 @@ class Link:
         return session if good else None
 
     def _drain(self) -> BoardFaulted | None:
-        """Take in what is on the wire already: it answers nothing that we are going to ask.
-
-        Logs are passed on. A fault may be long past, so it is returned, not raised.
-        """
+        """Discard stale input and pass on its log messages. A fault may be old, so it is returned, not raised."""
         fault = None
         deadline = time.monotonic() + _DRAIN
         while self._receive(0.0) and time.monotonic() < deadline:
@@ -220,7 +208,7 @@ class Link:
     def _wait(
         self, accept: Callable[[int, int, bytes], _T | None], deadline: float, session: int = 0
     ) -> _T | None:
-        """Return the first thing that ``accept`` makes of a message's session, type and body; None in time."""
+        """Return the first result of ``accept`` (session, type, body) that is not None; None on timeout."""
         out_of_time = False
         while True:
             while self._inbox:
@@ -231,7 +219,7 @@ class Link:
                 raise TransportError("the wait for the board was given up")
             if out_of_time:
                 return None
-            # Read once more when time is up: on a busy computer the answer may have been there all along.
+            # Read once more after the timeout: on a busy computer, the reply may already be buffered.
             left = deadline - time.monotonic()
             out_of_time = left <= 0
             self._receive(max(0.0, min(left, _SLICE)))
@@ -253,15 +241,13 @@ class Link:
             return None
         if kind == _Type.FAULT and found in (0, session):
             raise BoardFaulted(body)
-        # A board says this when it comes up, too: only within a session is it news.
+        # Boards also send this at start-up; it matters only within a session.
         if kind == _Type.TERMINATE and session and found in (0, session):
             raise BoardWasReset
         return accept(found, kind, body)
 
 
 class _AnswerTo:
-    """Accepts the answer to one request and no other."""
-
     def __init__(self, session: int, number: int) -> None:
         self._session = session
         self._number = number

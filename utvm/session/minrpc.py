@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's RPC protocol as a server sees it: handshake, packets, exceptions.
+"""TVM's RPC protocol, server side: handshake, packets, exceptions.
 
-A client begins with a magic number and its key. After that both sides send packets: a u64 length, then an i32 code
-and what belongs to it; numbers are little-endian (TVM's ``python/tvm/rpc/server.py`` and ``rpc_reference.h``).
+A client begins with a magic number and its key. After that, both sides send packets: a u64 length, an i32 code and
+its data; integers are little-endian (TVM's ``python/tvm/rpc/server.py`` and ``rpc_reference.h``).
 """
 
 import contextlib
@@ -62,25 +62,25 @@ _NAMES: dict[int, str] = {
 }
 
 _CHUNK = 1 << 16
-_ABSURD = 1 << 30  # Bytes. No board takes it, and reading it away would take minutes.
-_FAREWELL = 1.0  # Seconds in which a client may read our last words.
+_ABSURD = 1 << 30  # Bytes. No board accepts such a packet, and discarding it would take minutes.
+_FAREWELL = 1.0  # Seconds for a client to read the last reply.
 
 
-_TEXTS = (TypeIndex.RAW_STRING, TypeIndex.RAW_BYTES, *range(11, 13), 65, 66)  # short ones, and objects of tvm-ffi
-_OBJECTS = (11, 12, 65, 66)  # their type comes twice
+_TEXTS = (TypeIndex.RAW_STRING, TypeIndex.RAW_BYTES, *range(11, 13), 65, 66)  # Short strings; objects of tvm-ffi.
+_OBJECTS = (11, 12, 65, 66)  # Their type is sent twice.
 HANDLES = (TypeIndex.HANDLE, TypeIndex.FUNCTION, TypeIndex.MODULE)
-_NUMBERS = (1, 2, 3, 5, 6, *HANDLES)  # with data types and devices, which take 8 bytes too
+_NUMBERS = (1, 2, 3, 5, 6, *HANDLES)  # Includes data types and devices, also 8 bytes.
 _DIMENSIONS = 8
 
 
 @dataclass(frozen=True)
 class PacketValue:
-    """A value of a packet.
+    """A value in a packet.
 
     Attributes:
-        kind: its type; of an object, that of the object.
-        at: where in the packet its number begins, its text, or its tensor's description.
-        size: bytes from there on.
+        kind: its type; the object's type for an object.
+        at: offset of its number, text or tensor description.
+        size: size there in bytes.
     """
 
     kind: int
@@ -89,21 +89,21 @@ class PacketValue:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is text or bytes."""
+        """True for text or bytes."""
         return self.kind in _TEXTS
 
     @property
     def is_handle(self) -> bool:
-        """Whether it begins with what the board has given away: an address or a handle, in 64 bits."""
+        """True if it begins with a 64-bit address or handle from the board."""
         return self.kind in (*HANDLES, TypeIndex.TENSOR)
 
     def of(self, packet: bytes) -> bytes:
-        """Return its bytes."""
+        """Return the value's bytes."""
         return packet[self.at : self.at + self.size]
 
 
 def values_at(packet: bytes, at: int) -> list[PacketValue]:
-    """Return a sequence of values."""
+    """Parse a sequence of values."""
     values: list[PacketValue] = []
     (count,) = _read("<i", packet, at)
     at += 4
@@ -128,7 +128,7 @@ def values_at(packet: bytes, at: int) -> list[PacketValue]:
 
 
 def tensor_at(packet: bytes, at: int) -> PacketValue:
-    """Return a tensor's description that stands by itself."""
+    """Parse a tensor description without a type."""
     (dimensions,) = _read("<i", packet, at + 16)
     if not 0 <= dimensions <= _DIMENSIONS:
         raise ValueError("a tensor has too many dimensions")
@@ -136,7 +136,7 @@ def tensor_at(packet: bytes, at: int) -> PacketValue:
 
 
 def handles_in(packet: bytes) -> list[PacketValue]:
-    """Return the values of a request that hold what the board has given away; the first is a called function."""
+    """Return the values of a request that hold handles or addresses from the board; the called function first."""
     (code,) = _read("<i", packet, 0)
     if code in (Code.COPY_FROM, Code.COPY_TO):
         return [tensor_at(packet, 4)]
@@ -154,19 +154,15 @@ def _read(form: str, packet: bytes, at: int) -> tuple[int, ...]:
 
 
 class ClientGone(Exception):
-    """The client closed the connection, broke the protocol or stopped in the middle of something."""
+    """The client closed the connection, broke the protocol or stalled."""
 
 
 class SessionExpired(Exception):
-    """The time has come by which the client should have sent its next packet."""
+    """The client sent no packet before the session's deadline."""
 
 
 class PacketTooLong(Exception):
-    """A packet above the limit came, and has been read away.
-
-    Attributes:
-        size: its length in bytes.
-    """
+    """A packet above the limit was received and discarded; ``size`` is its length in bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -174,31 +170,27 @@ class PacketTooLong(Exception):
 
 
 def exception_packet(text: str) -> bytes:
-    """Return the packet, without its length, that makes the client raise an error."""
-    # The client takes it as a C string.
+    """Return the packet, without its length, that raises an error in the client."""
+    # The client reads it as a C string.
     data = text.replace("\0", "").encode()
     return struct.pack("<iiiQ", Code.EXCEPTION, 1, TypeIndex.RAW_STRING, len(data)) + data
 
 
 def code_of(packet: bytes) -> int:
-    """Return a packet's code; -1 when it is too short to have one."""
+    """Return a packet's code; -1 if it is too short."""
     return int.from_bytes(packet[:4], "little", signed=True) if len(packet) >= 4 else -1
 
 
 def name_of(packet: bytes) -> str:
-    """Return for messages what a packet asks for."""
+    """Describe a packet for messages."""
     code = code_of(packet)
     return f"{_NAMES.get(code, f'code {code}')}, {len(packet)} bytes"
 
 
 class ClientConnection:
-    """One client's TCP connection, from the handshake on.
+    """A client's TCP connection; ``packet_limit`` is in bytes without a packet's length field.
 
-    Args:
-        connected: the socket.
-        name: the client's address.
-        packet_limit: bytes of the longest packet taken, without its length field.
-        stall_timeout: seconds after which a client that stops within a packet, or does not read, is given up.
+    A client that stops within a packet, or does not read, is disconnected after ``stall_timeout`` seconds.
     """
 
     def __init__(self, connected: socket.socket, name: str, *, packet_limit: int, stall_timeout: float) -> None:
@@ -209,16 +201,14 @@ class ClientConnection:
         self._stall_timeout = stall_timeout
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A client whose computer was switched off is found out, though it never says goodbye.
+            # Detect clients whose computer was switched off.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
     def read_key(self, timeout: float) -> tuple[str, float | None]:
-        """Read the handshake's first half and return the client's key and its session timeout in seconds, if
-        any.
-        """
+        """Read the client's half of the handshake: its key, and its session timeout in seconds or None."""
         deadline = time.monotonic() + timeout
         try:
             magic, size = struct.unpack("<ii", self._read(8, deadline))
@@ -234,22 +224,19 @@ class ClientConnection:
         return key.removeprefix("client:"), _session_timeout(options)
 
     def accept(self, key: str) -> None:
-        """Finish the handshake: the client is welcome."""
+        """Complete the handshake: accept the client."""
         name = f"server:{key}".encode()
         self._send(struct.pack("<ii", MAGIC, len(name)) + name)
 
     def refuse(self) -> None:
-        """Finish the handshake: the client's key is not ours."""
+        """Complete the handshake: reject the client's key."""
         self._send(struct.pack("<i", _MISMATCH))
 
     def receive(self, deadline: float | None) -> bytes:
-        """Return the next packet, without its length.
-
-        Args:
-            deadline: on the monotonic clock; None to wait as long as the client stays.
+        """Return the next packet, without its length; ``deadline`` is on the monotonic clock, None for no limit.
         """
         size = 0
-        while not size:  # A length of zero means nothing.
+        while not size:  # A length of zero is a no-op.
             size = int.from_bytes(self._read(8, deadline), "little")
         if size > _ABSURD:
             with contextlib.suppress(ClientGone):
@@ -270,7 +257,7 @@ class ClientConnection:
         self.send(exception_packet(text))
 
     def say_farewell(self) -> None:
-        """Let the client read what was sent last: closing at once might take it away with what it has sent."""
+        """Wait until the client has read the last reply: closing with unread input could discard it."""
         deadline = time.monotonic() + _FAREWELL
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
@@ -280,7 +267,7 @@ class ClientConnection:
                     break
 
     def hang_up(self) -> None:
-        """End the connection from another thread: whoever reads or writes it is told that the client has gone."""
+        """Shut the connection down from another thread, whose reads and writes then raise ClientGone."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -294,7 +281,7 @@ class ClientConnection:
         return bytes(data)
 
     def _read_some(self, size: int, deadline: float | None, *, started: bool) -> bytes:
-        """Read at least a byte; ``started`` says that the client owes it, being in the middle of something."""
+        """Read at least one byte; ``started`` is True within a packet, where ``stall_timeout`` applies."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise SessionExpired

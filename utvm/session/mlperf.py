@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's end of MLPerf Tiny's serial protocol, and what is made of its answers.
+"""Host side of MLPerf Tiny's serial protocol, and its accuracy metrics.
 
-The board's end is ``utvm/runtime/mlperf/main.c``. Commands and lines are those of the benchmark's own runner
-(mlcommons/tiny, ``benchmark/runner``), which can take this one's place.
+The board's side is ``utvm/runtime/mlperf/main.c``. Commands and replies are those of the benchmark's own runner
+(mlcommons/tiny, ``benchmark/runner``), which can replace this one.
 """
 
 import contextlib
@@ -27,21 +27,18 @@ from utvm.session.transport import Transport
 
 _READY = b"m-ready\r\n"
 _ERROR = re.compile(rb"^e-\[(.*)\]", re.MULTILINE)
-_FAULT = re.compile(rb"^e-\[Fault.*\]", re.MULTILINE)  # Nothing comes after it.
-_BYTES_A_COMMAND = 31  # As the benchmark's runner sends them: a command has at most 80 characters.
-_PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
+_FAULT = re.compile(rb"^e-\[Fault.*\]", re.MULTILINE)  # The last output of a board.
+_BYTES_A_COMMAND = 31  # As in the benchmark's runner: a command has at most 80 characters.
+_PATIENCE = 0.5  # Seconds of silence before checking the connection.
 _LABELS = "y_labels.csv"
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Result of some runs on one input.
+    """Result of several runs on one input.
 
-    Attributes:
-        runs: how many were measured.
-        cycles: what its counter counted in them, in the unit that the board has.
-        microseconds: between its two timestamps, by its clock; no time on a virtual board.
-        results: the model's output, in thousandths.
+    ``cycles`` are in the board's unit; ``microseconds`` are the difference of two timestamps by the board's clock,
+    and not a time on a virtual board; ``results`` are the printed output scores.
     """
 
     runs: int
@@ -51,11 +48,7 @@ class Measurement:
 
 
 class Runner:
-    """A board that answers the benchmark's commands.
-
-    Args:
-        timeout: seconds to the end of an answer.
-    """
+    """A board that executes the benchmark's commands; ``timeout`` is in seconds per reply."""
 
     def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
         self._transport = transport
@@ -83,7 +76,7 @@ class Runner:
         return self.wait()
 
     def value(self, command: str, name: str) -> str:
-        """The value in brackets in the line ``m-NAME-[...]``."""
+        """Send a command and return the value in brackets in the line ``m-NAME-[...]``."""
         return _match_lines(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
 
     def load(self, data: bytes) -> None:
@@ -111,7 +104,7 @@ def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str
 
 @contextlib.contextmanager
 def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
-    """Program an image that was built for the benchmark, and start it."""
+    """Flash and start an image built for the benchmark."""
     with open_pipe(connection, image) as wire:
         connection.program(image)
         wire.restart()
@@ -122,7 +115,7 @@ def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
 
 @dataclass(frozen=True)
 class Sample:
-    """Input of one run: a file of the benchmark's data or a window of one, and its class."""
+    """Input of one run, a file of the benchmark or a window of one, and its class."""
 
     name: str
     data: bytes
@@ -130,13 +123,10 @@ class Sample:
 
 
 def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False) -> list[Sample]:
-    """Read the files that a ``y_labels.csv`` names: rows of file, number of classes, class.
+    """Read the files listed in ``y_labels.csv``: rows of file, number of classes, class.
 
-    Args:
-        size: bytes that a run takes.
-        limit: how many files; 0 for all.
-        windows: whether rows also have the bytes of a window, and from how many to how many bytes one begins: each
-            file is as many samples as it has whole windows.
+    An input has ``size`` bytes; at most ``limit`` files are read, all if 0. With ``windows``, rows also have
+    window size and stride in bytes, and each file gives one sample per whole window.
     """
     table = folder / _LABELS
     rows = csv.reader(io.StringIO(read_text(table, f"--data is a folder with {_LABELS} and the files it names")))
@@ -172,20 +162,15 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
 
 
 def top_1(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float:
-    """Return the share of samples whose largest score is their class's.
-
-    Args:
-        scores: float64, a row for each sample and a column for each class.
-        labels: int64, one class a sample.
-    """
+    """Return the top-1 accuracy of float64 scores, shape (samples, classes), for int64 labels, one per sample."""
     return float(np.mean(np.argmax(scores, axis=1) == labels))
 
 
 def auc(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float | None:
-    """Return the area under the receiver operating characteristic, each class against all others, on average.
+    """Return the mean one-versus-rest area under the ROC curve; None if no class has samples inside and outside.
 
-    It is the share of pairs, one of the class and one not, in which the first has the larger score; equal ones are
-    a half (Hanley and McNeil, 1982). Arguments as :func:`top_1`. None where no class has both.
+    The area is the fraction of pairs, one sample in the class and one not, where the first has the larger score;
+    ties count half (Hanley and McNeil, 1982). Arguments as :func:`top_1`.
     """
     areas = []
     for column in range(scores.shape[1]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board as a Python program has it: :func:`utvm.open` gets one, models are loaded onto it and run."""
+"""The Python API of a board: :func:`utvm.open` opens one; models are loaded onto it and run."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class BoardMemory:
         self._bench = bench
 
     def read(self, address: int, size: int) -> bytes:
-        """Return so many bytes; raises UtvmError where the board refuses, or has no debug port."""
+        """Read memory; raises UtvmError if the board refuses or has no debug port."""
         return self._bench.read_memory(address, size)
 
     def write(self, address: int, data: bytes) -> None:
@@ -40,17 +40,9 @@ class BoardMemory:
 
 
 class OpenBoard(Closing):
-    """A board that is ours until it is closed, or its ``with`` block ends.
+    """An open board, until :meth:`close` or the end of its ``with`` block; ``description`` is one line.
 
-    Attributes:
-        description: one line that says what it is: on a desk, or software, and whose.
-
-    Args:
-        name: of the board, or the path of its folder; settings behind a colon.
-        asked: which one, where there are several.
-
-    Raises:
-        UtvmError: there is no such board, or none of it can be had.
+    Raises UtvmError if the board does not exist or is not available.
     """
 
     def __init__(self, wanted: BoardSelection) -> None:
@@ -63,37 +55,31 @@ class OpenBoard(Closing):
             self._open = stack.pop_all()
 
     def close(self) -> None:
-        """Let go of the board and end what it needed. Safe to call again."""
+        """Close the board and end the processes it needed. Safe to call again."""
         self._open.close()
 
     @property
     def connection(self) -> Connection:
-        """All that the board can do: reset, breakpoints, registers.
-
-        Raises:
-            ProbeError: it is closed, or something that it needs has died.
+        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has died.
         """
         return self._holder.connection
 
     @property
     def memory(self) -> BoardMemory:
-        """Its memory; raises as :attr:`bench`."""
+        """Memory of the board; raises as :attr:`connection`."""
         return BoardMemory(self.connection)
 
     @property
     def console(self) -> Console | None:
-        """Its serial line, None where there is none; raises as :attr:`bench`."""
+        """Serial console, or None; raises as :attr:`connection`."""
         return self.connection.console
 
     def load(self, model: str | Path | Model | Library) -> "LoadedModel":
-        """Compile a model for this very board, link it, and return it ready to run.
+        """Compile a model for this board, link it, and return it ready to run.
 
-        Args:
-            model: a file, or what :func:`utvm.compiler.load` has read of one. A library, from
-                :func:`utvm.compiler.compile_model`, is taken as it is: for whatever it was compiled.
-
-        Raises:
-            UtvmError: it cannot be read or compiled, or does not fit.
+        It is a file, a model from :func:`utvm.compiler.load`, or a library from
+        :func:`utvm.compiler.compile_model`, which is used as compiled. Raises UtvmError if it cannot be read or
+        compiled, or does not fit.
         """
         if isinstance(model, str | Path):
             model = load(Path(model))
@@ -101,21 +87,15 @@ class OpenBoard(Closing):
         return LoadedModel(self._holder, library)
 
     def flash(self, elf: str | Path) -> Application:
-        """Program an image of your own and return it, halted before its first instruction.
+        """Flash an image of your own and return it, halted before its first instruction.
 
-        Raises:
-            UtvmError: it is not an ELF file for this board's memory, or the board refuses.
+        Raises UtvmError if it is not an ELF file for this board's memory, or the board refuses.
         """
         return Application(self._holder.reset_board(), read_elf(self._holder.board, elf))
 
 
 class LoadedModel:
-    """A model on a board. Of several, the one that is asked is programmed first, if it is not the last that was.
-
-    Attributes:
-        library: what the compiler made of it: inputs, outputs, weights.
-        image: its firmware; ``flash_bytes`` and ``ram_bytes`` say what it takes.
-    """
+    """A compiled model and its firmware on a board. Running another model than the last one flashes it first."""
 
     def __init__(self, holder: BoardHolder, library: Library) -> None:
         self._holder = holder
@@ -123,26 +103,18 @@ class LoadedModel:
         self.image = holder.link([library])
 
     def run(self, *inputs: npt.ArrayLike) -> RunResult:
-        """Run it once.
+        """Run the model once; raises as :meth:`utvm.session.running.Session.run`.
 
-        Args:
-            inputs: an array for each input, of exactly the shape and element type that the model declares.
-
-        Raises:
-            UtvmError: as :meth:`utvm.session.running.Session.run`.
+        ``inputs`` are an array per input, of exactly the declared shape and element type.
         """
         return self._holder.session(self.image).run(self.library.name, inputs)
 
     def forget(self) -> None:
-        """Let it forget its earlier runs: the next one is like the first. For models that keep something.
-
-        Raises:
-            UtvmError: as :meth:`utvm.session.running.Session.forget`.
-        """
+        """Reset a model that keeps state between runs; raises as :meth:`utvm.session.running.Session.forget`."""
         self._holder.session(self.image).forget(self.library.name)
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
-        """Run it once, step by step, over RPC; arguments and errors as :meth:`run`."""
+        """Run the model once, step by step, over RPC; arguments and errors as :meth:`run`."""
         with self._holder.serve([self.library]) as board, RpcSession(board, [self.library]) as session:
             _, counts = session.profile(self.library.name, inputs)
             return profile_of(self.library, board.description, board.unit, counts)

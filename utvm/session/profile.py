@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost and memory use of each step of a model's run."""
+"""Cost and memory use of each step of a model."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from utvm.compiler.target import Target
 
 @dataclass(frozen=True)
 class Floor:
-    """The floor of one kind of kernel.
+    """Lower bound for one kind of kernel.
 
     Attributes:
-        kernels: expression for how their names begin; of what has none, an empty name.
-        rows: expression for what the toolchain's row of a core has in it.
-        a_mac: instructions a multiply-accumulate.
-        source: by what, and where that is said.
+        kernels: pattern for the beginning of kernel names; a step without a kernel has an empty name.
+        rows: pattern to search in the target's toolchain row.
+        a_mac: instructions per multiply-accumulate.
+        source: the instructions, and their manual.
     """
 
     kernels: str
@@ -37,11 +37,11 @@ FLOORS = (
     Floor("plain C", "", 1 / 2, "MLA of two packed numbers (ARM DDI 0403E, A7.7)"),
     Floor("", "fpv|cortex-a|rv32imaf|rv64imaf", 2.0, "a product and a sum, rounded each: no fused multiply-add"),
 )
-"""The first that fits is a kernel's. Floats on a core without a unit for them have none."""
+"""The first match applies. Float operators on a core without an FPU have no bound."""
 
 
 def floor_of(call: Call, target: Target) -> float | None:
-    """Return the instructions that a multiply-accumulate of a step takes at least; None where not known."""
+    """Return the least instructions per multiply-accumulate of a step; None if unknown."""
     if not call.macs or ("int8" in call.kind and not call.kernel):
         return None
     return next(
@@ -59,15 +59,14 @@ class MeasuredStep:
     """One step of a run.
 
     Attributes:
-        number: from 0, in the order in which they run.
-        function: the C function, without the model's name in front.
-        kind: what it computes.
-        macs: multiply-accumulates, 0 where they are not known.
-        count: what it took, in the profile's unit.
-        live_bytes: bytes of the arenas that hold something during it.
-        makes: the tensors that it writes.
-        kernel: which one computed it, of several; empty where there is one.
-        floor: instructions a multiply-accumulate that such a kernel takes at least; None where that is not known.
+        number: index in execution order.
+        function: the C function, without the model's prefix.
+        macs: multiply-accumulates; 0 if unknown.
+        count: cost in the profile's unit.
+        live_bytes: arena bytes in use during the step.
+        makes: names of the output tensors.
+        kernel: the selected kernel; empty if there is only one.
+        floor: least instructions per multiply-accumulate for such a kernel; None if unknown.
     """
 
     number: int
@@ -82,19 +81,13 @@ class MeasuredStep:
 
     @property
     def label(self) -> str:
-        """Label in pictures: its number and its output tensors."""
+        """Label in figures: number and output tensors."""
         return f"{self.number} {', '.join(self.makes) or self.function}"
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One run of a model, step by step.
-
-    Attributes:
-        board: what it ran on, in words.
-        unit: ``instructions``, ``cycles`` or ``ns``.
-        arena_bytes: working memory that is reserved for it.
-    """
+    """One run of a model, step by step; ``unit`` is ``instructions``, ``cycles`` or ``ns``."""
 
     model: str
     executor: str
@@ -109,7 +102,7 @@ class Profile:
         return sum(step.count for step in self.steps)
 
     def share(self, step: MeasuredStep) -> float:
-        """Return a step's part of the whole, 0 to 1."""
+        """Return a step's fraction of the total, 0 to 1."""
         return step.count / self.total if self.total else 0.0
 
     def as_json(self) -> str:
@@ -117,8 +110,8 @@ class Profile:
         return json.dumps(asdict(self) | {"total": self.total}, indent=2) + "\n"
 
     def folded_stacks(self) -> str:
-        """Return it as folded stacks, a line each: what flame graph tools read."""
-        # The tools take a semicolon for the next frame.
+        """Return folded stacks, one per line, for flame graph tools."""
+        # A semicolon separates frames.
         names = (step.label.replace(";", ",") for step in self.steps)
         lines = (
             f"{self.model};{step.kind};{name} {step.count}" for name, step in zip(names, self.steps, strict=True)
@@ -127,11 +120,7 @@ class Profile:
 
 
 def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -> Profile:
-    """Join what a board has measured with what is known of the model.
-
-    Args:
-        counts: for each step of the library, what it took.
-    """
+    """Combine the counts of each step with the library's metadata."""
     steps = tuple(
         MeasuredStep(
             number,

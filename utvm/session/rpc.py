@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running models over RPC, without TVM: the part of a MinRPC client that this takes (protocol 0.8.0)."""
+"""Runs models over RPC without TVM: the necessary part of a MinRPC client (protocol 0.8.0)."""
 
 import contextlib
 import json
@@ -27,18 +27,16 @@ from utvm.session.pipes import open_pipe
 from utvm.session.running import RunResult, check_has_state
 from utvm.session.transport import Transport
 
-# An answer that is text or bytes: code, count and type as a number, then its type again, its length, itself.
+# Text or bytes reply: code, count and type as an integer, then the type again and the length; the data follows.
 _HEAD = struct.Struct("<20siQ")
 _STATISTICS = b'{"board": '
 
 
 class UnitCorrection:
-    """Puts the units into a board's answers.
+    """Corrects the units in a board's replies: of its counter, with ``clock_hz`` counts per second in the
+    firmware.
 
-    Args:
-        unit: what the board's cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
-        clock_hz: what its firmware takes for a second of it.
-        log: receives a line about each evaluation on a virtual board.
+    ``log`` is called with a message for each evaluation on a virtual board.
     """
 
     def __init__(self, unit: str, clock_hz: int, log: Callable[[str], None] | None = None) -> None:
@@ -63,7 +61,7 @@ class UnitCorrection:
         return _HEAD.pack(head, kind, len(content)) + content
 
     def _instructions(self, seconds: bytes) -> bytes:
-        # Rounded far below the share of an instruction that a mean over runs can have.
+        # Rounded far below the fraction of an instruction that a mean can have.
         counts = [round(value * self._clock_hz, 6) for (value,) in struct.iter_unpack("<d", seconds)]
         told = ", ".join(f"{count:,.10g}" for count in counts)
         self._log(
@@ -75,15 +73,14 @@ class UnitCorrection:
 
 @dataclass(frozen=True)
 class RpcBoard:
-    """A board that answers RPC.
+    """A board with a running RPC server.
 
     Attributes:
-        description: one line that says what it is.
-        unit: what its cycle counter counts: ``instructions``, ``cycles`` or ``ns``.
-        connect: begins a session.
-        restart: resets the board and begins a session.
-        check: raises ProbeError if something that the board needs has died; it does not come back.
-        program_logic: as that of its bench; None where it has no programmable logic.
+        unit: unit of its counter: ``instructions``, ``cycles`` or ``ns``.
+        connect: starts a session.
+        restart: resets the board and starts a session.
+        check: raises ProbeError if a process that the board needs has died for good.
+        program_logic: as for its connection; None without programmable logic.
     """
 
     description: str
@@ -95,7 +92,7 @@ class RpcBoard:
 
 
 class _FirmwareLink(Link):
-    """A link whose faults and counts are explained by what is known of the firmware and of the board it is on."""
+    """A link that decodes faults and corrects units for its firmware and board."""
 
     def __init__(
         self, transport: Transport, on_log: Callable[[str], None] | None, firmware: Firmware, unit: str
@@ -119,11 +116,7 @@ class _FirmwareLink(Link):
 def start_rpc(
     connection: Connection, firmware: Firmware, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
-    """Program a firmware that was built for RPC, and let it answer through its pipe.
-
-    Args:
-        on_log: receives what the board logs.
-    """
+    """Flash a firmware built for RPC and start it; ``on_log`` receives the board's log messages."""
     with open_pipe(connection, firmware) as wire:
         connection.program(firmware)
 
@@ -137,7 +130,7 @@ def start_rpc(
             return connect()
 
         wire.restart()
-        # A board without a debug port has no other way to talk that this one would be told from.
+        # A board without a debug port has only one byte stream, so it is not named.
         through = f", RPC through {firmware.pipe}" if connection.has_debug_port else ""
         description = connection.describe() + through
         program_logic = connection.program_logic if connection.board.logic else None
@@ -145,24 +138,20 @@ def start_rpc(
 
 
 _CPU = struct.pack("<ii", 1, 0)
-_TIMEOUT = 60.0  # Seconds for whatever is not a run.
-_PIECE = 1920  # Bytes of a tensor in one packet: what surrounds them has room in the rest.
-_RESULT = 24  # Where what a call returns begins in its answer: behind code, count, its type as a number, its type.
+_TIMEOUT = 60.0  # Seconds per request other than a run.
+_PIECE = 1920  # Bytes of a tensor per packet; the rest is for headers.
+_RESULT = 24  # Offset of the return value in a reply: after code, count, type as an integer, and type.
 _OTHER_FIRMWARE = "is its firmware of another version? Build and flash it again"
 
 
 class RpcError(BoardError):
-    """The board refused a request; the message has its words."""
+    """The board rejected a request; the message is the board's."""
 
 
 class RpcSession:
-    """A board's RPC server, ready to run the models of its firmware.
+    """A session with a board's RPC server, to run the models of its firmware; ``timeout`` is in seconds per run.
 
-    Entering begins a session; leaving ends it.
-
-    Args:
-        libraries: what is in the firmware.
-        timeout: seconds that one run may take.
+    Entering starts a session; leaving ends it.
     """
 
     executor = "RPC"
@@ -185,12 +174,12 @@ class RpcSession:
             self.link.terminate()
 
     def reset(self) -> None:
-        """Reset the board and begin anew."""
+        """Reset the board and start a new session."""
         self._begin(self.board.restart())
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a session: the board answers whenever it is asked."""
+        """True if a session is active: the board accepts requests at any time."""
         return self.link is not None
 
     def _begin(self, link: Link) -> None:
@@ -204,7 +193,7 @@ class RpcSession:
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
         """Run a model once; as :meth:`utvm.session.Session.run`.
 
-        The result's stack is what was used at most up to the model's first run; :meth:`stats` has the latest.
+        ``stack_used`` is the maximum up to the model's first run; :meth:`stats` has the current one.
         """
         library = self._ready(model, inputs)
         answer = self.call("utvm.run", timeout=self._timeout)
@@ -212,9 +201,9 @@ class RpcSession:
         return self._result(library, cycles)
 
     def profile(self, model: str, inputs: Sequence[npt.ArrayLike]) -> tuple[RunResult, tuple[int, ...]]:
-        """Run a model once and return what each of its steps took, too, in the result's unit.
+        """Run a model once and return the result and the cost of each step, in the result's unit.
 
-        The result's count is larger than that of :meth:`run`: it has in it what keeping the steps' times takes.
+        The total is larger than that of :meth:`run`: it includes recording the steps.
         """
         library = self._ready(model, inputs)
         self.call("utvm.profile", timeout=self._timeout)
@@ -262,24 +251,16 @@ class RpcSession:
         return RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
 
     def limit_runs(self, milliseconds: int) -> None:
-        """Make a run that takes longer a fault, until the session ends; 0 is no limit.
-
-        A virtual board counts instructions at its clock's rate in place of time.
-        """
+        """Make longer runs fault until the session ends; 0 for no limit. Virtual boards count instructions."""
         self.call("utvm.limit", _integer(milliseconds))
 
     def stats(self) -> dict[str, Any]:
-        """The board's statistics; ``docs/rpc.md`` has the fields."""
+        """Return the board's statistics; ``docs/rpc.md`` lists the fields."""
         stats: dict[str, Any] = json.loads(_bytes_in(self.call("utvm.stats")))
         return stats
 
     def call(self, function: str, *arguments: bytes, timeout: float = _TIMEOUT) -> bytes:
-        """Call a function and return the whole answer.
-
-        Args:
-            arguments: each encoded, its type first.
-            timeout: seconds.
-        """
+        """Call a function with encoded arguments (type first) and return the whole reply."""
         if function not in self._handles:
             name = function.encode()
             answer = self._ask(Code.GET_FUNCTION, struct.pack("<iiQ", 1, TypeIndex.RAW_STRING, len(name)) + name)
@@ -291,7 +272,7 @@ class RpcSession:
         return self._ask(Code.CALL, call, timeout)
 
     def allocate(self, tensor: Tensor) -> int:
-        """Allocate memory for a tensor on the board and return its address; the session's end frees it."""
+        """Allocate memory for a tensor on the board and return its address; freed at the end of the session."""
         answer = self._ask(
             Code.ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", TypeIndex.NONE)
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of sessions: run the models of a firmware."""
+"""The interface of sessions, which run the models of a firmware."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from utvm.errors import BoardError, ConfigError
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run of a model on a board.
+    """Result of one run.
 
     Attributes:
-        outputs: one array an output, with the model's shapes and element types.
-        count: what the run took, in ``unit``; 0 on a board on which nobody counts.
-        unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one, ``ns`` where a
-            process is the board.
-        stack_used: bytes of stack used since reset, at most.
+        outputs: an array per output, with the model's shapes and element types.
+        count: cost in ``unit``; 0 on a board without a counter.
+        unit: ``instructions`` on a virtual board, ``cycles`` of the core clock on a physical one, ``ns`` on a host
+            process.
+        stack_used: maximum stack use since reset, in bytes.
     """
 
     outputs: tuple[npt.NDArray[np.generic], ...]
@@ -32,40 +32,31 @@ class RunResult:
 
     @property
     def count_by_unit(self) -> dict[str, int]:
-        """The count by its unit; empty on a board without a counter."""
+        """The count by its unit; empty without a counter."""
         return {self.unit: self.count} if self.count else {}
 
 
 class Session(Protocol):
-    """A firmware on a board, ready to run its models.
-
-    Attributes:
-        executor: how it drives the board, for reports.
-    """
+    """A firmware on a board, ready to run its models. ``executor`` names the method, for reports."""
 
     executor: str
 
     @property
     def waiting(self) -> bool:
-        """Whether a model can be run without a reset."""
+        """True if a model can be run without a reset."""
 
     def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
-        """Run a model once.
-
-        Args:
-            model: name of one of the firmware's libraries.
-            inputs: one array an input, of exactly the shape and element type that the model declares.
-        """
+        """Run a model once, on an array per input of exactly the declared shape and element type."""
 
     def forget(self, model: str) -> None:
-        """Let a model forget its earlier runs: the next one is like the first after :meth:`reset`."""
+        """Reset a model's state, as after :meth:`reset`."""
 
     def reset(self) -> None:
-        """Reset the board and wait until its program can be asked; raises as :meth:`run`."""
+        """Reset the board and wait until it accepts requests; raises as :meth:`run`."""
 
 
 def check_has_state(libraries: Sequence[Library], model: str) -> None:
-    """Check that a model keeps something between runs."""
+    """Raise ConfigError if the model does not exist or keeps no state between runs."""
     present = {library.name: library for library in libraries}
     if model not in present:
         raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")
@@ -74,6 +65,6 @@ def check_has_state(libraries: Sequence[Library], model: str) -> None:
 
 
 def model_error(model: str, status: int) -> BoardError:
-    """Return the error for a model that returned a code other than 0."""
+    """Return the error for a model's nonzero return code."""
     known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it selects what a tensor does not have"}
     return BoardError(f"model {model} returned error code {status}", known.get(status, ""))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board that is served to RPC clients, and takes what they upload: modules, and bitstreams for its logic.
+"""Serves a board to RPC clients, with the modules and bitstreams that they upload.
 
-The functions for that are those of TVM's own server, and of VTA's: the board has none of them. A module is linked
-into an image on this computer, and the client's session goes on with that image on the board.
+The functions for this are those of TVM's own server, and of VTA's; they run here, not on the board. A module is
+linked into an image on this computer, and the client's session continues with that image on the board.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from utvm.session.link import Link
 from utvm.session.minrpc import Code, PacketValue, TypeIndex, code_of, exception_packet, handles_in, values_at
 from utvm.session.rpc import RpcBoard, start_rpc
 
-_SHIFT = 48  # No board has so much memory, and no process is given addresses beyond.
+_SHIFT = 48  # No board has that much memory, and no process gets higher addresses.
 _LAST = (1 << (64 - _SHIFT)) - 1
-# What every image has, and the same in each.
+# Functions that exist in every image.
 _SERVER = ("utvm.", "tvm.", "runtime.", "ffi.")
 
 
@@ -42,11 +42,7 @@ class StaleHandle(Exception):
 
 
 class ImageGenerations:
-    """The images of one session, and their handles.
-
-    Args:
-        find: returns the current handle of one of the server's own functions.
-    """
+    """Marks the handles of a session with the number of the image they belong to; ``find`` looks a function up."""
 
     def __init__(self, find: Callable[[str], int]) -> None:
         self._find = find
@@ -56,11 +52,11 @@ class ImageGenerations:
 
     @property
     def full(self) -> bool:
-        """Whether there are no marks left."""
+        """True if no further image can be numbered."""
         return len(self._modules) > _LAST
 
     def begin(self, module: str) -> None:
-        """Have the image of a module from now on."""
+        """Start the next image, that of a module."""
         self._modules.append(module)
         self._server.clear()
 
@@ -130,7 +126,7 @@ def _first_text(packet: bytes, offset: int) -> str | None:
 
 
 UPLOAD_BYTES = 1 << 24
-"""The longest packet that a client may send: a file, and a little more."""
+"""Longest packet of a client: a file and its header."""
 
 _MOST_BYTES = 1 << 26
 _MOST_FILES = 64
@@ -138,7 +134,7 @@ _LONGEST_NAME = 128
 
 
 class UploadedFiles:
-    """The files of one session, each by a name without folders."""
+    """Uploaded files of one session, by name without folders."""
 
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
@@ -153,7 +149,7 @@ class UploadedFiles:
         return self._at
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep a file, in place of one of that name."""
+        """Store a file, replacing one of the same name."""
         others = {other: size for other, size in self._sizes.items() if other != name}
         if len(others) >= _MOST_FILES or sum(others.values()) + len(data) > _MOST_BYTES:
             raise ConfigError(
@@ -167,21 +163,21 @@ class UploadedFiles:
         self._sizes = {**others, name: len(data)}
 
     def remove(self, name: str) -> None:
-        """Remove a file, or all where the name is empty; what is not there does not matter."""
+        """Remove a file, or all if the name is empty. Missing files are ignored."""
         for file in (name,) if name else tuple(self._sizes):
             with contextlib.suppress(OSError):
                 self._path_of(file).unlink()
             self._sizes.pop(file, None)
 
     def find(self, name: str, hint: str) -> Path:
-        """Path of an uploaded file."""
+        """Return the path of an uploaded file."""
         place = self._path_of(name)
         if name not in self._sizes:
             raise ConfigError(f"{name} was not uploaded", hint)
         return place
 
     def close(self) -> None:
-        """Remove all of them. Safe to call again."""
+        """Remove all files. Safe to call again."""
         self._sizes.clear()
         self._at = None
         self._open.close()
@@ -198,23 +194,20 @@ class UploadedFiles:
 _UPLOAD, _REMOVE, _LOAD = (f"tvm.rpc.server.{name}" for name in ("upload", "remove", "load_module"))
 _FILL, _PROGRAM = "tvm.contrib.random.random_fill_for_measure", "tvm.contrib.vta.init"
 _NAMES = (_UPLOAD, _REMOVE, _LOAD, _FILL, _PROGRAM)
-_FIRST = 0x4000_0000  # Handles of ours: the board's are below.
+_FIRST = 0x4000_0000  # First handle of the functions here: the board's are below.
 _TAKES = {**dict.fromkeys(_NAMES, "a file's name"), _UPLOAD: "a file's name, and bytes", _FILL: "a tensor"}
 _DONE = struct.pack("<iiiqi", Code.RETURN, 2, TypeIndex.INTEGER, TypeIndex.NONE, TypeIndex.NONE)
 _FREED = struct.pack("<iii", Code.RETURN, 1, TypeIndex.NONE)
-_PIECE = 1024  # Bytes of a tensor in one packet.
+_PIECE = 1024  # Bytes of a tensor per packet.
 
 
 class ModuleBoard:
-    """A board, and the image that is on it. Entering puts the first one there.
+    """A board and its current image. Entering flashes the first one.
 
     Args:
-        base: what each session begins with.
-        say: receives what the board logs, and a line about each module.
-        modules: whether clients may bring some.
-
-    Attributes:
-        board: what answers now.
+        base: image at the start of each session.
+        say: called with the board's log messages and a message for each module.
+        modules: True to accept uploaded modules.
     """
 
     def __init__(
@@ -237,11 +230,11 @@ class ModuleBoard:
 
     @property
     def program_logic(self) -> Callable[[Path], object] | None:
-        """As that of :class:`RpcBoard`."""
+        """As in :class:`RpcBoard`."""
         return self.board.program_logic
 
     def connect(self) -> "ServedLink":
-        """Begin a client's session, with the first image."""
+        """Start a client's session with the first image."""
         if self._image is not self._base:
             self._program(self._base)
         return ServedLink(self, self.board.connect())
@@ -252,7 +245,7 @@ class ModuleBoard:
         return ServedLink(self, self.board.restart())
 
     def link(self, name: str, file: Path, folder: Path) -> Firmware:
-        """Make an image of what a client has uploaded: in RAM where code may run from it, else in flash."""
+        """Link an uploaded module into an image: in RAM if code can run there and it fits, else in flash."""
         if not self._modules:
             raise ConfigError(
                 f"{name}: a module for {self._base.board.name} runs on this computer, and anybody may connect",
@@ -312,7 +305,7 @@ class ModuleBoard:
                 raise
 
         if _runs_code_in_ram(base.board, self._bench):
-            # What does not fit there may fit into flash.
+            # A module too large for RAM may fit into flash.
             with contextlib.suppress(DoesNotFitError):
                 return image(True)
         return image(False)
@@ -331,10 +324,7 @@ def _runs_code_in_ram(board: Board, connection: Connection) -> bool:
 
 
 class ServedLink:
-    """A board's link for one client, with what is done for that client on this computer.
-
-    Args:
-        inner: the board's own.
+    """A client's link to the board, with the functions that run on this computer; ``inner`` is the board's link.
     """
 
     def __init__(self, served: ModuleBoard, inner: Link) -> None:
@@ -346,18 +336,18 @@ class ServedLink:
         self._generations = ImageGenerations(self._find)
 
     def terminate(self) -> None:
-        """End the session, and remove what was uploaded in it."""
+        """End the session and remove its uploads."""
         try:
             self._inner.terminate()
         finally:
             self._files.close()
 
     def abort(self) -> None:
-        """End a request that is under way in another thread."""
+        """Cancel a request running in another thread."""
         self._inner.abort()
 
     def request(self, packet: bytes, timeout: float) -> bytes:
-        """Do what is done here, and have the board answer the rest; raises as its link."""
+        """Handle a packet here or forward it to the board; raises as its link."""
         self._timeout = timeout
         code = code_of(packet)
         if code == Code.INIT_SERVER:
@@ -459,9 +449,7 @@ class ServedLink:
 
 
 def _random(kind: int, bits: int, count: int) -> bytes:
-    """Return so many numbers of a type of DLPack: any integers, or floats from 1 to 10, as TVM's server has
-    them.
-    """
+    """Return random numbers of a DLPack type: any integers, or floats from 1 to 10 as in TVM's server."""
     if count * bits > 8 * MAX_TENSOR_BYTES:
         raise ConfigError(f"{count} numbers of {bits} bits are more than {MAX_TENSOR_BYTES} bytes")
     generator = np.random.default_rng(0)

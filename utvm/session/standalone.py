@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware that stands alone: the host programs and starts it, and then only listens."""
+"""Standalone firmware: the host flashes and starts it, then only reads its reports."""
 
 import contextlib
 import re
@@ -37,17 +37,10 @@ _BLOCK = re.compile(rb"utvm: (?:output|fault|trace) ([0-9a-f]{8})\r\n(" + _DATA 
 
 @dataclass(frozen=True)
 class ResultReport:
-    """Report of a run.
+    """Report of a run; ``outputs`` are the bytes of each output.
 
-    Attributes:
-        model: name of the model that ran.
-        reset_cause: why the board was reset last, in its words.
-        status: what the model returned.
-        cycles: what its cycle counter counted.
-        stack_used: bytes of stack used since reset, at most.
-        outputs: the bytes of each output.
+    ``reset_cause`` is that of the last reset, as text; ``stack_used`` the maximum stack use since then, in bytes.
     """
-
     model: str
     reset_cause: str
     status: int
@@ -58,12 +51,7 @@ class ResultReport:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """Report of a fault.
-
-    Attributes:
-        record: the bytes of ``utvm_fault_t``.
-        trace: the bytes of the stack that goes with it; see :func:`utvm.session.diagnosis.explain`.
-    """
+    """Report of a fault: ``utvm_fault_t`` and the stack for :func:`utvm.session.diagnosis.explain`."""
 
     record: bytes
     trace: bytes
@@ -73,10 +61,7 @@ Report = ResultReport | FaultReport
 
 
 class ReportReader:
-    """Takes what a console says, in pieces of any size, and finds the reports in it.
-
-    Attributes:
-        damaged: reports that began and did not come to a good end.
+    """Extracts reports from console output in chunks of any size; ``damaged`` counts incomplete or corrupt ones.
     """
 
     def __init__(self) -> None:
@@ -85,7 +70,7 @@ class ReportReader:
         self._begun: bytes | None = None
 
     def feed(self, data: bytes) -> list[Report]:
-        """Return the reports that are complete with these bytes."""
+        """Process output and return the reports completed by it."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         reports = (self._take(line + b"\n") for line in lines)
         return [report for report in reports if report is not None]
@@ -105,7 +90,7 @@ class ReportReader:
 
 
 def _parse(content: bytes) -> Report | None:
-    """Read what stands before the last line; None where the form or a length is wrong."""
+    """Parse a report without its last line; None if its form or a length is wrong."""
     result = _RESULT.fullmatch(content)
     if result is None and not _FAULT.fullmatch(content):
         return None
@@ -128,19 +113,15 @@ def _parse(content: bytes) -> Report | None:
     )
 
 
-_PATIENCE = 0.5  # Seconds of silence after which we look whether the board is still there.
-_LOOKS = (8, 40)  # of these silences, after which we look at the core, too
-_TAIL = 200  # Bytes of what the console said that are quoted.
+_PATIENCE = 0.5  # Seconds of silence before checking the connection.
+_LOOKS = (8, 40)  # Numbers of such silences after which the core is checked too.
+_TAIL = 200  # Bytes of console output quoted in errors.
 
 
 class StandaloneRunner:
-    """A firmware that was built to stand alone, on a board whose console we can hear, or which reports over RTT.
+    """Runs a standalone firmware on a board that reports over its console or RTT.
 
-    Attributes:
-        reset_cause: what the board said of why it was reset, in its last report.
-
-    Args:
-        timeout: seconds from the board's start to its report.
+    ``timeout`` is in seconds from start to report; ``reset_cause`` is that in the last report.
     """
 
     def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
@@ -159,13 +140,11 @@ class StandaloneRunner:
 
     @property
     def has_power_switch(self) -> bool:
-        """Whether :meth:`power_cycle` works here: a debug port that listens would be cut off by it."""
+        """True if :meth:`power_cycle` works: RTT needs the debug port, which a power cycle would disconnect."""
         return self.connection.has_power_switch and self.firmware.pipe is None
 
     def power_cycle(self) -> RunResult:
-        """Switch the board off and on, and return what it says then. Afterwards it is halted at its reset
-        vector.
-        """
+        """Switch the board off and on, and return the result of its next run. Then halt it at its reset vector."""
         return self._start(self.connection.power_cycle)
 
     def reset(self) -> RunResult:
@@ -177,7 +156,7 @@ class StandaloneRunner:
 
     def _start(self, start: Callable[[], None]) -> RunResult:
         assert self._console
-        # Halted, it prints nothing: what comes after this is from the start that follows.
+        # A halted core prints nothing, so later output comes from the next start.
         self.connection.reset(halt=True)
         self._console.clear()
         start()
@@ -188,7 +167,7 @@ class StandaloneRunner:
         try:
             report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
         finally:
-            # A power cycle has cut the debug port off: whoever uses it next finds it working.
+            # A power cycle disconnects the debug port: make it usable again.
             self.connection.reset(halt=True)
         self.reset_cause = report.reset_cause if isinstance(report, ResultReport) else ""
         return result_of(report, self.firmware, self.connection.count_unit)
@@ -196,7 +175,7 @@ class StandaloneRunner:
     def _check(self) -> None:
         self.connection.check()
         self._silences += 1
-        # A pipe has the debug port.
+        # RTT uses the debug port itself.
         if self.firmware.pipe is None and self._silences in _LOOKS:
             with contextlib.suppress(ProbeError):
                 check_core(self.connection, self.firmware)
@@ -208,13 +187,12 @@ class StandaloneRunner:
 def wait_for_report(
     console: Transport, board: str, timeout: float, check: Callable[[], None], look: Callable[[], str] = lambda: ""
 ) -> Report:
-    """Listen until a board has made a report, and return it.
+    """Wait for a board's report and return it.
 
     Args:
-        board: what it is called in messages.
-        timeout: seconds.
-        check: called when nothing comes, to raise an error where the board has gone.
-        look: says in the end where the core is.
+        board: name for messages.
+        check: called during silence; raises an error if the board is lost.
+        look: returns the core's position for the error message.
     """
     reader = ReportReader()
     deadline = time.monotonic() + timeout
@@ -236,12 +214,7 @@ def wait_for_report(
 
 
 def result_of(report: Report, firmware: Firmware, unit: str) -> RunResult:
-    """Result of the run in a report; raises its fault.
-
-    Args:
-        firmware: what stands alone on the board.
-        unit: of the board's cycle counter.
-    """
+    """Return the result in a report, or raise the fault; ``unit`` is that of the board's counter."""
     if isinstance(report, FaultReport):
         whole = len(report.record) == RECORD_SIZE
         record = FaultRecord.parse(report.record, firmware.board.architecture) if whole else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's registration with a TVM RPC tracker, which hands out servers by key.
+"""Registration with a TVM RPC tracker, which assigns servers to clients by key.
 
-The server leaves a random match key with the tracker; a client who asks for the key is given it, and shows it to
-the server. A match key is good for one client (TVM's ``python/tvm/rpc/server.py`` and ``tracker.py``).
+The server gives the tracker a random match key. A client that requests the server's key receives it and presents
+it to the server. A match key is valid for one client (TVM's ``python/tvm/rpc/server.py`` and ``tracker.py``).
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from typing import Any
 from utvm.errors import TransportError
 
 _MAGIC = 0x2F271
-_TIMEOUT = 5.0  # Seconds that the tracker may take for anything.
+_TIMEOUT = 5.0  # Seconds per reply of the tracker.
 _ANSWER_LIMIT = 1 << 20
-_UNUSED_PERIODS = 3  # A match key that was handed out and not used for longer is replaced.
+_UNUSED_PERIODS = 3  # An assigned match key that stays unused longer is replaced.
 
 
 class _Code(IntEnum):
@@ -32,14 +32,13 @@ class _Code(IntEnum):
 
 
 class Registration:
-    """Keeps a server known to a tracker, with a match key whenever it is free.
+    """Keeps a server registered with a tracker, with a match key whenever it is free.
 
     Args:
         address: the tracker's host and TCP port, or the path of its socket.
-        key: what clients ask for.
-        port: the server's own TCP port.
-        period: seconds between two looks at the tracker.
-        log: receives a line about what goes wrong and is tried again.
+        port: TCP port of the server.
+        period: seconds between two polls of the tracker.
+        log: called with a message for each error that is retried.
     """
 
     def __init__(
@@ -56,14 +55,11 @@ class Registration:
         self._free = True
         self._match_key = ""
         self._stopping = False
-        self._known = False  # It has spoken to us as a tracker does.
+        self._known = False  # It completed the handshake once.
         self._socket: socket.socket | None = None
 
     def run(self) -> None:
-        """Register, and stay registered until :meth:`stop`.
-
-        A tracker that cannot be reached, or is lost, is tried again.
-        """
+        """Register and stay registered until :meth:`stop`, retrying if the tracker is unreachable or lost."""
         trouble = ""
         while not self._stopping:
             try:
@@ -90,7 +86,7 @@ class Registration:
                 connected.shutdown(socket.SHUT_RDWR)
 
     def take(self, match_key: str) -> bool:
-        """Return whether a client may come in with this match key; it is used up then."""
+        """Return True if a client's match key is valid, and invalidate it."""
         with self._lock:
             if not self._match_key or not secrets.compare_digest(match_key.encode(), self._match_key.encode()):
                 return False
@@ -99,7 +95,7 @@ class Registration:
             return True
 
     def offer(self) -> None:
-        """Tell the tracker that the server is free again."""
+        """Mark the server as free and notify the tracker."""
         with self._lock:
             self._free = True
         self._changed.set()
@@ -121,7 +117,7 @@ class Registration:
         if found != struct.pack("<i", _MAGIC):
             raise self._not_a_tracker(f"it answers {found!r}")
         self._known = True
-        # None: the tracker takes the address that it sees us come from.
+        # With None, the tracker uses the address of the connection.
         self._ask([_Code.UPDATE_INFO, {"key": f"server:{self._key}", "addr": [None, self._port]}])
 
     def _not_a_tracker(self, why: str) -> TransportError:
@@ -135,7 +131,7 @@ class Registration:
             else:
                 pending = self._ask([_Code.PENDING_MATCH_KEYS])
                 with self._lock:
-                    # Handed out: its client is on the way, or has thought better of it.
+                    # Assigned: its client is connecting or has given up.
                     handed_out = bool(self._match_key) and self._match_key not in pending
                     unused = unused + 1 if handed_out else 0
                     if unused > _UNUSED_PERIODS:
@@ -147,7 +143,7 @@ class Registration:
         with self._lock:
             if not self._free or self._match_key:
                 return False
-            # Before the tracker knows it: a client that waits there may be here sooner than the tracker's answer.
+            # Set before the request: a waiting client may connect before the tracker's reply arrives.
             self._match_key = match_key = f"{self._key}:{secrets.token_hex(8)}"
         self._ask([_Code.PUT, self._key, [self._port, match_key], None])
         return True

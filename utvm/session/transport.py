@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to a board or its substitute: a process, a TCP connection, FIFOs.
-
-A serial line is a :class:`utvm.probe.console.Console`.
-"""
+"""Byte streams to a board: a process, a TCP connection, FIFOs; see also :class:`utvm.probe.console.Console`."""
 
 import contextlib
 import os
@@ -24,15 +21,15 @@ from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
 
 _CHUNK = 1 << 16
-_INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child takes none.
-_LAST_MOMENTS = 1.0  # Seconds between a child's last byte and its exit.
+_INBOX_LIMIT = 1 << 20  # Bytes read ahead while a child does not read.
+_LAST_MOMENTS = 1.0  # Most seconds between a child's last byte and its exit.
 
 
 class Transport(Protocol):
-    """A pipe of bytes, both ways."""
+    """A bidirectional byte stream."""
 
     def read(self, timeout: float) -> bytes:
-        """Received bytes, as soon as there are any; empty after ``timeout`` seconds."""
+        """Return received bytes as soon as there are any; empty after ``timeout`` seconds."""
 
     def write(self, data: bytes) -> None:
         """Send all bytes, in bounded time."""
@@ -50,17 +47,11 @@ class Wire:
 
 
 class ChildProcess:
-    """A program's standard input and output as a transport.
+    """A program's standard input and output as a transport, with standard error in a log file.
 
-    Entering starts it; leaving, or :meth:`close`, ends it for certain: SIGTERM first, SIGKILL to all that it
-    started when that is ignored. The kernel ends it when the thread that started it ends, so enter it from one
-    that stays.
-
-    Args:
-        name: its name in messages.
-        log: file for its standard error.
-        stop_timeout: seconds between SIGTERM and SIGKILL.
-        write_timeout: seconds in which it must read what is written to it.
+    Entering starts it; leaving or :meth:`close` ends it: SIGTERM first, after ``stop_timeout`` seconds SIGKILL to
+    all its processes. The kernel ends it when the thread that started it ends, so enter it from a lasting one. It
+    must read written bytes within ``write_timeout`` seconds.
     """
 
     def __init__(
@@ -93,7 +84,7 @@ class ChildProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     bufsize=0,
-                    # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
+                    # Its own session: Ctrl-C reaches only this process, which ends it in order.
                     start_new_session=True,
                     preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
@@ -126,8 +117,8 @@ class ChildProcess:
 
     def read(self, timeout: float) -> bytes:
         if not self._inbox:
-            # Its state first: what a process printed just before its end is still to come. The end of its output
-            # alone is not enough to go by, since a process that it left behind may hold the pipe open.
+            # Check first if it runs: output printed just before its exit may still arrive. End of file alone is
+            # not sufficient, since a process that it left behind may hold the pipe open.
             running = self._running()
             if not self._wait(max(0.0, timeout), write=False) and not running:
                 raise self._exit_error()
@@ -150,7 +141,7 @@ class ChildProcess:
                     f"{self.name} did not read {len(rest)} of {len(data)} bytes within {self._write_timeout:g} s",
                     f"its log is {self.log}",
                 )
-            # It may wait for us to read before it reads on.
+            # It may block until its own output is read.
             self._read_available()
             try:
                 rest = rest[os.write(self._stdin, rest) :]
@@ -165,7 +156,7 @@ class ChildProcess:
         return self._process.poll() is None
 
     def _wait(self, timeout: float, *, write: bool) -> bool:
-        """Wait until there is something to read, or also room to write, and return whether there is."""
+        """Wait until output can be read, or with ``write`` also until input can be written; False on timeout."""
         ready = select.poll()
         if not self._ended and len(self._inbox) < _INBOX_LIMIT:
             ready.register(self._stdout, select.POLLIN)
@@ -196,10 +187,10 @@ class ChildProcess:
 
 
 class _Descriptors(Closing):
-    """A transport over two non-blocking file descriptors, which may be one."""
+    """A transport over two non-blocking file descriptors, which may be the same."""
 
     peer: str
-    _timeout = 10.0  # Seconds in which the other end must take the written bytes.
+    _timeout = 10.0  # Seconds for the peer to read written bytes.
     _input = _output = -1
 
     def read(self, timeout: float) -> bytes:
@@ -241,11 +232,7 @@ class _Descriptors(Closing):
 
 
 class TcpConnection(_Descriptors):
-    """A connected TCP socket as a transport; :meth:`close` closes it.
-
-    Args:
-        timeout: seconds in which the other end must take the written bytes.
-    """
+    """A connected TCP socket as a transport; the peer has ``timeout`` seconds to read written bytes."""
 
     def __init__(self, connection: socket.socket, *, timeout: float = 10.0) -> None:
         self.peer = "{}:{}".format(*connection.getpeername())
@@ -260,13 +247,10 @@ class TcpConnection(_Descriptors):
 
 
 class Fifos(_Descriptors):
-    """Two FIFOs as a transport: OpenOCD serves them in place of a TCP port if a service's name is a path.
+    """Two FIFOs as a transport, for an OpenOCD service with a path in place of a TCP port.
 
     Only this user can open them. OpenOCD 0.12 reads from the path once its service is started, and writes to the
-    path with an ``o`` appended.
-
-    Attributes:
-        path: name of the service for OpenOCD.
+    path with an ``o`` appended. ``path`` is the service's name for OpenOCD.
     """
 
     peer = "OpenOCD"
@@ -278,13 +262,13 @@ class Fifos(_Descriptors):
             replies = Path(f"{self.path}o")
             for path in (self.path, replies):
                 os.mkfifo(path, 0o600)
-            # A writer would wait for its reader.
+            # Opening without O_NONBLOCK would wait for a writer.
             self._input = os.open(replies, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise TransportError(f"cannot create FIFOs: {error}", "set TMPDIR to a folder on a disk") from error
 
     def connect(self) -> None:
-        """Connect to the started service: OpenOCD waits for a first byte, and passes it on."""
+        """Connect to the started service: OpenOCD waits for a first byte and forwards it."""
         try:
             self._output = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:

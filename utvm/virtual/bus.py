@@ -30,10 +30,9 @@ class ResetCause(Enum):
 
 
 class Device:
-    """Registers on the bus. Subclasses implement accesses by 32-bit words; bytes and halfwords are parts of these.
+    """Registers on the bus. Subclasses implement 32-bit accesses; bytes and halfwords are parts of these words.
 
-    Attributes:
-        size: in bytes, a multiple of :data:`PAGE`.
+    ``size`` is a multiple of :data:`PAGE`, in bytes.
     """
 
     size = PAGE
@@ -43,11 +42,9 @@ class Device:
         raise NotImplementedError
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        """Write to the word at an offset.
+        """Write to the word at an offset: bits at their position in the word.
 
-        Args:
-            value: the bits written, at their position in the word.
-            lanes: mask of the bits written: 0xFFFFFFFF, or a part for a byte or halfword.
+        ``lanes`` is the mask of the bits written: 0xFFFFFFFF, or a part for a byte or halfword.
         """
         raise NotImplementedError
 
@@ -76,10 +73,7 @@ class Device:
 class PlainRegisters(Device):
     """Registers that store their value, like those of a GPIO port with unconnected pins.
 
-    Args:
-        after_reset: values by offset; the others are zero.
-        read_only: offsets that ignore writes.
-        size: see :class:`Device`.
+    ``after_reset`` are values by offset, else zero; ``read_only`` are offsets that ignore writes.
     """
 
     def __init__(
@@ -102,11 +96,7 @@ class PlainRegisters(Device):
 
 
 class MemoryBank:
-    """A region of memory; its bytes have a fixed address in this process.
-
-    Args:
-        shared: the memory that this one mirrors at another address.
-    """
+    """A region of memory at a fixed address of this process; ``shared`` is the memory that it mirrors."""
 
     def __init__(self, region: RegionSpec, shared: "MemoryBank | None" = None) -> None:
         self.region = region
@@ -133,9 +123,8 @@ Program = Callable[[int, int, int], None]
 class Bus:
     """Memories and devices by address, as a debug port sees them.
 
-    Attributes:
-        program: handles a write to flash: address, size in bytes, value.
-        on_memory_change: called with start and end address when memory is changed from outside the core.
+    ``program`` handles a write to flash: address, size in bytes, value. ``on_memory_change`` is called with start
+    and end address when memory is changed from outside the core.
     """
 
     def __init__(self, regions: tuple[RegionSpec, ...]) -> None:
@@ -151,7 +140,7 @@ class Bus:
         self.devices.append((address, device))
 
     def overlaps(self, address: int, size: int) -> bool:
-        """Whether memory or a device overlaps these bytes."""
+        """True if memory or a device overlaps these bytes."""
         spans = [(memory.start, memory.end) for memory in self.memories]
         spans += [(start, start + device.size) for start, device in self.devices]
         return any(start < address + size and address < end for start, end in spans)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The firmware of a CMSIS-DAP probe, version 2: commands in, responses out.
+"""The firmware of a CMSIS-DAP probe, version 2 (Arm's documentation of CMSIS-DAP 2.1): commands in, responses out.
 
-Source: Arm's documentation of CMSIS-DAP 2.1. SWD is the only port. Wires are not modelled: sequences of bits, such
-as the switch from JTAG, have no effect, and reads return ones.
+SWD is the only port. Wires are not modelled: bit sequences, such as the switch from JTAG, have no effect, and
+reads return ones.
 """
 
 import struct

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serial console of a virtual board on TCP: output goes to all clients, input comes from any of them.
-
-A client that connects late gets the output from the start, as far as the backlog has it.
-"""
+"""The serial console of a virtual board on TCP, with all output since the start that the backlog still holds."""
 
 import socket
 import threading
@@ -19,7 +16,7 @@ class Backlog:
     def __init__(self, limit: int = BACKLOG_BYTES) -> None:
         self._limit = limit
         self._bytes = bytearray()
-        self._start = 0  # position of the first byte kept, counted from the beginning of all output
+        self._start = 0  # position of the oldest byte in the backlog, counted from the beginning of all output
         self._changed = threading.Condition()
 
     def append(self, data: bytes) -> None:
@@ -33,10 +30,10 @@ class Backlog:
             self._changed.notify_all()
 
     def read(self, position: int, timeout: float) -> tuple[bytes, int]:
-        """Read the bytes from ``position`` on; return them with the position after them.
+        """Read the bytes from ``position`` on; return them and the position after them.
 
-        Waits up to ``timeout`` seconds for a byte, then returns nothing. A position whose bytes were dropped
-        continues at the oldest byte kept.
+        Waits up to ``timeout`` seconds for a byte. If bytes at the position were dropped, reading continues at the
+        oldest byte available.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._start + len(self._bytes) > position, timeout)
@@ -46,12 +43,12 @@ class Backlog:
 
 
 class ConsoleServer:
-    """Serves a console on the loopback interface.
+    """Serves a console on the loopback interface: output to all clients, input from any of them.
 
     Args:
-        type_in: receives what clients send.
+        type_in: called with received bytes.
         port: TCP port, 0 for any free one.
-        anyone: other users of this computer may connect, too.
+        anyone: True to accept other users of this computer.
     """
 
     def __init__(self, type_in: Callable[[bytes], None], port: int = 0, *, anyone: bool = False) -> None:
@@ -61,13 +58,13 @@ class ConsoleServer:
         self.port: int = self._listener.getsockname()[1]
 
     def serve(self) -> None:
-        """Accept clients until :meth:`close`; each gets two threads, one a direction."""
+        """Accept clients until :meth:`close`, with two threads each, one per direction."""
         while True:
             try:
                 client, _peer = self._listener.accept()
             except OSError:
                 return
-            # Answers are short: they must not wait until the client has acknowledged the one before.
+            # Replies are short and must not wait for the client's acknowledgement of the previous one.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             gone = threading.Event()
             threading.Thread(target=self._print_to, args=(client, gone), daemon=True).start()

@@ -10,25 +10,23 @@ from typing import Protocol
 from utvm.virtual.bus import BusError
 
 _log = logging.getLogger(__name__)
-_MIN_INSTRUCTIONS = 2000  # between two accesses, however many wait
+_MIN_INSTRUCTIONS = 2000  # between two accesses, however many are waiting
 _REST = 0.005  # seconds: the clock of an idle board still runs many times faster than a real one
 
 
 class RunnableCore(Protocol):
-    """A core, as its thread sees it.
-
-    Attributes:
-        stop_requested: another thread needs the core to stop; :meth:`run` returns soon.
-    """
+    """A core run by a thread. ``stop_requested`` is set by another thread; :meth:`run` then returns soon."""
 
     stop_requested: bool
 
     @property
     def idle(self) -> bool:
-        """Whether it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
+        """True if it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
 
     def run(self, minimum: int) -> bool:
-        """Execute that many instructions, then go on until a stop is requested. True if the core can go on."""
+        """Execute ``minimum`` instructions, and further ones until a stop is requested. True if the core can
+        continue.
+        """
 
     def interrupt(self) -> None:
         """Have :meth:`run` check ``stop_requested`` before the next instruction; called from other threads."""
@@ -39,8 +37,8 @@ class RunnableCore(Protocol):
 class CoreThread:
     """A core with its thread. All methods may be called from any thread.
 
-    An access from another thread stops the core between two instructions. It changes neither the results nor the
-    number of instructions.
+    An access from another thread stops the core between two instructions; results and instruction count do not
+    change.
     """
 
     def __init__(self, name: str, core: RunnableCore) -> None:
@@ -48,7 +46,7 @@ class CoreThread:
         self._core = core
         self._condition = threading.Condition()
         self._waiting_lock = threading.Lock()
-        self._waiting = 0  # accesses that wait or are under way
+        self._waiting = 0  # accesses that are waiting or in progress
         self._finished = 0  # accesses
         self._closing = False
         self._failed = False

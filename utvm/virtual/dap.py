@@ -43,10 +43,7 @@ _DONE = 0b010
 
 @dataclass(frozen=True)
 class FurtherPort:
-    """A memory access port beside AP 0.
-
-    Its ``size`` bytes from ``start`` on are those of AP 0 from ``shows`` on.
-    """
+    """A memory access port besides AP 0; ``size`` bytes from ``start`` show those of AP 0 from ``shows``."""
 
     identification: int
     base: int
@@ -85,7 +82,7 @@ class DebugMemory(Protocol):
 
 
 class AccessPort(Protocol):
-    """An access port. Registers whose access to memory is refused raise :class:`BusError`."""
+    """An access port. Registers for memory access raise :class:`BusError` if the access is refused."""
 
     def power_on(self) -> None: ...
 
@@ -95,8 +92,6 @@ class AccessPort(Protocol):
 
 
 class _ConstantAccessPort:
-    """An access port with constant registers."""
-
     def __init__(self, registers: Mapping[int, int]) -> None:
         self._registers = registers
 
@@ -111,8 +106,6 @@ class _ConstantAccessPort:
 
 
 class _Window:
-    """The memory of a further access port: a part of that of AP 0."""
-
     def __init__(self, memory: DebugMemory, port: FurtherPort) -> None:
         self._memory = memory
         self._port = port
@@ -224,11 +217,11 @@ class MemoryAccessPort:
 
 
 class ArmDebugPort:
-    """A debug port with its access ports, by number: the part that SW-DP and JTAG-DP share.
+    """A debug port with access ports by number: the common part of SW-DP and JTAG-DP.
 
     Reads of an access port are posted: :meth:`read_ap` returns the result of the previous read, RDBUFF that of the
-    last one (IHI 0031, section B4.2). A bus error sets STICKYERR; accesses to an access port then have no effect
-    until it is cleared.
+    last one (IHI 0031, section B4.2). After a bus error, which sets STICKYERR, access ports do not respond until
+    it is cleared.
     """
 
     def __init__(self, identification: int, ports: Mapping[int, AccessPort]) -> None:
@@ -245,12 +238,12 @@ class ArmDebugPort:
 
     @property
     def powered(self) -> bool:
-        """Whether the debug domain is powered up, which access ports need."""
+        """True if the debug domain is powered up, as access ports require."""
         return bool(self._control & CDBGPWRUPREQ)
 
     @property
     def failed(self) -> bool:
-        """Whether the sticky error flag is set."""
+        """True if the sticky error flag is set."""
         return bool(self._control & STICKYERR)
 
     def read(self, register: int) -> int:
@@ -313,12 +306,7 @@ class ArmDebugPort:
 
 
 class SwDebugPort(ArmDebugPort):
-    """A SW-DP, version 2.
-
-    Attributes:
-        ap: AP 0.
-        memory_ports: the access ports with memory, by number.
-    """
+    """A SW-DP, version 2. ``ap`` is AP 0, ``memory_ports`` all access ports with memory, by number."""
 
     def __init__(self, memory: DebugMemory, ids: PortIds) -> None:
         self.ap = MemoryAccessPort(memory, identification=ids.access_port, base=ids.base, wrap=ids.wrap)
@@ -331,9 +319,9 @@ class SwDebugPort(ArmDebugPort):
 
 
 class JtagDebugPort(ArmDebugPort):
-    """A JTAG-DP, version 0. A scan of 35 bits transfers a request, and the result of the previous one.
+    """A JTAG-DP, version 0. A 35-bit scan transfers a request and the previous result.
 
-    Its sticky errors are cleared by writing ones to CTRL/STAT (IHI 0031, B2.2.2 and B3.2).
+    Sticky errors are cleared by writing ones to CTRL/STAT (IHI 0031, B2.2.2 and B3.2).
     """
 
     def __init__(self, ports: Mapping[int, AccessPort]) -> None:
@@ -341,7 +329,7 @@ class JtagDebugPort(ArmDebugPort):
         super().__init__(0, ports)
 
     def capture(self, instruction: int) -> int:
-        """The result of the previous request, which is always done."""
+        """Return the result of the previous request, which is always complete."""
         del instruction
         return self._result << 3 | _DONE
 

@@ -22,11 +22,8 @@ class Engine:
 
     Args:
         uc: the engine of the architecture.
-        state: a structure that C code reads and writes; it begins with Unicorn's functions and the memories.
-        read_only: protect memory that is not RAM against writes by instructions.
-
-    Attributes:
-        state: the shared structure.
+        state: a structure shared with C code; it begins with Unicorn's functions and the memories.
+        read_only: protect memory other than RAM against writes by instructions.
     """
 
     def __init__(self, uc: Any, bus: Bus, state: Any, *, read_only: bool) -> None:

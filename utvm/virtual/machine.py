@@ -26,11 +26,8 @@ MODELS = {**stm32.MODELS, **nordic.MODELS}
 class BoardModel(CoreThread):
     """A board. All methods may be called from any thread.
 
-    Attributes:
-        on_console_output: receives console output, in the core's thread: it must not block.
-
-    Args:
-        millivolts: its supply. If that is too low, the core does not run, and the debug port does not respond.
+    At too low a supply, the core does not run and the debug port does not respond. ``on_console_output`` is called
+    with console output in the core's thread: it must not block.
     """
 
     def __init__(self, spec: MachineSpec, *, millivolts: int = NOMINAL_MILLIVOLTS) -> None:

@@ -38,11 +38,9 @@ def cached_library(
     include: Sequence[Path] = (_INCLUDE,),
     generated: Mapping[str, str] | None = None,
 ) -> Path:
-    """Path of a shared library, which is compiled unless it is cached.
+    """Return the path of a shared library, compiled unless cached.
 
-    Args:
-        include: folders with headers, which are part of the cache key.
-        generated: further headers: text by file name.
+    Headers of ``include`` are part of the cache key; ``generated`` are further headers, text by file name.
     """
     generated = generated or {}
 

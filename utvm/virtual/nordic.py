@@ -26,16 +26,12 @@ class Nvmc(Device):
     """The flash controller (4.3): READY, READYNEXT, CONFIG, ERASEPAGE, ERASEALL and ICACHECNF.
 
     The nRF52 has a register for the page to erase. The nRF53 erases a page at a write of ones to its first word
-    (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash").
+    (nRF5340 Product Specification 1.3, NVMC, "Erasing a page in flash"). The sectors of ``memory`` are its pages;
+    ``changed`` is called with start and end address of a change.
 
     An operation completes at once, but READY is 0 in the first read after it, which exposes software that does not
     wait. Partial erase, the cache's counters, protection (ACL, 6.1) and the limit of writes per word are not
     modelled.
-
-    Args:
-        memory: the flash; its sectors are its pages.
-        changed: called with start and end address of a change of the flash.
-        erases_by_writing: erase pages as the nRF53 does.
     """
 
     size = _REGISTER_BYTES

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of a virtual board: ``python -m utvm.virtual``.
 
-Reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input (with ``--jtag`` a ``JtagSpec``), prints
-one line with its ports once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 switches the power of a
-Cortex-M off and on; a line with the number of such power cycles follows.
-
-With ``--usb`` there is a second probe, a USB device on a socket, which the line names too. SIGUSR2 unplugs it; it
-is plugged in again when somebody connects to its socket.
+It reads a :class:`utvm.virtual.spec.MachineSpec` as JSON on standard input (with ``--jtag`` a ``JtagSpec``),
+prints one line with its ports once it is ready, and serves until SIGTERM or Ctrl-C. SIGUSR1 switches the power of
+a Cortex-M off and on and prints a line with the number of such power cycles. With ``--usb`` there is a second
+probe, a USB device on a socket, also named in the line. SIGUSR2 unplugs it until a client connects to its socket
+again.
 """
 
 import argparse
@@ -54,7 +53,7 @@ def _read(kind: type[_SpecT]) -> _SpecT:
         spec = kind.model_validate_json(sys.stdin.read())
     except ValidationError as error:
         raise ConfigError(f"standard input: is not a machine specification: {error}") from error
-    # Blocked here, for this thread and those it starts, and waited for below: an end in good order.
+    # Block the signals here, for all threads, and wait for them below to shut down in order.
     signal.pthread_sigmask(signal.SIG_BLOCK, {*_ENDING, _POWER_CYCLE, _UNPLUG})
     return spec
 

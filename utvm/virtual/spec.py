@@ -100,7 +100,7 @@ class MachineSpec(Record):
 
 
 class TapSpec(Record):
-    """A TAP with no other data register than IDCODE, which ``idcode_instruction`` selects."""
+    """A TAP with IDCODE, selected by ``idcode_instruction``, as its only data register besides BYPASS."""
 
     instruction_bits: Annotated[int, Field(ge=2, le=32)]
     idcode: Annotated[int, Field(ge=0, lt=2**32)]
@@ -112,11 +112,11 @@ class JtagSpec(Record):
 
     Attributes:
         cpu: instruction set, as in the toolchain: ``rv32imafc``, ``cortex-a9-neon``.
-        idcode: of the core's TAP.
+        idcode: IDCODE of the core's TAP.
         taps: the other TAPs, between the core's and TDO, the one at TDO first.
         start: reset address.
         peripherals: ``model`` is a model of the architecture, or ``MODULE:NAME``.
-        logic: name of the bitstream that the programmable logic holds at start.
+        logic: name of the bitstream in the programmable logic at start.
     """
 
     name: str

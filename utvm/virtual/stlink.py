@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The firmware of an ST-Link/V2-1: 16-byte commands in, replies out.
 
-There is no public manual of these commands. The model has those that OpenOCD's drivers `hla` and `st-link` and
-ST's stlink-server send to a V2-1 with firmware V2J40M27, with its limits on a transfer. An unknown command is
-logged and returns an error status.
+These commands have no public manual. Implemented are those that OpenOCD's drivers `hla` and `st-link` and ST's
+stlink-server send to a V2-1 with firmware V2J40M27, with its transfer limits. An unknown command is logged and
+returns an error status.
 """
 
 import logging
@@ -66,7 +66,7 @@ class TargetBoard(DebugMemory, Protocol):
 
     @property
     def powered(self) -> bool:
-        """Whether the supply is enough for the debug port."""
+        """True if the supply suffices for the debug port."""
 
     def hold_reset(self) -> None:
         """Pull nRST low."""
@@ -85,7 +85,7 @@ class StLink:
         self._status = OK
         self._fault_address = 0
         self._misc_results = b""
-        # Each returns its reply, given the command and the data that follow it.
+        # Functions of the command and its data that return the reply.
         self._commands: dict[int, Callable[[bytes, bytes], bytes]] = {
             0x07: lambda command, _: self._read_block(command, 4),
             0x08: lambda command, data: self._write_block(command, data, 4),
@@ -342,8 +342,8 @@ class StLink:
     def _access(self, action: Callable[[], None]) -> int:
         """Perform accesses through the access port and return the status.
 
-        The firmware clears the sticky flag after a fault of its own, so the next command works. A flag left by the
-        host's own register access is for the host to clear.
+        The firmware clears the sticky flag after its own faults, so the next command works; the host clears the
+        flag of its own register accesses.
         """
         if self._port.failed or not self._port.powered:
             return SWD_AP_STICKY_ERROR

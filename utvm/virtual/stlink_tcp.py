@@ -59,11 +59,10 @@ class StLinkServer:
     """Serves one virtual ST-Link on the loopback interface.
 
     Args:
-        board: what the probe is wired to.
         serial: the probe's serial number, at most 32 characters.
         port: TCP port, 0 for any free one.
-        latency: seconds each probe command takes; a real ST-Link takes about 2 ms.
-        anyone: other users of this computer may connect, too.
+        latency: seconds per probe command; a real ST-Link takes about 2 ms.
+        anyone: True to accept other users of this computer.
     """
 
     def __init__(
@@ -94,9 +93,9 @@ class StLinkServer:
 
     @contextlib.contextmanager
     def target_off(self) -> Iterator[None]:
-        """Switch the board's power off and on in a ``with`` block: no command is under way, its debug port is new.
+        """Switch the board's power off and on in a ``with`` block, between commands; its debug port is reset.
 
-        The probe itself keeps its power, as one does that hangs on a USB cable of its own.
+        The probe itself keeps its power, as with its own USB cable.
         """
         with self._wires:
             yield

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connections of a peripheral on its board: bus, clock, interrupt lines, console.
 
-:class:`ExternalModel` is a device beside an emulator that has no such device on its bus.
+:class:`ExternalModel` is a device beside an emulator that lacks it on its bus.
 """
 
 import pkgutil
@@ -37,10 +37,7 @@ class Timer(Protocol):
 
 
 class SerialDevice(Device):
-    """A UART. Each character takes its time on the line, in both directions.
-
-    Args:
-        send: receives each byte sent, at the start of its transmission.
+    """A UART. Characters take time on the line, in both directions; ``send`` gets each byte when its time begins.
     """
 
     def __init__(self, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]) -> None:
@@ -62,11 +59,9 @@ class SerialDevice(Device):
         raise NotImplementedError
 
     def _finish_sending(self, now: int) -> None:
-        """Handle the end of a character, and send the next one."""
         raise NotImplementedError
 
     def _handle_byte(self, byte: int, now: int) -> None:
-        """Handle a received byte."""
         raise NotImplementedError
 
     def receive(self, data: bytes) -> None:
@@ -156,11 +151,7 @@ class TargetMemory(Protocol):
 
 
 class ExternalModel(Protocol):
-    """A device model beside an emulator; it works while the core is stopped.
-
-    Attributes:
-        symbol: driver function that is called when the device has work.
-    """
+    """A device model beside an emulator; it works while the core is stopped at the driver function ``symbol``."""
 
     symbol: str
 

@@ -28,11 +28,9 @@ from utvm.virtual.wiring import ExternalModel
 
 
 class AcceleratorPart(Record):
-    """Keys of all accelerators in a board's file.
+    """Keys of all accelerators in a board's file; ``registers`` is an address on a chip.
 
-    Attributes:
-        registers: their address on a chip.
-        auto: whether ``accelerator=auto`` uses it for operators that it is estimated to speed up.
+    With ``auto``, ``accelerator=auto`` uses it for operators with an estimated speed-up.
     """
 
     clock_hz: int = Field(gt=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Board folders made from descriptions of chips.
+"""Creates board folders from descriptions of chips.
 
 :func:`find` reads a chip from a CMSIS pack (``.pack``, ``.pdsc``), a target file of probe-rs (``.yaml``) or pyOCD;
 :func:`refine` adds its registers (``.svd``); :func:`write` writes a folder. Values that no description gives are

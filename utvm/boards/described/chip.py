@@ -15,7 +15,7 @@ from utvm.errors import ConfigError
 MOST_FILE_BYTES = 64 * 1024 * 1024
 """Size limit of a description."""
 _MOST_SECTORS = 1 << 16
-_MOST_BYTES = 1 << 29  # An eighth of the addresses is the architecture's area for a kind of memory, not a memory.
+_MOST_BYTES = 1 << 29  # An eighth of the addresses is an area of the architecture, not a memory.
 _MOST_LINES = 480  # Of Armv8-M's interrupt controller.
 _YAML_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 # Core, bits of its floating-point unit, and the toolchain's row of both.
@@ -37,12 +37,7 @@ _CPUS: Mapping[tuple[str, int], str] = {
 
 @dataclass(frozen=True)
 class ChipMemory:
-    """A memory of a chip.
-
-    Attributes:
-        sectors: sizes of the erase units in address order; empty if unknown.
-        first: whether the core starts there.
-    """
+    """A memory of a chip; the core starts in the ``first``. Erase units are in address order, empty if unknown."""
 
     name: str
     address: int
@@ -62,10 +57,10 @@ class Chip:
 
     Attributes:
         cpu: row of ``toolchains/arm-none-eabi.yaml``.
-        sure: whether the core is that one; otherwise ``cpu`` is the smallest one whose code runs there.
+        sure: True if the core is that one; otherwise ``cpu`` is the smallest one whose code runs there.
         interrupts: lines of the interrupt controller; None if unknown.
         source: name of the description.
-        target: name in pyOCD, if it knows the chip by itself or by the pack.
+        target: name in pyOCD, if known to it or by the pack.
         pack: makes a small pack with the parts that pyOCD needs, if available.
     """
 
@@ -122,7 +117,7 @@ def check_words(*texts: str) -> None:
 
 
 def refine(chip: Chip, path: Path) -> Chip:
-    """Add what an SVD file tells: the core, if it was a guess, and the interrupts."""
+    """Add an SVD file's data: the interrupts, and the core if it was a guess."""
     check_readable(path, "check that the file exists and that you may read it")
     try:
         text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""

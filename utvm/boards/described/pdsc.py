@@ -28,7 +28,7 @@ from utvm.boards.described.chip import (
 from utvm.errors import ConfigError
 
 _HINT = "give a .pdsc, a .pack, or a target file of probe-rs"
-# Core, floating-point unit, and the toolchain's row of both. A row without a unit runs on a core that has one.
+# Core, floating-point unit, and the toolchain's row of both. A row without an FPU also runs on a core with one.
 _CPUS: Mapping[tuple[str, str], str] = {
     ("Cortex-M0", ""): "cortex-m0",
     ("Cortex-M0+", ""): "cortex-m0plus",
@@ -113,7 +113,7 @@ def read_pack(path: Path) -> Mapping[str, Callable[[], Chip]]:
 
 
 def read(path: Path) -> Mapping[str, Callable[[], Chip]]:
-    """A reader for each chip of a pack's description, by name; other files of the pack may lie beside it."""
+    """A reader for each chip of a pack's description, by name; other files of the pack may be beside it."""
 
     def member(name: str) -> bytes | None:
         file = path.parent / name
@@ -242,7 +242,7 @@ def _sectors(algorithm: bytes, piece: ChipMemory) -> tuple[int, ...]:
         data = section.data()[symbols[0]["st_value"] - section["sh_addr"] :]
         address, size = _DEVICE.unpack_from(data)[3:5]
     except (ELFError, struct.error, TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        return ()  # Whoever runs a damaged algorithm gets the error.
+        return ()  # Running the damaged algorithm reports the error.
     kinds: list[tuple[int, int]] = []  # Size of sectors, and offset of the first one.
     data = data[_DEVICE.size :]
     for sector, start in _SECTOR.iter_unpack(data[: len(data) // _SECTOR.size * _SECTOR.size]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A software model of ours behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
+"""A software model behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
 
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A software model of ours in a process of this run, behind OpenOCD."""
+"""A software model in its own process, behind OpenOCD."""
 
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board

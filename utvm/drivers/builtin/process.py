@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process on this computer that stands in for a board: without a debug port, started with its program."""
+"""A process on this computer as a board: it has no debug port and is started with its program."""
 
 from utvm.boards import Board
 from utvm.drivers.connection import Connection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyOCD in place of OpenOCD: in front of a probe on this computer's USB, or of our model's own CMSIS-DAP probe."""
+"""pyOCD in place of OpenOCD, for a probe on this computer's USB or the software model's CMSIS-DAP probe."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.selection import BoardSelection
 
 _WORTH_MOVING = 64 * 1024
-"""Of :class:`utvm.drivers.Connection`: its server's packets carry a kilobyte."""
+"""See :class:`utvm.drivers.Connection`: the server's packets carry a kilobyte."""
 
 
 def _part(board: Board) -> PyOcdPart | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spike, the RISC-V ISA simulator, where it is installed, behind OpenOCD."""
+"""Spike, the RISC-V ISA simulator, if installed, behind OpenOCD."""
 
 import shutil
 
@@ -47,7 +47,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
         assert spike.health_match
         select = simulator.probe.format(port=tcl(spike.health_match["port"]))
         openocd, gdb = start_openocd(setup, board, [select], within=beside(spike) if private else ())
-        # Its serial line is on its own terminal, which it has not here.
+        # Its serial line would be on its terminal, which is not available here.
         return Connection(
             board,
             "virtual",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyOCD as a driver of probes, for chips that OpenOCD does not know and hosts where it is hard to get.
+"""pyOCD as a probe driver, for chips without OpenOCD support and hosts without OpenOCD.
 
-server.py   its GDB server as a process of ours
-client.py   our client, which lets the core run so that memory can be reached meanwhile
+server.py   runs its GDB server
+client.py   GDB client that accesses memory while the core runs
 inside.py   main program of its Python
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GDB client for pyOCD's server.
 
-While a core runs after ``c``, that server answers nobody. So it runs in GDB's non-stop mode (GDB manual, section
-"Notification Packets" and "Remote Non-Stop"), in which memory can be reached meanwhile and a stop is a
-notification; whatever else is done is done in the usual mode. Nor does the server say which watchpoint was hit:
-the core's debug registers do (ARM DDI 0403E, C1.6.1 and C1.8).
+After ``c``, that server does not reply until the core stops. So the core runs in GDB's non-stop mode (GDB manual,
+sections "Notification Packets" and "Remote Non-Stop"), in which memory can be accessed and a stop is a
+notification; everything else uses the usual mode. The server does not report which watchpoint was hit: the core's
+debug registers do (ARM DDI 0403E, C1.6.1 and C1.8).
 """
 
 import re
@@ -27,14 +27,14 @@ _ADVICE = "look at pyOCD's log; unplug and replug the probe if it hangs"
 
 
 class PyOcdClient(GdbClient):
-    """A connection to pyOCD's GDB server; all else as :class:`GdbClient`."""
+    """A connection to pyOCD's GDB server; otherwise as :class:`GdbClient`."""
 
-    hello = b"qSupported:vContSupported+"  # with nothing behind it, it takes that for an error
+    hello = b"qSupported:vContSupported+"  # Without a feature, pyOCD reports an error.
 
     def __init__(self, channel: socket.socket, *, breakpoint_kind: int) -> None:
         super().__init__(channel, advice=_ADVICE, breakpoint_kind=breakpoint_kind)
         self._watched: dict[int, Access] = {}
-        self._unanswered = False  # a stop was told, and the server still is in the other mode
+        self._unanswered = False  # A stop was reported, and the server is still in non-stop mode.
 
     def __enter__(self) -> "PyOcdClient":
         super().__enter__()
@@ -46,7 +46,7 @@ class PyOcdClient(GdbClient):
         return super().hand_over()
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
-        """Run a command of pyOCD and return what it printed; raises ProbeError where it complains."""
+        """Run a pyOCD command and return its output; raises ProbeError if that reports an error."""
         said = super().monitor(command, timeout)
         if complaint := _COMPLAINT.search(said):
             raise ProbeError(f"monitor command '{command}' failed: {complaint[0].strip()}", _ADVICE)
@@ -67,7 +67,7 @@ class PyOcdClient(GdbClient):
         return stop
 
     def _with_watchpoint(self, stop: Stop) -> Stop:
-        """Say which watchpoint it was, if one was: a comparator says so once."""
+        """Add the watchpoint that was hit, if any; reading a comparator clears its flag."""
         if not self._word(_DFSR) & _DWTTRAP:
             return stop
         for number in range(self._word(_DWT_CTRL) >> 28):
@@ -82,14 +82,14 @@ class PyOcdClient(GdbClient):
         return {register.name: value for register, value in self._all() if value is not None}
 
     def _read(self, register: Register) -> int:
-        # It understands no request for one alone.
+        # The server cannot read a single register.
         value = next(value for candidate, value in self._all() if candidate == register)
         if value is None:
             raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
 
     def _all(self) -> Iterator[tuple[Register, int | None]]:
-        """Yield all registers in the order of their numbers, with None for what cannot be read."""
+        """Yield all registers in numeric order, with None for unreadable ones."""
         digits = self._demand(b"g", "the registers cannot be read")
         at = 0
         for register in sorted(self._registers, key=lambda one: one.number):
@@ -116,7 +116,7 @@ class PyOcdClient(GdbClient):
             raise
 
     def _resynchronise(self) -> None:
-        """Do nothing: it answers once, whatever failed."""
+        """Do nothing: the server replies once, even after an error."""
 
     def _notice_stop(self, packet: bytes) -> bool:
         if packet.startswith(_STOP):

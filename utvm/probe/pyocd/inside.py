@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by the Python that has pyOCD: pyOCD's own command line, with sockets of ours.
+"""Run by the Python that has pyOCD: pyOCD's own command line, on inherited sockets.
 
-A first word ``gdb=NUMBER`` names the descriptor of the one connection that its GDB server has, in place of a port
-that anyone could connect to. A next word ``usb=PATH`` names the socket of a virtual board's probe, which
-``utvm/virtual/usb/host.py`` gives to pyusb in place of libusb. Drivers of probes, debug port, flash and GDB server
-are pyOCD's, unchanged; its server has three commands more (:func:`_add_commands`).
+A first argument ``gdb=NUMBER`` is the descriptor of the GDB server's only connection, in place of a port that
+anyone could connect to. A second one ``usb=PATH`` is the socket of a virtual board's probe, which
+``utvm/virtual/usb/host.py`` gives to pyusb in place of libusb. Probe drivers, debug port, flash and GDB server are
+pyOCD's, unchanged; its server has three more commands (:func:`_add_commands`).
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _HOST = Path(__file__).resolve().parents[2] / "virtual" / "usb" / "host.py"
 
 
 def _serve_on(connection: socket.socket) -> None:
-    """Give pyOCD's server one connection in place of a port to listen on."""
+    """Give pyOCD's server one connection in place of a listening port."""
     from pyocd.gdbserver import gdbserver
     from pyocd.utility.sockets import ConnectedSocket
 
@@ -30,7 +30,7 @@ def _serve_on(connection: socket.socket) -> None:
             self._waiting = [ConnectedSocket(connection, packet_size)]
 
         def init(self) -> None:
-            """It is there."""
+            """Do nothing."""
 
         def accept(self, timeout: float = 0.5) -> Any:
             if self._waiting:
@@ -39,7 +39,7 @@ def _serve_on(connection: socket.socket) -> None:
             return None
 
         def close(self) -> None:
-            """Its client closes it."""
+            """Do nothing: the client closes the connection."""
 
     gdbserver.ListenerSocket = Connected
 
@@ -81,7 +81,7 @@ def _add_commands() -> None:
                 if port.read_dp(DP_CTRL_STAT) & CDBGPWRUPACK:
                     return
             port.connect()
-            # As they were switched on when pyOCD began: debugging, breakpoints with the first one, watchpoints.
+            # As after pyOCD's start: debugging and watchpoints on, the breakpoint unit off until its first use.
             core.write32(core.DHCSR, core.DBGKEY | core.C_DEBUGEN)
             core.write32(core.DEMCR, core.read32(core.DEMCR) | core.DEMCR_TRCENA)
             if core.fpb:
@@ -100,8 +100,8 @@ def _command(name: str, usage: str, says: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Be pyOCD."""
-    # It ends in good order when it is interrupted, and only then.
+    """Run pyOCD."""
+    # pyOCD shuts down in order only on an interrupt.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _serve_on(socket.socket(fileno=int(sys.argv.pop(1).removeprefix("gdb="))))
     if sys.argv[1:] and sys.argv[1].startswith("usb="):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyOCD's GDB server under supervision: watched, its complaints translated, ended for certain."""
+"""Runs pyOCD's GDB server: monitors it, translates its errors and ends it reliably."""
 
 import itertools
 import re
@@ -21,15 +21,11 @@ from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT
 
 _ALGORITHM = "algorithm.FLM"
-_PAGE = 4096  # bytes: as much as is programmed in one call
+_PAGE = 4096  # Bytes programmed per call.
 
 
 def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
-    """Return the pack that pyOCD is given for a board: the one in its folder, or one that is made; None without.
-
-    Args:
-        folder: where it is made.
-    """
+    """Return the board's own pack for pyOCD, or one generated in ``folder``; None if it needs none."""
     algorithm = algorithm_of(board)
     if algorithm is None:
         return board.directory / part.pack if part.pack else None
@@ -75,8 +71,8 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
 
 _INSIDE = Path(__file__).with_name("inside.py")
 
-# What holds for every board. A chip that is locked is refused, not erased; a fault is the program's own; nothing
-# listens beside the GDB server; what memory holds is asked of the chip each time.
+# For every board: a locked chip is rejected, not erased; faults belong to the program; no port besides the GDB
+# server's; memory is always read from the chip.
 _OPTIONS: Mapping[str, str | int | float] = {
     "auto_unlock": "false",
     "vector_catch": "none",
@@ -88,7 +84,7 @@ _OPTIONS: Mapping[str, str | int | float] = {
 }
 
 _GONE = re.compile(r"\[Errno 19\]|LIBUSB_ERROR_NO_DEVICE")
-# What pyOCD 0.46 says, and what its user can do about it. The first match counts.
+# Messages of pyOCD 0.46 and their remedies. The first match applies.
 _HINTS: tuple[tuple[str, str], ...] = (
     (r"LIBUSB_ERROR_ACCESS|Access denied", ACCESS_HINT),
     (r"LIBUSB_ERROR_BUSY|Resource busy|Unable to claim interface", "another program uses the probe: an IDE?"),
@@ -109,16 +105,12 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 
 class PyOcd(Service):
-    """A pyOCD process for the length of a ``with`` block.
+    """A pyOCD process, for the length of a ``with`` block; ``gdb`` accepts one client once.
 
     Args:
-        part: what the board's file says for it.
-        pack: what it is to know the chip from, where it is not built in.
-        serial: of the probe.
-        usb: path of the socket that is a virtual board's probe; None for this computer's USB.
-
-    Attributes:
-        gdb: our end of its GDB server, which takes one client, once.
+        pack: description of the chip if it is not built in.
+        serial: serial number of the probe.
+        usb: socket of a virtual board's probe; None for this computer's USB.
     """
 
     def __init__(
@@ -135,7 +127,7 @@ class PyOcd(Service):
         channels = [f"gdb={theirs.fileno()}", *([f"usb={usb}"] if usb else [])]
         words: list[str | Path] = [*python_command(str(_INSIDE), *channels, interpreter=_require_pyocd().python)]
         words += ["gdbserver", "--no-wait", "--no-config", "--persist", "--target", part.target, f"--uid={serial}"]
-        # A script pyocd_user.py in its project folder, by default the current one, would be run.
+        # pyOCD would run a script pyocd_user.py in its project folder, by default the current one.
         words += ["--project", "/"]
         words += ["--pack", pack.absolute()] if pack else []
         for name, value in options.items():
@@ -155,7 +147,7 @@ class PyOcd(Service):
         self.gdb.close()
 
     def check(self) -> None:
-        """Raise ProbeError if it has ended, with its last lines and a hint, or has lost its probe."""
+        """Raise ProbeError if pyOCD has ended, with its last lines and a hint, or has lost its probe."""
         try:
             super().check()
         except ProbeError as error:
@@ -168,12 +160,12 @@ class PyOcd(Service):
 
 
 def uid_of(kind: str, serial: str) -> str:
-    """pyOCD's id of a probe: its serial number, of a J-Link without leading zeros."""
+    """Return pyOCD's id of a probe: its serial number; for a J-Link, without leading zeros."""
     return serial.lstrip("0") if kind == "jlink" else serial
 
 
 def version() -> str:
-    """Return pyOCD's version; raises ToolchainError where it is not installed."""
+    """Return pyOCD's version; raises ToolchainError if it is not installed."""
     command = python_command("pyocd", "--version", interpreter=_require_pyocd().python)
     return version_of(command, timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
 

@@ -35,8 +35,7 @@ class Probe:
         serial: serial number, empty if it cannot be read.
         usb_path: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
         address: device number on the bus; a new one after every replug.
-        description: its product string.
-        virtual: True if its manufacturer string is that of our virtual boards.
+        virtual: True if its manufacturer string is that of the virtual boards.
         problem: why it cannot be used, with a remedy; empty if it can.
     """
 

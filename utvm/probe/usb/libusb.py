@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """USB devices through libusb and pyusb, on any system that libusb supports.
 
-The libusb is that of the package libusb-package: it needs no installation, and on Linux it reads /dev/bus/usb.
-Debian's libusb asks udev, and finds nothing without udev and /sys. A device is opened to read its strings.
+The libusb is from the package libusb-package: it needs no installation, and on Linux it reads /dev/bus/usb.
+Debian's libusb queries udev and finds no devices without udev and /sys. A device is opened to read its strings.
 """
 
 import errno

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fault that the board reported, decoded for a reader."""
+"""Decodes and formats the faults that boards report."""
 
 import signal
 import struct
@@ -28,7 +28,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "host": PROCESS,
     "riscv": RISCV,
 }
-"""By the name of the runtime's folder."""
+"""By folder name in the runtime."""
 
 _MAGIC = 0x544C5546
 _STATUS_WORDS = 6
@@ -36,7 +36,7 @@ _REGISTERS = 33
 # utvm_fault_t: magic, exception, status, registers_valid, program, step, stack_bytes; stack, registers; words.
 _LAYOUT = struct.Struct(f"<II{_STATUS_WORDS}IIIIIQ{_REGISTERS}Q96s")
 RECORD_SIZE = _LAYOUT.size
-"""Bytes of ``utvm_fault_t``."""
+"""Size of ``utvm_fault_t`` in bytes."""
 
 _NOTHING = 0xFFFFFFFF
 _REGISTERS_A_LINE = 6
@@ -47,15 +47,12 @@ class FaultRecord:
     """The fault handler's record. Addresses and registers are unsigned integers.
 
     Attributes:
-        meaning: what it was.
-        registers: by name, as they were at the fault; or the stack pointer alone when the stack itself had failed.
-        architecture: whose fault it is.
-        program: index of the program that was running, or None.
-        step: the step of it, or None.
-        stack: where the part of the stack begins that belongs to the fault.
-        stack_bytes: its size.
-        words: what an assertion said, or nothing.
-        failed: what it was of: an assertion of the program, or of its accelerator.
+        registers: values by name at the fault; only the stack pointer if the stack itself failed.
+        program: index of the running program, or None.
+        step: its current step, or None.
+        stack: address of the saved part of the stack, of ``stack_bytes`` bytes.
+        words: message of a failed assertion; else empty.
+        failed: kind of the failure with a message: "assertion" or "accelerator".
     """
 
     meaning: Meaning
@@ -70,13 +67,7 @@ class FaultRecord:
 
     @classmethod
     def parse(cls, data: bytes, architecture: str) -> "FaultRecord | None":
-        """Read the bytes of ``utvm_fault_t`` (little-endian); None when no fault is recorded.
-
-        What follows the record is left alone.
-
-        Args:
-            architecture: name of the runtime's folder.
-        """
+        """Parse ``utvm_fault_t`` by folder name in the runtime, ignoring later bytes; None without a fault."""
         if len(data) < RECORD_SIZE:
             return None
         magic, exception, *rest = _LAYOUT.unpack_from(data)
@@ -103,16 +94,16 @@ class FaultRecord:
 
     @property
     def pc(self) -> int | None:
-        """Address of the instruction that faulted, if known."""
+        """Address of the faulting instruction, if known."""
         return self.registers.get(self.architecture.program_counter)
 
     @property
     def sp(self) -> int:
-        """The stack pointer at the fault."""
+        """Stack pointer at the fault."""
         return self.registers[self.architecture.stack_pointer]
 
     def describe(self, source_line: str) -> str:
-        """Return a few lines for a report: exception, flags, address, place and registers."""
+        """Format exception, flags, address, source line and registers for a report."""
         meaning = self.meaning
         lines = [f"{self.failed} failed: {self.words}"] if self.words else []
         lines.append(f"the board took a {meaning.name}")
@@ -133,13 +124,13 @@ class FaultRecord:
 
 
 class DeviceFault(BoardError):
-    """The program faulted on the board. The board answered: this is the program's failure.
+    """The program faulted on the board. The board still works: this is a failure of the program.
 
     Attributes:
-        record: what the board kept.
-        source_line: where it happened, as :meth:`utvm.firmware.Firmware.source_line` gives it.
-        running: what was running: a model and its operator, in words; or nothing.
-        backtrace: who had called that, the innermost first, as source lines.
+        record: the fault record.
+        source_line: location of the fault, as from :meth:`utvm.firmware.Firmware.source_line`.
+        running: description of the running model and operator, or empty.
+        backtrace: source lines of the callers, innermost first.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of Armv7-A with its short descriptors (ARM DDI 0406C, B1.8.1 and B3.13.3)."""
+"""Faults of Armv7-A with short descriptors (ARM DDI 0406C, B1.8.1 and B3.13.3)."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ _EXCEPTIONS = {
     _PREFETCH_ABORT: "prefetch abort",
     _DATA_ABORT: "data abort",
     7: "fast interrupt",
-    # The global timer's (ARM DDI 0407G, 3.3)
+    # Global timer interrupt (ARM DDI 0407G, 3.3)
     _FIRST_INTERRUPT + 27: "watchdog: it ran for longer than it was allowed to",
 }
 
-# Table B3-23, by the five bits of FS
+# Table B3-23, indexed by the five bits of FS
 _CAUSES = {
     0b00001: "alignment fault",
     0b00010: "debug event",
@@ -46,7 +46,7 @@ def _cause(status: int) -> int:
 
 
 def _meaning(exception: int, status: Sequence[int]) -> Meaning:
-    """Read DFSR, DFAR, IFSR and IFAR."""
+    """Decode DFSR, DFAR, IFSR and IFAR."""
     dfsr, dfar, ifsr, ifar, *_ = status
     flags: tuple[str, ...] = ()
     address = None
@@ -67,7 +67,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
 
 
 def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
-    # A debugger has no way to the status registers that all of them offer.
+    # Not every debugger can read the fault status registers.
     name = _FAULT_MODES.get(core.register("cpsr") & 0x1F)
     return (Meaning(name), None) if name else None
 

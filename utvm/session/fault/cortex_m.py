@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18), with what Armv8-M has more (DDI 0553B)."""
+"""Faults of Armv7-M (ARM DDI 0403E, B1.5.2 and B3.2.15 to B3.2.18) and the additions of Armv8-M (DDI 0553B)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,11 +40,11 @@ _CFSR_FLAGS = {
 }
 
 _FAULTS = range(3, 7)  # HardFault, MemManage, BusFault, UsageFault
-_LOCKED_UP = 0xFFFFFFFE  # The program counter of a core that has (B1.5.15).
-_CFSR = 0xE000ED28  # and behind it HFSR, DFSR, MMFAR, BFAR
+_LOCKED_UP = 0xFFFFFFFE  # PC of a core in lockup (B1.5.15).
+_CFSR = 0xE000ED28  # Followed by HFSR, DFSR, MMFAR and BFAR.
 _EXC_RETURN = 0xFFFFFF00
 _ON_PROCESS_STACK = 1 << 2
-_STACKED_PC = 24  # In the frame of an exception (B1.5.6).
+_STACKED_PC = 24  # Offset in an exception frame (B1.5.6).
 _MMARVALID, _BFARVALID = 1 << 7, 1 << 15
 _HFSR_FLAGS = {
     1: "VECTTBL: vector table could not be read",
@@ -54,7 +54,7 @@ _HFSR_FLAGS = {
 
 
 def _meaning(exception: int, status: Sequence[int]) -> Meaning:
-    """Read CFSR, HFSR, MMFAR, BFAR and the handler's EXC_RETURN."""
+    """Decode CFSR, HFSR, MMFAR, BFAR and the handler's EXC_RETURN."""
     cfsr, hfsr, mmfar, bfar, exc_return, _ = status
     flags = [text for bit, text in _CFSR_FLAGS.items() if cfsr >> bit & 1]
     flags += [text for bit, text in _HFSR_FLAGS.items() if hfsr >> bit & 1]
@@ -73,7 +73,7 @@ def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
         return None
     cfsr, hfsr, _, mmfar, bfar = (core.word(_CFSR + 4 * number) for number in range(5))
     lr, sp = core.register("lr"), core.register("sp")
-    in_handler = lr >= _EXC_RETURN  # It has called nothing, and mostly has nothing on the stack.
+    in_handler = lr >= _EXC_RETURN  # It has called no function and usually has nothing on the stack.
     if in_handler and lr & _ON_PROCESS_STACK:
         sp = core.register("psp")
     fault = _meaning(exception, (cfsr, hfsr, mmfar, bfar, lr, 0))

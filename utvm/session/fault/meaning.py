@@ -10,21 +10,21 @@ class ReadableCore(Protocol):
     """A halted core."""
 
     def register(self, name: str) -> int:
-        """Value of a register, by the name that its debugger has for it; 0 where there is none."""
+        """Return the value of a register by the debugger's name; 0 if it does not exist."""
 
     def word(self, address: int) -> int:
-        """32 bits of memory; 0 where there is none."""
+        """Read 32 bits of memory; 0 if they cannot be read."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """A fault in the words of an architecture's manual.
+    """A fault, in the terms of the architecture's manual.
 
     Attributes:
         name: the exception.
-        flags: the status bits that are set, each with its meaning.
-        address: the data address that faulted, if the core recorded it.
-        status: the status registers themselves, for a reader; or nothing.
+        flags: the set status bits, with descriptions.
+        address: the faulting data address, if recorded.
+        status: formatted status registers, or empty.
     """
 
     name: str
@@ -38,12 +38,11 @@ class Architecture:
     """Fault records of one architecture.
 
     Attributes:
-        registers: names by DWARF's number; none where a record has none.
-        stack_pointer: the name of one of them.
-        program_counter: the name of one of them.
-        meaning: reads an exception's number and the six status words.
-        machine: ELF machine, such as ``EM_ARM``; empty where images are no firmware.
-        standing: the fault that a halted core is in, and the address of the instruction that caused it, if known.
+        registers: names in the order of DWARF numbers; empty if records hold no registers.
+        stack_pointer, program_counter: names of registers.
+        meaning: decodes an exception number and the six status words.
+        machine: ELF machine, such as ``EM_ARM``; empty for host processes.
+        standing: reads the fault of a halted core, and the address of the faulting instruction if known.
     """
 
     registers: tuple[str, ...]

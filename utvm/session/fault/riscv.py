@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The traps of RISC-V (Instruction Set Manual, Volume II, Privileged Architecture, 3.1.15 and 3.1.16)."""
+"""Traps of RISC-V (Instruction Set Manual, Volume II, Privileged Architecture, 3.1.15 and 3.1.16)."""
 
 from collections.abc import Sequence
 
@@ -27,14 +27,14 @@ _INTERRUPTS = {
     7: "machine timer interrupt, the watchdog: it ran for longer than it was allowed to",
     11: "machine external interrupt",
 }
-# Where mtval is the address of what was to be read or written.
+# Exceptions that are faults; those with the data address in mtval are in _WITH_ADDRESS.
 _FAULTS = frozenset({0, 1, 2, 4, 5, 6, 7, 12, 13, 15})
-_MIE, _MPP = 1 << 3, 3 << 11  # of mstatus (3.1.6)
+_MIE, _MPP = 1 << 3, 3 << 11  # mstatus (3.1.6)
 _WITH_ADDRESS = frozenset({4, 5, 6, 7, 13, 15})
 
 
 def _meaning(exception: int, status: Sequence[int]) -> Meaning:
-    """Read mtval, its low half and its high one, and mstatus."""
+    """Decode mtval, low and high half, and mstatus."""
     value = status[0] | status[1] << 32
     cause = exception & ~_INTERRUPT
     names = _INTERRUPTS if exception & _INTERRUPT else _EXCEPTIONS
@@ -48,7 +48,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
 
 def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
     cause, status, place = (core.register(name) for name in ("mcause", "mstatus", "mepc"))
-    # In a trap from machine mode interrupts are off, and the mode before it is kept until mret.
+    # In a trap from machine mode, MIE is clear and MPP holds machine mode until mret.
     trapped = not status & _MIE and status & _MPP == _MPP
     if cause not in _FAULTS or not trapped or not (cause or place):
         return None

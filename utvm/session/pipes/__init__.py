@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's end of each pipe that RPC goes through: a row in the table below, and most have a module.
-
-The board's end is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``.
-"""
+"""Host side of each RPC byte stream; the board's side is ``utvm/runtime/ARCHITECTURE/rpc/PIPE/pipe.c``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -35,7 +32,7 @@ _OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wir
 
 
 def open_pipe(connection: Connection, firmware: Firmware) -> AbstractContextManager[Wire]:
-    """Context manager of the pipe to a firmware built for RPC, programmed before :attr:`Wire.restart`."""
+    """Context manager of the byte stream to a firmware built for RPC; flash it before :attr:`Wire.restart`."""
     if firmware.pipe is None:
         raise RuntimeError("the firmware was not built for RPC")
     return _OPENERS[firmware.pipe](connection, firmware)

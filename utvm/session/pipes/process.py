@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streams of a process that is a board, or a TCP connection that it has from its start."""
+"""Standard streams of a process that acts as a board, or its TCP connection."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +13,7 @@ from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 
 
 class Program:
-    """A program as a :class:`utvm.session.transport.Transport`; a reset of this board is a new process."""
+    """A program as a :class:`utvm.session.transport.Transport`; a reset starts a new process."""
 
     def __init__(self, bench: Connection, firmware: Firmware) -> None:
         self._firmware = firmware
@@ -57,7 +57,7 @@ class Program:
 
 @contextmanager
 def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
-    """Take the program's own pipe; in the end, end it."""
+    """Connect to the program; end it on leaving."""
     program = Program(bench, firmware)
     try:
         yield Wire(program, program.restart)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers in the board's memory, which are read and written through the debug port: SEGGER's RTT.
+"""SEGGER RTT: buffers in the board's memory, read and written through the debug port.
 
-Behind OpenOCD its own RTT server does the work, while the core runs. It is told the address of the control block,
-which is a symbol of the firmware, so that it takes no other block for ours. Behind another debug port, QEMU's stub
-for instance, we look into the buffers ourselves; a core that must stand still for that does so for each look. So
-we do where OpenOCD does not reach memory meanwhile: for such cores, OpenOCD 0.12 has no server.
+With OpenOCD, its RTT server is used while the core runs; it gets the control block's address from the firmware's
+symbols, so that it uses no other block. With other debug ports, or if OpenOCD 0.12 cannot access memory while the
+core runs, the buffers are read here, and the core is halted for each access if necessary.
 """
 
 import struct
@@ -19,18 +18,18 @@ from utvm.session.transport import Fifos, Wire
 
 _ID = b"SEGGER RTT"
 _ID_BYTES = 16
-_POLLING_INTERVAL = 1  # Milliseconds between two looks of OpenOCD at the board's buffer; its own choice is 100.
-_PAUSE = 0.005  # Seconds between two looks for the control block.
-_LONGEST_PAUSE = 0.02  # Seconds between two looks of our own into the buffers, of which the first is at once.
-_RINGS = 24  # Bytes of the control block before its rings,
-# and one, by the class in the ELF file's fifth byte: name and bytes, which are pointers, size, in, out, flags.
+_POLLING_INTERVAL = 1  # Milliseconds between two polls of OpenOCD; its default is 100.
+_PAUSE = 0.005  # Seconds between two polls for the control block.
+_LONGEST_PAUSE = 0.02  # Longest time in seconds between two polls of the buffers; the first is immediate.
+_RINGS = 24  # Offset of the rings in the control block, in bytes.
+# A ring by the ELF class (byte 4 of the file): name and buffer (pointers), size, write and read offset, flags.
 _RING = {1: struct.Struct("<6I"), 2: struct.Struct("<2Q4I")}
-_IN, _OUT = -12, -8  # Where these two are in a ring, from its end.
+_IN, _OUT = -12, -8  # Offsets from the end of a ring.
 
 
 @contextmanager
 def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
-    """Start OpenOCD's RTT server, and stop it in the end; without OpenOCD, do what it does."""
+    """Run OpenOCD's RTT server; without OpenOCD, access the buffers directly."""
     monitor = bench.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
@@ -60,10 +59,10 @@ def _has_server(bench: Connection) -> bool:
 
 
 def _restart(bench: Connection, block: int) -> None:
-    """Reset the board and have OpenOCD find the control block that it makes then.
+    """Reset the board and have OpenOCD search its new control block.
 
-    What is known of the old block must not be used on the new one, and memory outlives a reset: so OpenOCD stops,
-    and the old id is wiped before the core runs.
+    Memory survives a reset, so OpenOCD is stopped and the old id erased before the core runs: offsets of the old
+    block must not be used with the new one.
     """
     bench.gdb.monitor("rtt stop")
     _start(bench, block)
@@ -89,9 +88,7 @@ def _start(bench: Connection, block: int) -> None:
 
 
 class Buffers:
-    """The buffers as a :class:`utvm.session.transport.Transport`, through nothing but reads and writes of
-    memory.
-    """
+    """The buffers as a :class:`utvm.session.transport.Transport`, by memory accesses only."""
 
     def __init__(self, bench: Connection, block: int, ring: struct.Struct) -> None:
         self._bench = bench
@@ -100,7 +97,7 @@ class Buffers:
         self._down = self._up + ring.size
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
     def read(self, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
@@ -114,7 +111,7 @@ class Buffers:
         return data
 
     def write(self, data: bytes) -> None:
-        """Hand over all bytes, in as many pieces as the buffer needs."""
+        """Write all bytes, in as many pieces as the buffer needs."""
         deadline = time.monotonic() + self._bench.board.timeouts.start
         while data:
             data = data[self._put(data) :]

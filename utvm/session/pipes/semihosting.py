@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The debugger's file calls: the board stops at BKPT 0xAB, and we do what it asks for.
+"""Semihosting: the board stops at BKPT 0xAB for a file operation, which is executed here.
 
-Source: Arm, "Semihosting for AArch32 and AArch64", 2.0. The calls are answered here, through the GDB port, since
-OpenOCD 0.12 cannot do it: while the board waits for input, ``arm semihosting_redirect`` blocks all of OpenOCD
-(even SIGTERM), and it throws away what comes while the board does not wait. QEMU does not stop for them by itself,
-but before them where a breakpoint is.
+Source: Arm, "Semihosting for AArch32 and AArch64", 2.0. The calls are handled here, through the GDB port, since
+OpenOCD 0.12 cannot: while the board waits for input, ``arm semihosting_redirect`` blocks all of OpenOCD (even
+SIGTERM), and it discards input while the board does not wait. QEMU does not stop for the calls by itself, but at a
+breakpoint before them.
 """
 
 import struct
@@ -20,18 +20,16 @@ from utvm.session.transport import Wire
 _ENTRY = b"\xab\xbe"  # BKPT 0xAB
 _SYS_OPEN, _SYS_WRITE, _SYS_READ = 0x01, 0x05, 0x06
 _CONSOLE_NAME = b":tt"
-_HANDLE = 1  # Nothing but the console is ever open.
+_HANDLE = 1  # Only the console can be open.
 _FAILED = 0xFFFFFFFF
 _HALT_TIMEOUT = 5.0  # Seconds.
 
 
 class Semihosting:
-    """The calls of a board as a :class:`utvm.session.transport.Transport`.
+    """Semihosting calls as a :class:`utvm.session.transport.Transport`.
 
-    The board stands still from a call until it is answered; one that waits for input, until there is some.
-
-    Args:
-        places: where the core must be stopped for a call, if it does not stop by itself.
+    The core is halted until its call is complete; if it waits for input, until there is some. ``places`` are
+    breakpoint addresses of the calls, if the core does not halt for them by itself.
     """
 
     def __init__(self, connection: Connection, places: Sequence[int]) -> None:
@@ -39,7 +37,7 @@ class Semihosting:
         self._places = places
         self._gdb = connection.gdb
         self._to_board = bytearray()
-        self._room: tuple[int, int] | None = None  # Address and size of a buffer that waits to be filled.
+        self._room: tuple[int, int] | None = None  # Address and size of a pending read buffer.
 
     def restart(self) -> None:
         """Reset the board and let it run."""
@@ -60,13 +58,13 @@ class Semihosting:
         self._room = None
 
     def read(self, timeout: float) -> bytes:
-        """Answer the board's calls until it has written something, and return that; nothing when time is up."""
+        """Handle the board's calls until it writes data, and return it; empty on timeout."""
         deadline = time.monotonic() + timeout
         data = b""
         while not data:
             left = max(0.0, deadline - time.monotonic())
             if self._room is not None:
-                # It waits for us, and will not say a thing before that.
+                # It waits for input and sends nothing before that.
                 time.sleep(left)
                 break
             if self._gdb.wait_for_stop(left) is None:
@@ -75,12 +73,11 @@ class Semihosting:
         return data
 
     def write(self, data: bytes) -> None:
-        """Keep bytes for the board, and hand them to it if it waits for some."""
+        """Queue bytes for the board, and complete a pending read."""
         self._to_board += data
         self._fill()
 
     def _serve(self) -> bytes:
-        """Take up the call that the board has stopped for; return what it has written."""
         operation, arguments = self._call()
         data = b""
         if operation == _SYS_OPEN:
@@ -118,7 +115,7 @@ class Semihosting:
         data = bytes(self._to_board[:size])
         del self._to_board[:size]
         self._gdb.write_memory(address, data)
-        self._answer(size - len(data))  # the bytes that were not filled
+        self._answer(size - len(data))  # SYS_READ returns the number of bytes not filled.
 
     def _answer(self, result: int) -> None:
         self._gdb.write_register("r0", result)
@@ -128,7 +125,7 @@ class Semihosting:
 
 @contextmanager
 def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
-    """Answer the board's calls; leave it halted in the end."""
+    """Handle the board's calls; halt it on leaving."""
     calls = Semihosting(connection, () if "OpenOCD" in connection.capabilities else _calls_in(firmware))
     try:
         yield Wire(calls, calls.restart)

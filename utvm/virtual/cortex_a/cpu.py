@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Cortex-A9: instruction set, exceptions, interrupts and Debug state.
 
-Unicorn executes, walks translation tables and has coprocessor 15. It enters no exceptions and does not count; see
-``core.c``.
-
-Numbers: ARM DDI 0406C, B1.8 (exceptions) and C11.11.20 (entry to Debug state).
+Unicorn executes instructions, walks translation tables and implements coprocessor 15. It enters no exceptions and
+does not count instructions; see ``core.c``. Sources: ARM DDI 0406C, B1.8 (exceptions) and C11.11.20 (Debug state).
 """
 
 import ctypes
@@ -80,7 +78,6 @@ def _encode(register: Register, *value: int) -> tuple[int, ...]:
 
 
 def _register(register: int) -> Any:
-    """A property that reads and writes a register of Unicorn."""
     return property(
         lambda core: int(core._uc.reg_read(register)), lambda core, value: core._uc.reg_write(register, value)
     )
@@ -89,11 +86,8 @@ def _register(register: int) -> Any:
 class ArmCore(CountedCore):
     """The instruction set of a Cortex-A9.
 
-    Args:
-        number: of the core in its cluster, for MPIDR.
-
-    Attributes:
-        fault: exception, status and address of the last fault.
+    ``number`` is the core's number in its cluster; ``fault`` holds exception, status and address of the last
+    fault.
     """
 
     def __init__(self, bus: Bus, number: int = 0) -> None:
@@ -106,7 +100,7 @@ class ArmCore(CountedCore):
 
     @property
     def pc(self) -> int:
-        """The address of the next instruction."""
+        """Address of the next instruction."""
         return int(self._uc.reg_read(arm_const.UC_ARM_REG_PC)) & ~1
 
     @pc.setter
@@ -140,7 +134,7 @@ class ArmCore(CountedCore):
 
     @property
     def has_floats(self) -> bool:
-        """Whether the floating-point unit is on."""
+        """True if the floating-point unit is enabled."""
         return bool(self._uc.reg_read(arm_const.UC_ARM_REG_FPEXC) >> 30 & 1)
 
     def read_cp15(self, register: Register) -> int | None:
@@ -168,7 +162,7 @@ class ArmCore(CountedCore):
         return None if status else result.value
 
     def instruction(self) -> bytes:
-        """The four bytes at PC."""
+        """Read the four bytes at PC."""
         address = self.physical(self.pc, EXECUTE)
         return self._bus.read(self.pc if address is None else address, 4)
 
@@ -221,11 +215,7 @@ _MODES = {
 
 
 class CortexA9(CoreRunner):
-    """A core. The caller holds the machine's lock.
-
-    Args:
-        private: address of its private peripherals.
-        number: of the core in its cluster.
+    """A core, ``number`` in its cluster, with its peripherals at ``private``. The caller holds the machine's lock.
 
     Attributes:
         entry: reason of the last entry to Debug state.
@@ -320,7 +310,7 @@ class CortexA9(CoreRunner):
 
 
 def _holds(condition: int, flags: int) -> bool:
-    """Whether a condition holds (table A8-1) for the flags N, Z, C, V in bits 3 to 0."""
+    """Evaluate a condition (table A8-1) for the flags N, Z, C, V in bits 3 to 0."""
     negative, zero, carry, overflow = (bool(flags >> bit & 1) for bit in (3, 2, 1, 0))
     holds = (
         zero,

@@ -40,7 +40,7 @@ Instruction = Callable[[int], None]
 
 
 class DebugUnit:
-    """The debug registers of a core."""
+    """Debug registers of a core."""
 
     def __init__(self, cpu: CortexA9, bus: Bus) -> None:
         self._cpu = cpu
@@ -226,7 +226,7 @@ class DebugUnit:
             self._access_memory(op, size, self._core.read_r(op >> 12 & 15), step)
 
     def _access_memory(self, op: int, size: int, value: int | None = None, step: int = 4) -> int | None:
-        """Read or write memory at Rn, and increment Rn. None, with a sticky bit set, if that fails."""
+        """Read or write memory at Rn and increment Rn. On failure, set a sticky bit and return None."""
         base = op >> 16 & 15
         address = self._core.read_r(base)
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A board with a Zynq: two Cortex-A9, one of which runs, and the peripherals that programs use."""
+"""A board with a Zynq: two Cortex-A9, only one running, and the peripherals that programs use."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -36,10 +36,8 @@ _TIMER_LINE = 27
 class PrivatePeripherals(Device):
     """Interrupt controller and global timer of a Cortex-A9 MPCore; other registers store their value.
 
-    All lines have one priority and go to the running core: the lowest number is first; handlers are not preempted.
-
-    Args:
-        ticks, instructions: the ratio of timer ticks to instructions.
+    All lines have the same priority and target the running core; the lowest number comes first; handlers are not
+    preempted. ``ticks`` to ``instructions`` is the ratio of timer ticks to instructions.
     """
 
     size = 0x3000
@@ -51,7 +49,7 @@ class PrivatePeripherals(Device):
         self.reset()
 
     def reset(self) -> None:
-        """Reset all but the levels of the lines."""
+        """Reset all but the interrupt line levels."""
         self._words: dict[int, int] = {}
         self._enabled = self._set = self._active = 0
         self._begun = self._runner.now()
@@ -88,7 +86,7 @@ class PrivatePeripherals(Device):
         return int(bool(on and not masked and self._next_line() != _NONE))
 
     def next_event(self) -> int | None:
-        """Time at which the timer reaches its comparator, unless it has."""
+        """Time at which the timer reaches its comparator; None if it already has."""
         if self._timer(_CONTROL) & _INTERRUPTS and self._time < self._compare:
             return self._begun - -self._compare * self._instructions // self._ticks
         return None
@@ -138,7 +136,7 @@ _FIFO_BYTES = 64
 
 
 class CadenceUart(Device):
-    """A UART of the Zynq (UG585, chapter 19 and B.33). It sends in no time; RXWM is always one byte."""
+    """A UART of the Zynq (UG585, chapter 19 and B.33). It sends instantly; RXWM is always one byte."""
 
     size = 0x1000
 
@@ -198,8 +196,8 @@ _STABLE_AND_LOCKED = 0x3F
 class SystemControl(PlainRegisters):
     """SLCR of the Zynq (UG585, B.28): registers that store their value unless locked. PLLs lock at once.
 
-    PSS_IDCODE has no part and a revision that does not exist: by it, a port detects that its timer counts
-    instructions. In QEMU it is 0.
+    PSS_IDCODE has no part and an invalid revision, which tells a port that its timer counts instructions. In QEMU
+    it is 0.
     """
 
     def __init__(self) -> None:
@@ -220,13 +218,10 @@ _SYNCHRONISATION = f"{0xAA995566:032b}"
 
 
 class ProgrammableLogic:
-    """Programmable logic as its TAP sees it (Xilinx UG470, tables 5-20 and 6-3).
+    """Programmable logic as seen by its TAP (Xilinx UG470, tables 5-20 and 6-3).
 
-    It detects the synchronisation word of a bitstream, and ignores the rest.
-
-    Attributes:
-        bitstream: the name of the loaded bitstream; empty if there is none.
-        registers: data registers of its TAP.
+    It detects the synchronisation word of a bitstream and ignores the rest. ``bitstream`` is the name of the
+    loaded one, or empty.
     """
 
     registers: Mapping[int, int] = {_CFG_IN: STREAM, _JPROGRAM: EVENT}
@@ -236,7 +231,7 @@ class ProgrammableLogic:
         self._tail = ""
 
     def update(self, instruction: int, value: int) -> None:
-        """Clear the logic, or take 64 bits, the lowest first."""
+        """Clear the logic, or process 64 bits, lowest first."""
         if instruction == _JPROGRAM:
             self.bitstream = self._tail = ""
         elif not self.bitstream:

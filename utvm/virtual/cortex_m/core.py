@@ -140,11 +140,7 @@ def _data_stop(address: int) -> CoreStop:
 
 
 class Core(RegisterFile):
-    """The instruction set of an Armv7-M or Armv8-M core.
-
-    Args:
-        model: Unicorn's number of the core.
-    """
+    """The instruction set of an Armv7-M or Armv8-M core; ``model`` is Unicorn's number of the core."""
 
     def __init__(self, bus: Bus, model: int) -> None:
         self._counter = load_counter()
@@ -178,7 +174,7 @@ class Core(RegisterFile):
     # Execution
 
     def run(self, deadline: int = NEVER) -> CoreStop:
-        """Execute until :attr:`count` reaches the deadline, ``state.stop`` is set, or the core must do more.
+        """Execute until :attr:`count` reaches the deadline, ``state.stop`` is set, or Unicorn cannot continue.
 
         The caller clears ``state.stop`` first.
         """
@@ -217,7 +213,7 @@ class Core(RegisterFile):
                 return stop
 
     def pass_sleep(self) -> None:
-        """Execute the WFI or WFE at PC next without a stop."""
+        """Let the WFI or WFE at PC execute next without a stop."""
         self.state.pass_address = self.read(PC)
 
     def forget_code(self, start: int, end: int) -> None:
@@ -238,8 +234,7 @@ class Core(RegisterFile):
     def set_data_checks(self, watchpoints: list[tuple[int, int, int]], trap_unaligned: bool) -> None:
         """Watch data addresses and trap unaligned accesses. Either slows the core down.
 
-        Args:
-            watchpoints: up to four of (first address, last address, WATCH_READ | WATCH_WRITE); 0 is off.
+        There are up to four watchpoints: first and last address, and WATCH_READ | WATCH_WRITE; 0 is off.
         """
         for index in range(WATCHPOINTS):
             slot = self.state.watchpoints[index]
@@ -322,7 +317,7 @@ class Core(RegisterFile):
         except BusError:
             self._stop = _data_stop(address)
             return False
-        # Unicorn may store the value after this callback: undo that if the flash holds another one.
+        # Unicorn may store the value after this callback: restore it if the flash holds another one.
         stored = self._bus.read(address, size)
         if stored != written:
             self._repairs.append((address, stored))
@@ -368,7 +363,7 @@ class Core(RegisterFile):
             return _STOPS[reason]
         if reason == Reason.READ_CONTROL:
             return self._read_control_into_register()
-        if reason == Reason.NONE:  # Unicorn ended by itself: at _END, or after WFI
+        if reason == Reason.NONE:  # Unicorn stopped by itself: at _END, or after WFI
             at_end = self.read(PC) == _END
             return CoreStop(StopKind.FAULT, faults.fetch_fault(_END)) if at_end else _REQUESTED
         self.state.count += 1

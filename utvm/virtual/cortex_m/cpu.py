@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Cortex-M: instruction set, exceptions, timers, debug, and virtual time.
 
-Time is the number of instructions plus the ticks slept. It depends neither on a debugger nor on the speed of the
-host, so two runs agree to the instruction.
+Time is the number of instructions plus the ticks slept, independent of debuggers and the speed of the host.
 """
 
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from utvm.virtual.wiring import Timer
 _ITM = 0xE0000000  # a trace port that discards everything
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
-_FAR = 1 << 20  # ticks to an event for which the core's thread rests first
+_FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
 # DCRSR selectors of Secure registers, the only ones modelled, mapped to those without a security state.
@@ -37,16 +36,12 @@ _VECTOR_CATCH = {
 
 
 class CortexM:
-    """A core with its private peripherals. The caller holds the machine's lock.
+    """A core with its private peripherals, which it adds to the bus. The caller holds the machine's lock.
 
-    Args:
-        bus: the private peripherals are added to it.
-        interrupts: number of external interrupt lines.
-        vector_table: its address after reset.
+    ``interrupts`` is the number of external lines, ``vector_table`` its address after reset.
 
     Attributes:
         halted: in Debug state.
-        sleeping: in WFI or WFE.
         locked_up: after a fault that no handler could take.
         stop_requested: another thread waits for the lock: :meth:`run` returns soon.
     """
@@ -95,7 +90,7 @@ class CortexM:
     # Set-up
 
     def add_device(self, address: int, device: Device) -> None:
-        """Put a device on the bus, for the core and for the debugger."""
+        """Add a device to the bus, for the core and the debugger."""
         self._bus.add(address, device)
         self.core.map_device(address, device)
 
@@ -142,12 +137,12 @@ class CortexM:
         self.interrupt()
 
     def take_reset_request(self) -> bool | None:
-        """Take the reset request made through AIRCR: whether it includes the peripherals; None without one."""
+        """Take a reset request made through AIRCR: True to include the peripherals; None without one."""
         request, self._reset_request = self._reset_request, None
         return request
 
     def power_on(self) -> None:
-        """Reset what only a power cycle resets: debug settings and floating-point registers."""
+        """Reset debug settings and floating-point registers, which a system reset keeps."""
         for selector in _FLOAT_SELECTORS:
             self.core.write_selected(selector, 0)
         self._reset_request = None
@@ -171,7 +166,7 @@ class CortexM:
 
     @property
     def idle(self) -> bool:
-        """Whether it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
+        """True if it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
         return self.sleeping and self._rested
 
     def reschedule(self) -> None:
@@ -195,7 +190,7 @@ class CortexM:
     # Running
 
     def run(self, minimum: int) -> bool:
-        """Execute until a stop is requested, after ``minimum`` instructions. True if the core can go on."""
+        """Execute at least ``minimum`` instructions, until a stop is requested. True if the core can continue."""
         goal = self.core.count + minimum
         while not self.halted and not self.locked_up:
             self.core.state.stop = 0
@@ -298,7 +293,7 @@ class CortexM:
         self.sleeping = True
 
     def _sleep(self) -> bool:
-        """Advance time to the event that wakes the core. False without one, at a stop request, or to rest."""
+        """Advance time to the event that wakes the core. False without one, at a stop request, or to pause."""
         rested, self._rested = self._rested, False
         while not self._wakes_up():
             event = self._next_event()

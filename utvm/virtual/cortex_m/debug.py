@@ -33,7 +33,7 @@ _REGNR, _REGWNR = 0x7F, 1 << 16
 
 
 class DebugTarget(Protocol):
-    """The core that a debugger controls."""
+    """A core controlled by a debugger."""
 
     @property
     def count(self) -> int:
@@ -66,11 +66,7 @@ class DebugTarget(Protocol):
 
 
 class DebugControl(Device):
-    """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset.
-
-    Attributes:
-        fault_status: DFSR.
-    """
+    """DHCSR, DCRSR, DCRDR, DEMCR and DFSR, at their offsets from 0xE000E000. Most survive a system reset."""
 
     def __init__(self, target: DebugTarget, secure: bool) -> None:
         self._target = target
@@ -87,12 +83,12 @@ class DebugControl(Device):
 
     @property
     def enabled(self) -> bool:
-        """Whether a debugger has enabled halting debug."""
+        """True if a debugger has enabled halting debug."""
         return bool(self._control & _C_DEBUGEN)
 
     @property
     def interrupts_masked(self) -> bool:
-        """Whether the debugger masks PendSV, SysTick and external interrupts."""
+        """True if the debugger masks PendSV, SysTick and external interrupts."""
         return self.enabled and bool(self._control & _C_MASKINTS)
 
     @property
@@ -106,7 +102,7 @@ class DebugControl(Device):
         return bool(self._exception_control & _MON_EN)
 
     def catches(self, vector: int) -> bool:
-        """Whether a vector catch bit is set."""
+        """True if halting debug is enabled and a vector catch bit is set."""
         return self.enabled and bool(self._exception_control & vector)
 
     def note_reset(self) -> None:
@@ -180,10 +176,8 @@ _HALVES = {0: (), 1: (0,), 2: (2,), 3: (0, 2)}  # REPLACE: 0 patches instead
 class FlashPatchBreakpoint(Device):
     """FP_CTRL, FP_REMAP and FP_COMPn. Patching is not modelled.
 
-    Version 2 has breakpoints at any address, version 1 at halves of words below 0x20000000.
-
-    Args:
-        changed: called with the addresses of all enabled breakpoints.
+    Version 2 has breakpoints at any address, version 1 at halves of words below 0x20000000. ``changed`` is called
+    with the addresses of all enabled breakpoints.
     """
 
     size = 0x1000
@@ -236,11 +230,8 @@ class DataWatchpointTrace(Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
     CYCCNT counts instructions and, if modelled, wait states of the flash, but no time asleep. DEMCR.TRCENA enables
-    the unit.
-
-    Args:
-        count: returns the cycles so far.
-        changed: called with (first, last, access) of each comparator; access 0 is off.
+    the unit. ``count`` returns the cycles so far; ``changed`` is called with (first, last, access) of each
+    comparator; access 0 is off.
     """
 
     size = 0x1000

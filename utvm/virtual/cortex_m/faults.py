@@ -19,13 +19,7 @@ VECTTBL, FORCED, DEBUGEVT = 1 << 1, 1 << 30, 1 << 31
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one instruction.
-
-    Attributes:
-        exception: number of the exception that it raises, if enabled.
-        status: its bits in CFSR.
-        address: the data address, for BFAR, or None.
-    """
+    """A fault of one instruction: its exception, if enabled, bits in CFSR, and data address for BFAR, or None."""
 
     exception: int
     status: int
@@ -54,14 +48,10 @@ _FIXED = {NMI: -2, HARD_FAULT: -1}
 
 
 class Exceptions:
-    """The exceptions of a core.
-
-    Args:
-        interrupts: number of external interrupt lines.
-        changed: called when an exception becomes pending or is enabled.
+    """The exceptions of a core; ``changed`` is called when one becomes pending or is enabled.
 
     Attributes:
-        active: numbers of the exceptions whose handlers have begun and not ended.
+        active: numbers of the exceptions with a running or preempted handler.
         enabled: numbers of the enabled external interrupts.
         priority: configurable priority by exception number, 0 to 255.
         group_shift: PRIGROUP.
@@ -135,7 +125,7 @@ class Exceptions:
         return min(priority, -1) if faultmask else priority
 
     def next(self, masked_from: int) -> int | None:
-        """The most urgent exception that is pending, enabled and below ``masked_from``, or None."""
+        """Return the most urgent exception that is pending, enabled and below ``masked_from``, or None."""
         candidates = (
             number
             for number in self.pending

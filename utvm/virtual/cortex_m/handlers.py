@@ -31,11 +31,8 @@ class LockUp(Exception):
 class Handlers:
     """Entry of a core into handlers, and return from them.
 
-    Args:
-        exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
-
-    Attributes:
-        entered: exceptions entered since the list was cleared, for vector catch.
+    ``exc_return`` is EXC_RETURN of a return to a handler, with floating-point registers in the frame. ``entered``
+    lists the exceptions entered since it was cleared, for vector catch.
     """
 
     def __init__(
@@ -49,7 +46,7 @@ class Handlers:
         self.entered: list[int] = []
 
     def execution_priority(self) -> int:
-        """Priority of the running code."""
+        """Return the priority of the running code."""
         return self._exceptions.execution_priority(*self._masks())
 
     def enter(self, exception: int) -> None:
@@ -106,12 +103,12 @@ class Handlers:
         self._pop(exc_return)
 
     def preempting(self, masked_from: int) -> int | None:
-        """The pending exception that preempts the running code, or None."""
+        """Return the pending exception that preempts the running code, or None."""
         following = self._exceptions.next(masked_from)
         return following if following is not None and self._preempts(following) else None
 
     def wakes(self, masked_from: int) -> bool:
-        """Whether a pending exception ends WFI: it would preempt if PRIMASK were clear."""
+        """True if a pending exception ends WFI: it would preempt if PRIMASK were clear."""
         following = self._exceptions.next(masked_from)
         if following is None:
             return False

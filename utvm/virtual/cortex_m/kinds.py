@@ -38,12 +38,7 @@ def _component(part: int, component_class: int = _GENERIC, upper: int = 0xB0) ->
 
 
 def _rom_table(offsets: list[int], maker: Words | None = None, *, part: int = 0) -> Words:
-    """Words of a ROM table.
-
-    Args:
-        offsets: of the components from the table.
-        maker: identification registers of a chip's own table; by default those of an Arm table.
-        part: PIDR0 of an Arm table.
+    """Build a ROM table from offsets of components and the identification: ``maker``, or ``part`` of an Arm table.
     """
     entries = {4 * index: offset | _PRESENT for index, offset in enumerate(offsets)}
     identity = _component(part, _ROM_TABLE, 0xB4)
@@ -74,8 +69,8 @@ class Watches:
     """The encoding of watchpoints in FUNCTION.
 
     Attributes:
-        accesses: watched accesses by the bits of :attr:`kind`; other values watch nothing.
-        size: the field with the binary logarithm of the watched size; 0 if the MASK register has it.
+        accesses: watched accesses by the bits of :attr:`kind`; other values are disabled.
+        size: the field with log2 of the watched size; 0 if the MASK register has it.
         fixed: bits that read as one.
     """
 

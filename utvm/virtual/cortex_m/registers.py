@@ -81,7 +81,7 @@ class RegisterFile(Engine):
 
     @property
     def unprivileged(self) -> bool:
-        """Whether the core is in unprivileged mode."""
+        """True if the core is in unprivileged mode."""
         return bool(self.read(CONTROL) & UNPRIVILEGED) and not self.read(XPSR) & 0x1FF
 
     def write_control(self, value: int) -> None:

@@ -13,8 +13,7 @@ from utvm.virtual.wiring import Clock
 class SystemControlSpace(Device):
     """The 4 KiB at 0xE000E000, divided among parts.
 
-    Args:
-        parts: (first offset, end offset, part); the first match counts. Parts see offsets from 0xE000E000.
+    Parts are (first offset, end offset, device); the first match applies. All offsets are from 0xE000E000.
     """
 
     size = 0x1000
@@ -97,11 +96,8 @@ _EXTERNAL_DIVIDER = 8  # the STM32F7 feeds HCLK/8 as the reference clock (RM0385
 class SysTick(Device):
     """SysTick, a 24-bit down counter; a tick of the processor clock is an instruction. CALIB: no calibration.
 
-    The value is computed from the clock. While the counter is enabled, it reaches 0 at tick ``_zero``, and again
-    every reload + 1 steps.
-
-    Args:
-        pend: sets the SysTick exception pending.
+    The value is computed from the clock. While enabled, the counter reaches 0 at tick ``_zero``, and again every
+    reload + 1 steps. ``pend`` sets the exception pending.
     """
 
     def __init__(self, clock: Clock, pend: Callable[[], None]) -> None:
@@ -166,7 +162,6 @@ class SysTick(Device):
         return 0 if steps == self._reload + 1 else steps  # 0 for one step, then it reloads
 
     def _start_from(self, current: int) -> None:
-        """Count down from a value, or stop there."""
         self._stopped_at, self._zero = current, None
         if not self._control & _COUNTER_ENABLE or (current == 0 and self._reload == 0):
             return
@@ -260,7 +255,7 @@ class SystemControlBlock(Device):
         return self._plain[offset]
 
     def is_enabled(self, exception: int) -> bool:
-        """Whether SHCSR enables MemManage, BusFault or UsageFault."""
+        """True if SHCSR enables MemManage, BusFault or UsageFault."""
         return bool(self._fault_enables >> _SHCSR_ENABLE[exception] & 1)
 
     def record(self, fault: faults.Fault) -> None:

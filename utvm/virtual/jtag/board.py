@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _TAPS = 4
 _INSTRUCTIONS = 64
 STREAM, EVENT = 255, 254
-"""Special lengths. STREAM: 64 bits at a time are passed to ``update``; EVENT: the instruction itself is."""
+"""Special lengths. STREAM: ``update`` gets 64 bits at a time; EVENT: it is called for the instruction itself."""
 _CAPTURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 _UPDATE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64)
 _RESET = ctypes.CFUNCTYPE(None)
@@ -35,11 +35,10 @@ class Tap:
     """A test access port.
 
     Attributes:
-        instruction_bits: width of its instruction register.
         idcode_instruction: the instruction after a reset; it selects IDCODE.
         registers: length of the other data registers by instruction, or STREAM or EVENT; the rest is BYPASS.
         capture: returns the value of the instruction's data register.
-        update: receives the value that was shifted into it.
+        update: called with the value shifted into it.
     """
 
     instruction_bits: int
@@ -78,14 +77,10 @@ class _ChainState(ctypes.Structure):
 
 
 class BitbangServer:
-    """Serves the pins of a chain on a Unix socket, which takes less than TCP; one client at a time.
+    """Serves the pins of a chain on a Unix socket, which is cheaper than TCP; one client at a time.
 
-    Args:
-        taps: the one at TDO first.
-        reset: what the system's reset line does, once it is pulled.
-
-    Attributes:
-        path: of the socket, in a folder of its own, which :meth:`close` removes.
+    The tap at TDO comes first; ``reset`` is called when the system reset line is pulled. ``path`` is the socket,
+    in a private folder that :meth:`close` removes.
     """
 
     def __init__(self, taps: Sequence[Tap], reset: Callable[[], None]) -> None:
@@ -136,15 +131,7 @@ _PAUSE = 8000  # instructions until a FIFO is filled again: a program needs time
 
 
 class SerialInput:
-    """Input of a UART: fills its FIFO at once, and again after a pause.
-
-    Args:
-        depth: size of the FIFO in bytes.
-        on_fill: called after bytes were added.
-
-    Attributes:
-        fifo: bytes that the program has not read yet.
-    """
+    """Input of a UART: fills its FIFO of ``depth`` bytes at once, calls ``on_fill``, and repeats after a pause."""
 
     def __init__(self, runner: CoreRunner, depth: int, on_fill: Callable[[], None]) -> None:
         self.fifo: deque[int] = deque()
@@ -163,7 +150,7 @@ class SerialInput:
         self._runner.interrupt()
 
     def pending(self) -> int:
-        """Fill the FIFO if it is time to. The UART, not this, drives the interrupt."""
+        """Fill the FIFO if it is time. The UART, not this, drives the interrupt."""
         if self._waiting and self._runner.now() >= self._next:
             self._next = self._runner.now() + _PAUSE
             while self._waiting and len(self.fifo) < self._depth:
@@ -179,13 +166,8 @@ class SerialInput:
 class JtagBoard(CoreThread):
     """A board. All methods may be called from any thread.
 
-    Args:
-        models: factories of devices by model.
-        logic: returns the name of the bitstream in the programmable logic.
-
-    Attributes:
-        on_console_output: receives console output, in the core's thread: it must not block.
-        taps: its TAPs, the one at TDO first.
+    Device factories are given by model; ``logic`` returns the name of the bitstream in the programmable logic.
+    ``on_console_output`` is called in the core's thread and must not block. The tap at TDO comes first.
     """
 
     def __init__(

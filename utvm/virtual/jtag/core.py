@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A core behind JTAG: Unicorn executes, C code counts and stops before each instruction, Python does the rest.
+"""A core behind JTAG: Unicorn executes; C code counts and stops before each instruction; the rest is in Python.
 
-Time is the number of instructions plus the time slept. It depends neither on a debugger nor on the speed of the
-host, so two runs agree to the instruction.
+Time is the number of instructions plus the time slept, independent of debuggers and the speed of the host.
 """
 
 import ctypes
@@ -25,11 +24,11 @@ LOAD, STORE, EXECUTE, BUT = 1, 2, 4, 8
 _END = 0xFFFFFFFE  # address at which Unicorn ends
 _FETCHES = (unicorn_const.UC_MEM_FETCH_UNMAPPED, unicorn_const.UC_MEM_FETCH_PROT)
 _WRITES = (unicorn_const.UC_MEM_WRITE_UNMAPPED, unicorn_const.UC_MEM_WRITE_PROT)
-_FAR = 1 << 20  # instructions to an event for which the core's thread rests first
+_FAR = 1 << 20  # Instructions to an event before which the core's thread pauses.
 
 
 class Pause(IntEnum):
-    """Reason for a stop before an instruction, or FAULT: at it. From READ_COUNTER on per architecture."""
+    """Reason for a stop before an instruction, or, for FAULT, at it. From READ_COUNTER on per architecture."""
 
     NONE = 0
     REQUEST = 1
@@ -66,14 +65,9 @@ class _CountedState(ctypes.Structure):
 
 
 class CountedCore(Engine, ABC):
-    """An instruction set, with a C function before each instruction.
+    """An instruction set with a C function before each instruction, ``utvm_before_instruction`` of ``source``.
 
-    Args:
-        source: the C file with ``utvm_before_instruction``.
-        width: of a register, in bits.
-
-    Attributes:
-        state: ``core_t`` of ``counted.h``: count, deadline, triggers.
+    ``width`` is that of a register in bits; ``state`` is ``core_t`` of ``counted.h``: count, deadline, triggers.
     """
 
     def __init__(self, uc: Any, source: Path, bus: Bus, width: int) -> None:
@@ -121,7 +115,7 @@ class CountedCore(Engine, ABC):
         self.stop_at_fault()
 
     def stop_at_fault(self) -> None:
-        """Stop at this instruction; its first fault is the one that is reported."""
+        """Stop at this instruction; only its first fault is reported."""
         self._faulted = True
         self._uc.emu_stop()
 
@@ -139,12 +133,12 @@ class CountedCore(Engine, ABC):
 
     @abstractmethod
     def undo_faulting_instruction(self) -> None:
-        """Set PC to the faulting instruction and take it out of the count."""
+        """Set PC to the faulting instruction and subtract it from the count."""
 
     @property
     @abstractmethod
     def pc(self) -> int:
-        """The address of the next instruction."""
+        """Address of the next instruction."""
 
     @pc.setter
     @abstractmethod
@@ -162,7 +156,7 @@ class CountedCore(Engine, ABC):
         self.pc = start
 
     def run(self, deadline: int) -> Pause:
-        """Execute until ``state.count`` reaches the deadline, ``state.stop`` is set, or the core must do more.
+        """Execute until ``state.count`` reaches the deadline, ``state.stop`` is set, or Unicorn cannot continue.
 
         The caller clears ``state.stop`` first. PC is the address of the next, or the faulting, instruction.
         """
@@ -199,12 +193,7 @@ class InterruptSource(Protocol):
 
 
 class CoreRunner(ABC):
-    """A core that runs and halts. The caller holds the machine's lock.
-
-    Attributes:
-        halted: stopped by a debugger.
-        stop_requested: see :class:`utvm.virtual.core_thread.RunnableCore`.
-    """
+    """A core that runs and halts. The caller holds the machine's lock; ``halted`` means stopped by a debugger."""
 
     core: CountedCore
 
@@ -222,7 +211,7 @@ class CoreRunner(ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether it sleeps and its next event is far off."""
+        """True if it sleeps and its next event is far off."""
         return self._sleeping and self._rested and not self.halted
 
     def interrupt(self) -> None:
@@ -234,7 +223,7 @@ class CoreRunner(ABC):
         self.interrupt()
 
     def close(self) -> None:  # noqa: B027
-        """Nothing to free."""
+        """Do nothing."""
 
     def run(self, minimum: int) -> bool:
         """Execute until a stop is requested or the core halts."""
@@ -262,7 +251,7 @@ class CoreRunner(ABC):
 
     @abstractmethod
     def handle(self, reason: Pause) -> bool:
-        """Do what the instruction at PC needs. True if that was an exception."""
+        """Emulate the instruction at PC. True if that raised an exception."""
 
     @abstractmethod
     def wakeup_interrupts(self) -> int:
@@ -286,7 +275,7 @@ class CoreRunner(ABC):
         self._sleeping = True
 
     def skip_instruction(self, size: int) -> None:
-        """Count the instruction at PC, and go to the next one."""
+        """Count the instruction at PC and advance to the next one."""
         self.core.pc += size
         self.core.state.count += 1
 
@@ -295,7 +284,7 @@ class CoreRunner(ABC):
         return min((event for event in events if event is not None), default=None)
 
     def _sleep(self) -> bool:
-        """Advance time to the event that wakes the core. False if there is none, or it is far off: rest first."""
+        """Advance time to the event that wakes the core. False if there is none, or it is far off: pause first."""
         rested, self._rested = self._rested, False
         while not self.wakeup_interrupts():
             event = self._next_event()

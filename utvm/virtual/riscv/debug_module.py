@@ -45,17 +45,13 @@ _DCSR_WRITABLE = _EBREAKM | _STEPIE | _STEP
 _MCONTROL = 2
 _ENTER_DEBUG_MODE = 1 << 12
 _IN_MACHINE_MODE = 1 << 6
-_ANY_MODE = 0x58  # a debugger sets all modes and expects to read them, although the hart has only one
+_ANY_MODE = 0x58  # A debugger sets all modes and expects to read them back, although the hart has only one.
 # Bits 0 to 2 of mcontrol: load, store, execute.
 _ACCESSES = LOAD | STORE | EXECUTE
 
 
 class DebugModule:
-    """The module of a hart.
-
-    Attributes:
-        reset_requested: the hart and its peripherals must be reset.
-    """
+    """The debug module of a hart; ``reset_requested`` means that the hart and its peripherals must be reset."""
 
     def __init__(self, hart: Hart, bus: Bus) -> None:
         self._hart = hart

@@ -2,10 +2,8 @@
 """A RISC-V hart in machine mode: instruction set, traps, interrupts and debug mode.
 
 Unicorn executes, with physical memory protection, alignment faults and all CSRs. It enters no traps, has no exact
-counters and does not report the address of a fault; see ``hart.c``.
-
-Numbers: RISC-V Instruction Set Manual, Volume II, 20211203, chapter 3; RISC-V External Debug Support 0.13.2,
-table 4.3.
+counters and does not report the address of a fault; see ``hart.c``. Sources: RISC-V Instruction Set Manual, Volume
+II, 20211203, chapter 3; RISC-V External Debug Support 0.13.2, table 4.3.
 """
 
 import contextlib
@@ -46,14 +44,10 @@ _BOXED = 0xFFFFFFFF << 32
 
 
 class RiscvCore(CountedCore):
-    """The instruction set of an RV32 or RV64 hart.
+    """The instruction set of an RV32 or RV64 hart; ``fault`` holds cause and mtval of the last fault.
 
-    Args:
-        isa: for example ``rv32imafc``; gives the width, and whether there is D. Unicorn has all other extensions.
-
-    Attributes:
-        time: returns the value of the CSR ``time``.
-        fault: cause and mtval of the last fault.
+    ``isa``, for example ``rv32imafc``, gives the width and the presence of D. Unicorn has all other extensions.
+    ``time`` returns the CSR of that name.
     """
 
     def __init__(self, isa: str, bus: Bus) -> None:
@@ -92,7 +86,7 @@ class RiscvCore(CountedCore):
 
     @property
     def pc(self) -> int:
-        """The address of the next instruction."""
+        """Address of the next instruction."""
         return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_PC)) & self.mask
 
     @pc.setter
@@ -113,12 +107,12 @@ class RiscvCore(CountedCore):
         return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_F0 + number)) & (1 << self.float_bits) - 1
 
     def write_f(self, number: int, value: int) -> None:
-        """Write one of f0 to f31. In Unicorn they have 64 bits: a narrower value is NaN-boxed."""
+        """Write one of f0 to f31. They have 64 bits in Unicorn: narrower values are NaN-boxed."""
         boxed = value | _BOXED if self.float_bits == 32 else value
         self._uc.reg_write(riscv_const.UC_RISCV_REG_F0 + number, boxed)
 
     def read_csr(self, number: int) -> int | None:
-        """Read a CSR; None if there is none of that number."""
+        """Read a CSR; None if it does not exist."""
         if number in _NAMED:
             return int(self._uc.reg_read(_NAMED[number])) & self.mask
         if number in _COUNTERS:
@@ -136,7 +130,7 @@ class RiscvCore(CountedCore):
         return self.time() if number == _TIME else self.state.count
 
     def write_csr(self, number: int, value: int) -> bool:
-        """Write a CSR. False if there is none of that number, or it is read-only, or a counter."""
+        """Write a CSR. False if it does not exist, is read-only or a counter."""
         if number in _NAMED:
             self._uc.reg_write(_NAMED[number], value & self.mask)
             return True
@@ -169,7 +163,7 @@ class RiscvCore(CountedCore):
         return first | int.from_bytes(self._bus.read(self.pc + 2, 2), "little") << 16 if first & 3 == 3 else first
 
     def read_counter(self) -> Pause:
-        """Execute the read of a counter at PC; FAULT if a hart of this width has no such counter."""
+        """Execute the counter read at PC; FAULT if a hart of this width has no such counter."""
         instruction = self._instruction()
         value = self.read_csr(instruction >> 20)
         if value is None:
@@ -194,7 +188,7 @@ class Hart(CoreRunner):
     """A hart. The caller holds the machine's lock.
 
     Attributes:
-        cause: of the last halt.
+        cause: cause of the last halt.
         ebreak_halts: EBREAK halts instead of a trap (dcsr).
         step_interrupts: interrupts are taken during a step (dcsr).
     """

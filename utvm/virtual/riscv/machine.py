@@ -16,10 +16,7 @@ _SOFTWARE, _TIMER, _EXTERNAL = 1 << 3, 1 << 7, 1 << 11  # mip
 
 
 class Clint(Device):
-    """The core-local interruptor of SiFive's layout, for one hart.
-
-    Args:
-        tick: instructions per tick of mtime.
+    """The core-local interruptor of SiFive's layout, for one hart; ``tick`` is the instructions per tick of mtime.
     """
 
     size = 0x10000
@@ -40,7 +37,7 @@ class Clint(Device):
         return _TIMER * (self.mtime() >= self._compare) | _SOFTWARE * self._software
 
     def next_event(self) -> int | None:
-        """Time at which the timer is due, unless it is already."""
+        """Time at which the timer expires; None if it already has."""
         return self._compare * self._tick if self.mtime() < self._compare < _NEVER // self._tick else None
 
     def load(self, offset: int) -> int:
@@ -72,7 +69,7 @@ class Plic(Device):
         self.reset()
 
     def reset(self) -> None:
-        """Reset all but the levels of the lines."""
+        """Reset all but the interrupt line levels."""
         self._priority = [0] * 32
         self._enabled = self._claimed = self._threshold = 0
 
@@ -126,7 +123,7 @@ _FIFO_BYTES = 16
 
 
 class Uart16550(Device):
-    """A 16550 UART (Texas Instruments TL16C550C, SLLS177). It sends in no time."""
+    """A 16550 UART (Texas Instruments TL16C550C, SLLS177). It sends instantly."""
 
     size = 0x1000
 

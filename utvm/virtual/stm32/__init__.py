@@ -26,7 +26,6 @@ _ODEN, _ODSWEN, _VOSRDY = 1 << 16, 1 << 17, 1 << 14
 
 
 def _set_ready(value: int, *enables: int) -> int:
-    """Copy enable bits to the ready bits above them."""
     for bit in enables:
         value = value & ~(2 << bit) | (value >> bit & 1) << bit + 1
     return value

@@ -49,7 +49,7 @@ class _Stream:
         return self.registers[_CR] >> _PL_SHIFT & 3
 
     def serves(self, channel: int) -> bool:
-        """Whether a request of a channel moves a byte: none if NDTR is 0 (RM0385, 8.5.6)."""
+        """True if a request of a channel moves a byte: not if NDTR is 0 (RM0385, 8.5.6)."""
         return self.enabled and self.registers[_NDTR] > 0 and self.registers[_CR] >> _CHSEL_SHIFT == channel
 
     @property
@@ -119,11 +119,7 @@ class _Stream:
 
 
 class DmaController(Device):
-    """A controller with eight streams.
-
-    Args:
-        lines: drive the interrupt lines of the streams.
-    """
+    """A controller with eight streams; ``lines`` drive their interrupt lines."""
 
     def __init__(self, bus: Bus, lines: Sequence[Callable[[bool], None]]) -> None:
         self._bus = bus
@@ -138,7 +134,7 @@ class DmaController(Device):
             set_line(False)
 
     def set_request(self, stream: int, channel: int, level: bool) -> None:
-        """Set a request of a peripheral, which stays set until it is served."""
+        """Set or clear a peripheral's request, which stays set until served."""
         request = stream, channel
         if not level:
             self._requests.discard(request)

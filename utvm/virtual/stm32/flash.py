@@ -38,7 +38,7 @@ class KeySequence:
         self._expected = list(self._keys)
 
     def accept(self, key: int) -> bool:
-        """Accept a key. True if the lock opens."""
+        """Process a key. True if the lock opens."""
         if self._blocked or not self._expected or key != self._expected.pop(0):
             self._blocked = True
             return False
@@ -46,17 +46,12 @@ class KeySequence:
 
 
 class EmbeddedFlash(Device):
-    """A flash controller.
-
-    Args:
-        memory: the flash.
-        options: option register as the chip is delivered.
-        changed: called with start and end address of a change of the flash.
+    """A flash controller; ``changed`` is called with start and end address of a change of the flash.
 
     Attributes:
         keys: offset of KEYR; likewise those of OPTKEYR, SR and CR. ACR is at 0.
         access_mask: writable bits of ACR; likewise of CR; ``clearable`` are the bits of SR that ones clear.
-        sequence_error: the error of an erase that is not possible.
+        sequence_error: the error of an impossible erase.
     """
 
     keys: int
@@ -218,7 +213,6 @@ class FlashController(EmbeddedFlash):
         self._options[0] &= ~_OPTLOCK
 
     def _program(self, offset: int, size: int, value: int) -> None:
-        """Program 1, 2 or 4 bytes."""
         if self._control & (_LOCK | _SER | _MER | _MER_BANK_2) or not self._control & _PG:
             self._fail(_ERSERR)
         elif self._is_protected(offset):
@@ -268,11 +262,8 @@ class L4FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR of the STM32L4: double words, pages, two banks.
 
     Sectors of the memory are its pages, those of the second bank last. Fast programming and protected areas are
-    not modelled: nothing is protected.
-
-    Attributes:
-        option_register: offset of OPTR.
-        protected: registers of the protected areas: all are empty, since they start after their end.
+    not modelled: nothing is protected. The registers of the protected areas (``protected``) hold empty ones, which
+    start after their end.
     """
 
     keys, option_keys, status, control, option_register = 0x08, 0x0C, 0x10, 0x14, 0x20

@@ -52,7 +52,7 @@ class _Bank:
         return status
 
     def interrupts(self) -> bool:
-        """Whether an enabled flag is set: CR has the enable at the bit of the flag in SR."""
+        """True if an enabled flag is set: enables in CR are at the bits of their flags in SR."""
         return bool(self.status & self.control & _CLEARED_BY_CCR)
 
 

@@ -19,7 +19,7 @@ UIF, _UIE, _UG = 1 << 0, 1 << 0, 1 << 0
 
 
 class TimDevice(Device):
-    """A timer."""
+    """The timer."""
 
     def __init__(self, clock: Clock, set_line: Callable[[bool], None]) -> None:
         self._clock = clock

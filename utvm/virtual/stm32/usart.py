@@ -29,14 +29,9 @@ _BITS_PER_CHARACTER = 10
 
 
 class Usart(SerialDevice):
-    """A USART.
+    """A USART; ``request_read`` and ``request_write`` drive its DMA requests.
 
-    Attributes:
-        control1: offset of CR1; likewise CR3 and BRR.
-        enable: the bit of CR1 that enables it.
-
-    Args:
-        request_read, request_write: drive the DMA requests for a received byte, and for a byte to send.
+    ``control1`` is the offset of CR1, likewise CR3 and BRR; ``enable`` is the bit of CR1 that enables it.
     """
 
     control1, control3, baud_rate = 0x00, 0x08, 0x0C

@@ -19,7 +19,7 @@ _MAX_STRING = 126  # characters: its length is a byte
 
 
 class Speed(IntEnum):
-    """Speed of a device, in usbredir's numbers."""
+    """Device speed, in usbredir's numbers."""
 
     FULL = 1
     HIGH = 2
@@ -39,7 +39,7 @@ class Endpoint:
     Attributes:
         address: its number; bit 7 is set if it sends to the host.
         packet: maximum packet size in bytes.
-        interval: of polls of an interrupt endpoint, in the unit of the device's speed.
+        interval: polling interval of an interrupt endpoint, in the unit of the device's speed.
     """
 
     address: int
@@ -54,8 +54,8 @@ class Interface:
 
     Attributes:
         codes: class, subclass and protocol.
-        extra: descriptors of its class.
-        function_size: number of interfaces, from this one on, that are one function.
+        extra: class-specific descriptors.
+        function_size: number of consecutive interfaces, starting here, that form one function.
     """
 
     codes: tuple[int, int, int]
@@ -67,11 +67,9 @@ class Interface:
 
 @dataclass(frozen=True)
 class DeviceDescriptors:
-    """A device, with one configuration.
+    """A device with one configuration; ``version`` is in binary-coded decimal.
 
-    Attributes:
-        codes: class, subclass and protocol; zeros if the interfaces have them.
-        version: of the device, as binary-coded decimal.
+    ``codes`` are class, subclass and protocol, or zeros if the interfaces have them.
     """
 
     speed: Speed
@@ -99,7 +97,7 @@ class DeviceDescriptors:
         }
 
     def descriptor(self, kind: int, index: int) -> bytes | None:
-        """A descriptor that a host may request, or None."""
+        """Return a descriptor that a host may request, or None."""
         if kind == DEVICE and index == 0:
             tail = struct.pack("<HHHBBBB", self.vendor, self.product, self.version, 1, 2, 3, 1)
             return struct.pack("<BBH4B", 18, DEVICE, _USB_2_0, *self.codes, _CONTROL_PACKET_BYTES) + tail
@@ -164,7 +162,7 @@ class Cable(Protocol):
     """The connection from a device to its host."""
 
     def send(self, endpoint: int, data: bytes) -> None:
-        """Provide data for the host to fetch, in one transfer or in several smaller ones."""
+        """Provide data for the host to fetch, in one or several transfers."""
 
     def wait_for_request(self, endpoint: int) -> bool:
         """Wait until the host requests more than was sent. False if the cable is unplugged."""
@@ -185,7 +183,7 @@ class UsbDevice:
         self.reset()
 
     def plug_in(self, cable: Cable) -> None:
-        """Start on a new cable."""
+        """Connect to a new cable."""
         self.reset()
 
     def reset(self) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's end of a virtual USB probe: a backend of pyusb that speaks usbredir.
+"""Host side of a virtual USB probe: a pyusb backend that speaks usbredir.
 
-:mod:`utvm.probe.pyocd.inside` loads this file where pyOCD drives a virtual board. It imports nothing of utvm,
-which pyOCD's Python may lack, and needs no USB in the kernel.
-
-Source: USB network redirection protocol 0.7; Universal Serial Bus Specification 2.0, section 9.6.
+:mod:`utvm.probe.pyocd.inside` loads this file when pyOCD drives a virtual board. It does not import utvm, which
+pyOCD's Python may lack, and needs no USB in the kernel. Sources: USB network redirection protocol 0.7; Universal
+Serial Bus Specification 2.0, section 9.6.
 """
 
 import errno
@@ -23,17 +22,17 @@ _CONTROL, _BULK = 100, 101
 _HEADER = struct.Struct("<IIQ")
 _CONTROL_HEADER = struct.Struct("<BBBBHHH")
 _BULK_HEADER = struct.Struct("<BBHIH")
-# Versions of devices, sizes of packets, numbers of 64 bits, lengths of 32 bits.
+# Device versions, packet sizes, 64-bit ids, 32-bit lengths.
 _CAPABILITIES = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6
 _IN = 0x80
 _DONE, _CANCELLED = 0, 1
 _DESCRIPTOR = 6
 _OF_INTERFACE, _OF_ENDPOINT = 4, 5
-_PATIENCE = 10.0  # Seconds that the other end may take for what it answers at once.
+_PATIENCE = 10.0  # Seconds for the peer to send an immediate reply.
 
 
 class UsbRedirection:
-    """The end of a usbredir connection that has no device: requests, and what is answered."""
+    """The side of a usbredir connection without the device: sends requests and receives replies."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -50,7 +49,7 @@ class UsbRedirection:
             raise OSError(errno.ENODEV, "nothing is plugged in there")
 
     def control(self, request_type: int, request: int, value: int, index: int, data: bytes, length: int) -> bytes:
-        """Do a control transfer; raises USBError where the device refuses it."""
+        """Do a control transfer; raises USBError if the device rejects it."""
         fields = _CONTROL_HEADER.pack(request_type & _IN, request, request_type, 0, value, index, length)
         kind, body = self._ask(_CONTROL, fields + data, _PATIENCE)
         status = _CONTROL_HEADER.unpack_from(body)[3]
@@ -59,11 +58,11 @@ class UsbRedirection:
         return body[_CONTROL_HEADER.size :]
 
     def configure(self, value: int) -> None:
-        """Choose the device's configuration."""
+        """Select the device's configuration."""
         self._ask(_SET_CONFIGURATION, bytes([value]), _PATIENCE)
 
     def bulk(self, endpoint: int, length: int, data: bytes, timeout: float) -> bytes:
-        """Do a bulk transfer; raises USBError where it is refused or takes longer than so many seconds."""
+        """Do a bulk transfer; raises USBError if the device rejects it, or on a timeout."""
         fields = _BULK_HEADER.pack(endpoint, 0, length & 0xFFFF, 0, length >> 16)
         _, body = self._ask(_BULK, fields + data, timeout)
         status = _BULK_HEADER.unpack_from(body)[1]
@@ -85,7 +84,7 @@ class UsbRedirection:
         try:
             answered = answer.get(timeout=timeout)
         except queue.Empty:
-            # It is answered all the same: as cancelled, or done if that was under way.
+            # A reply still follows: cancelled, or complete if it was in progress.
             with self._lock:
                 self._send(_CANCEL, number, b"")
             answered = answer.get(timeout=_PATIENCE)
@@ -127,7 +126,7 @@ class UsbRedirection:
 
 
 class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
-    """One bus with one device, in pyusb's words (``usb.backend.IBackend``)."""
+    """One bus with one device (``usb.backend.IBackend``)."""
 
     def __init__(self, path: str) -> None:
         self._wire = UsbRedirection(path)
@@ -201,10 +200,10 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         self._wire.configure(value)
 
     def claim_interface(self, _handle: Any, _intf: int) -> None:
-        """There is nobody else."""
+        """Do nothing: no other program uses the device."""
 
     def release_interface(self, _handle: Any, _intf: int) -> None:
-        """There is nobody else."""
+        """Do nothing: no other program uses the device."""
 
     def is_kernel_driver_active(self, _handle: Any, _intf: int) -> bool:
         return False

@@ -37,15 +37,10 @@ _DEBUG_REPLY_BYTES = {0x21: 0, 0x31: 12, 0x33: 8, 0x36: 8, 0x3A: 88, 0x3E: 12, 0
 
 
 class StLinkProbe(UsbDevice):
-    """An ST-Link/V2-1.
+    """An ST-Link/V2-1, with numbers and debug endpoints of the probe of a Nucleo board.
 
-    Numbers and debug endpoints are those of the probe of a Nucleo board. It has no mass storage, as with ST's
-    firmware without it: the interfaces of the COM port follow the debug interface.
-
-    Args:
-        backlog: console output.
-        type_in: receives console input.
-        latency: of each command, in seconds.
+    It has no mass storage, as with ST's firmware without it: the interfaces of the COM port follow the debug
+    interface. ``latency`` is in seconds per command.
     """
 
     def __init__(
@@ -127,7 +122,7 @@ class StLinkProbe(UsbDevice):
 
 
 def _data_bytes(command: bytes) -> int:
-    """Size of the data after a command; 0 for more than the limit, which the probe refuses at once."""
+    """Return the size of the data after a command; 0 above the limit, which the probe rejects at once."""
     size = 0
     if command[0] == _DEBUG and command[1] in _WRITES:
         size = int(struct.unpack_from("<H", command, 6)[0])
@@ -155,10 +150,9 @@ _POLL = 0.2  # seconds between checks of the cable
 class SerialPort:
     """The virtual COM port of a probe: the board's console.
 
-    It is a communications device of the abstract control model (USB CDC 1.2 and its PSTN subclass 1.2): a control
-    interface and a data interface. The line coding is stored without effect.
-
-    Each byte of the backlog is sent once: a new host continues where the last one stopped reading.
+    It is a communications device of the abstract control model (USB CDC 1.2 and its PSTN subclass 1.2) with a
+    control and a data interface. The line coding is stored without effect. Each byte of the backlog is sent once:
+    a new host continues at the first unread byte.
     """
 
     def __init__(self, backlog: Backlog, type_in: Callable[[bytes], None], *, first_interface: int) -> None:
@@ -217,10 +211,7 @@ _RESPONSES, _REQUESTS = 0x81, 0x01
 class CmsisDapProbe(UsbDevice):
     """A CMSIS-DAP probe, version 2: a vendor interface with two bulk endpoints, with the numbers of Arm's DAPLink.
 
-    A host recognises it by "CMSIS-DAP" in the name of its interface.
-
-    Args:
-        latency: of each command, in seconds.
+    Hosts identify it by "CMSIS-DAP" in the interface's name. ``latency`` is in seconds per command.
     """
 
     def __init__(self, board: TargetBoard, *, serial: str, latency: float = 0.0) -> None:

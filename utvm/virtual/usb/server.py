@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket of a virtual USB probe: a guest that connects has the probe plugged in."""
+"""The socket of a virtual USB probe, which is plugged in to the connected guest."""
 
 import contextlib
 import logging
@@ -21,12 +21,12 @@ _CHANGE_OVER = 1.0  # seconds for a guest to leave while the next one waits
 
 
 class UsbServer:
-    """A server of one device; a second guest is refused.
+    """Serves one device; a second guest is rejected.
 
     Args:
         where: ``unix:PATH``, or a TCP port of the loopback interface, 0 for any free one.
-        user: user of this computer that may connect to the TCP port besides this process's.
-        anyone: every user may.
+        user: another user of this computer that may connect to the TCP port.
+        anyone: accept all users.
     """
 
     def __init__(self, device: UsbDevice, where: str, *, user: str = "", anyone: bool = False) -> None:
@@ -51,7 +51,7 @@ class UsbServer:
             threading.Thread(target=self._admit, args=(guest,), daemon=True).start()
 
     def unplug(self) -> None:
-        """Unplug the probe from its guest, if it has one. A guest that connects again has it plugged in again."""
+        """Unplug the probe from its guest, if any. A guest that reconnects gets it again."""
         with self._changed, contextlib.suppress(OSError):
             if self._guest is not None:
                 self._guest.shutdown(socket.SHUT_RDWR)
@@ -101,7 +101,6 @@ class UsbServer:
 
 
 def _listen_on(path: Path, anyone: bool) -> socket.socket:
-    """Listen on a path; replaces a stale socket."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX) as knock, contextlib.suppress(ConnectionRefusedError):
             knock.connect(str(path))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""usbredir (USB network redirection protocol 0.7): the end that has the device, which the protocol calls usb-host.
+"""usbredir (USB network redirection protocol 0.7), device side, called usb-host in the protocol.
 
-A packet is a header, a header of its kind, and data. Numbers are little-endian, without padding. The length of
-some headers depends on the capabilities that both ends announce in HELLO, their first packet, which has the short
-header.
+A packet is a header, a type-specific header, and data. Integers are little-endian, without padding. The length of
+some headers depends on the capabilities announced by both sides in HELLO, their first packet, with a short header.
 """
 
 import socket
@@ -103,11 +102,9 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet.
+    """A packet; ``id`` is chosen by the sender of a request and repeated in the reply.
 
-    Attributes:
-        id: chosen by the sender of a request, repeated in the reply.
-        fields: of the header of its kind. In a bulk packet, the two halves of the length are one field.
+    ``fields`` are of the type-specific header. In a bulk packet, the two halves of the length are one field.
     """
 
     kind: PacketKind
@@ -117,10 +114,7 @@ class Packet:
 
 
 class PacketStream:
-    """Encoder and decoder of a connection.
-
-    Attributes:
-        shared: capabilities of both ends; None before the guest's HELLO.
+    """Encoder and decoder of a connection; ``shared`` are both ends' capabilities, None before the guest's HELLO.
     """
 
     def __init__(self) -> None:
@@ -139,7 +133,7 @@ class PacketStream:
         return self._header().pack(packet.kind, len(body), packet.id) + body
 
     def feed(self, received: bytes) -> Iterator[Packet]:
-        """Add received bytes, and yield the packets that are complete; the first one is HELLO."""
+        """Add received bytes and yield the completed packets; the first one is HELLO."""
         self._received += received
         while True:
             header = self._header()
@@ -218,7 +212,7 @@ class PacketStream:
 
 
 def _check_data(kind: PacketKind, endpoint: int, length: int, data: bytes) -> None:
-    """Check the length of the data. A request for data from the device has none."""
+    """Check the length of the data. A request to read from the device has none."""
     expected = 0 if endpoint & 0x80 else length
     if len(data) != expected:
         raise ProtocolError(f"{kind.name} with {len(data)} bytes of data, expected {expected}")
@@ -231,25 +225,21 @@ _RECEIVE_BYTES = 1 << 16
 _ENDPOINTS = 32
 _NO_ENDPOINT = 255
 _CONTROL = 0
-# Limits against a guest that sends and never fetches.
+# Limits for a guest that sends without reading.
 _MAX_REQUESTS = 256
 _MAX_UNFETCHED_BYTES = 1 << 18
 
 
 @dataclass
 class _Outlet:
-    """An endpoint to the guest, with requests that wait for data, and data that wait for requests."""
+    """An endpoint to the guest, with pending requests and pending data."""
 
     requests: deque[tuple[int, int, int]] = field(default_factory=deque)  # id, length, stream
     messages: deque[bytes] = field(default_factory=deque)
 
 
 class UsbHost:
-    """A device on a connection; for the device, its cable.
-
-    Args:
-        connection: to the guest; the caller closes it.
-    """
+    """A device on a connection, and the device's cable; the caller closes the connection."""
 
     def __init__(self, connection: socket.socket, device: UsbDevice) -> None:
         self._connection = connection

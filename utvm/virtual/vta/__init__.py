@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A software model of the accelerator VTA, with bit-exact results and modelled cycles.
 
-It is C, compiled for the host together with the driver from ``utvm/runtime/vta``, and replaces the hardware behind
-that. It gets a configuration and knows no board.
+It is C, compiled for the host with the driver from ``utvm/runtime/vta``, and replaces the hardware below the
+driver.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VTA as a device of a board: it reads its registers and the board's memory as the hardware does.
+"""VTA as a device of a board: it accesses registers and memory like the hardware.
 
-:class:`VtaModel` works beside an emulator; :func:`make_device` puts it on the bus of a virtual board.
+:class:`VtaModel` works beside an emulator; :func:`make_device` adds it to the bus of a virtual board.
 """
 
 import ctypes
@@ -36,9 +36,7 @@ _MAX_INSTRUCTIONS = 65536
 class VtaModel:
     """A VTA with registers and DRAM in the board's memory.
 
-    Args:
-        registers: their address.
-        memory: address and size of each region that VTA can reach.
+    ``registers`` is their address; ``memory`` has address and size of each region that VTA can access.
     """
 
     symbol = "utvm_accelerator_rung"
@@ -51,11 +49,11 @@ class VtaModel:
         self._dram = [_Region(address, size) for address, size in memory]
 
     def program(self, bitstream: str) -> None:
-        """Load a bitstream into the logic; without one there is no VTA."""
+        """Load a bitstream into the logic; without one, VTA does not exist."""
         self._bitstream = bitstream
 
     def serve(self, board: TargetMemory) -> None:
-        """Run the instructions that the registers name, and write the status."""
+        """Run the instructions that the registers point to, and write the status."""
         pages = [board.read_memory(self._registers + _PAGE * page, 0x30) for page in range(len(_CONTROL))]
         fault = self._check(pages)
         if fault is None:
@@ -100,7 +98,7 @@ class VtaModel:
 
 
 class _Region:
-    """A region of the board's memory, copied page by page into this process when it is needed."""
+    """A region of the board's memory, copied to this process by page on demand."""
 
     def __init__(self, address: int, size: int) -> None:
         self._address = address
@@ -152,7 +150,7 @@ def make_device(peripheral: Peripheral, wiring: Wiring) -> Device:
 
 
 class _VtaDevice(Device):
-    """The registers of VTA. It runs when the last block is started, and is done before the next instruction."""
+    """The registers of VTA. It starts with the last block and finishes before the next instruction."""
 
     size = REGISTER_BYTES
 

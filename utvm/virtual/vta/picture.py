@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture of the three stages over modelled time: their instructions, and their waits."""
+"""A chart of the three stages over modelled time, with their instructions and waits."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ def wait_cycles(events: Sequence[Event]) -> dict[tuple[str, str], int]:
 
 
 def picture(events: Sequence[Event]) -> str:
-    """An SVG with a row for each stage: coloured while it works, pale while it waits, with tooltips."""
+    """Return an SVG with a row for each stage: coloured while it works, pale while it waits, with tooltips."""
     return "\n".join(_lines(events))
 
 
@@ -77,7 +77,6 @@ def _bar(start: int, end: int, y: int, scale: float, colour: str, title: str) ->
 
 
 def _sources(event: Event) -> str:
-    """The stages that an instruction gets tokens from."""
     index = STAGES.index(event.stage)
     names = [
         STAGES[index + step]

@@ -60,12 +60,7 @@ class _Event(ctypes.Structure):
 
 @dataclass(frozen=True)
 class VtaFault:
-    """A rule that an instruction broke.
-
-    Attributes:
-        number: of the instruction; -1 if the rule concerns the whole run.
-        value, limit: the numbers compared; 0 if none were.
-    """
+    """A violated rule, with the instruction's index, -1 for the whole run, and the numbers compared, or 0."""
 
     rule: str
     number: int
@@ -80,8 +75,8 @@ class Event:
     Attributes:
         stage: one of :data:`STAGES`.
         ready: end of the stage's previous instruction.
-        start: when its tokens were available; the stage waited from ``ready`` until then.
-        line: the instruction, disassembled.
+        start: end of the wait for its tokens.
+        line: disassembly of the instruction.
     """
 
     stage: str
@@ -92,11 +87,7 @@ class Event:
 
 
 class VtaSimulator:
-    """A VTA in this process, which runs one program at a time.
-
-    Args:
-        alone: use a private copy; compiled operators find the shared one, :func:`simulator`.
-    """
+    """A VTA in this process, for one program at a time: private if ``alone``, else that of compiled operators."""
 
     def __init__(self, configuration: Configuration, *, alone: bool = False) -> None:
         self.configuration = configuration
@@ -135,10 +126,9 @@ class VtaSimulator:
         self._library.vta_device_base(memory, address)
 
     def run_on(self, instructions: bytes, translate: Callable[[int, int], int]) -> VtaFault | None:
-        """Run instructions on a board's memory; return the fault, if any.
+        """Run instructions on a board's memory and return the fault, if any.
 
-        Args:
-            translate: maps an address and size in DRAM to an address in this process, or 0.
+        ``translate`` maps an address and size in DRAM to an address in this process, or 0.
         """
         errors: list[Exception] = []
 
@@ -159,10 +149,8 @@ class VtaSimulator:
         return VtaFault(rule, fault.number, fault.value, fault.limit) if code else None
 
     def statistics(self) -> dict[str, int]:
-        """Counts since :meth:`clear`.
-
-        They are the counters of TVM's own simulator, instructions, bytes to and from DRAM, tokens passed between
-        stages, and modelled cycles in total and of each stage.
+        """Counts since :meth:`clear`: the counters of TVM's own simulator, instructions, bytes to and from DRAM,
+        tokens passed between stages, and modelled cycles in total and per stage.
         """
         return _by_name(self._library.vta_sim_statistics().contents)
 
@@ -177,7 +165,7 @@ class VtaSimulator:
         return [self._event(events[number]) for number in range(count.value)]
 
     def look_first_after(self, stage: str) -> None:
-        """Run this stage first whenever its tokens allow it. Results must not depend on the order."""
+        """Run this stage first whenever its tokens allow it. The order must not affect results."""
         self._library.vta_sim_first_stage(STAGES.index(stage))
 
     def _event(self, event: _Event) -> Event:
@@ -246,15 +234,10 @@ def modelled_steps(
     steps: int,
     sizes: tuple[Sequence[int], Sequence[int], Sequence[int]],
 ) -> list[dict[str, int]]:
-    """Statistics of each step of a library, as :meth:`VtaSimulator.statistics` names them.
+    """Return the statistics of each step of a library, with the names of :meth:`VtaSimulator.statistics`.
 
-    The library runs on the host, on zeros: VTA's work does not depend on the data.
-
-    Args:
-        sources: the library's files, text by name.
-        run: its function.
-        steps: number of its steps.
-        sizes: sizes in bytes of its inputs, outputs and workspaces.
+    The library, given by its C files, function ``run`` and number of steps, runs on the host, on zeros: VTA's work
+    does not depend on the data. ``sizes`` are in bytes, of its inputs, outputs and workspaces.
     """
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
