@@ -33,7 +33,7 @@ from utvm.selection import BoardSelection, FarmChoice
 _EXCLUDED = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 _HANDOVER = 60  # Seconds for a run that has lost its lease to release the board.
-_HELD = 75
+_HELD = 75  # Exit code of flock on timeout.
 
 # Use the host's own Python packages if they match the checkout's locks; else ./inv fetches packages there.
 _PACKAGES = """
