@@ -106,7 +106,7 @@ _EACH = 16 << 20  # Bytes: more than a run's logs, its report, or the firmware o
 def require_free_space(folders: Iterable[Path]) -> None:
     """Check that all folders are writable and have free space, at the same time.
 
-    The space is allocated briefly, which also checks quotas and limits, in unnamed files that cannot be left behind.
+    The space is allocated briefly, which also checks quotas and limits, in unnamed files that leave no trace.
     """
     with contextlib.ExitStack() as held:
         for folder in folders:
