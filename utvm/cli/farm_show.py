@@ -24,7 +24,6 @@ _STATES = ("free", "held", "away", "quarantine")
 
 @contextlib.contextmanager
 def _client() -> Iterator[FarmClient]:
-    """Yield a session with a farm's coordinator."""
     with (
         telling() as say,
         FarmClient(coordinator_address(), logs_of("farm") / "labgrid.log", say) as client,

@@ -246,8 +246,6 @@ def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> N
 def _content(
     asked: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
-    """Return the results for ``--json``."""
-
     def sample_content(result: RunResult) -> dict[str, Any]:
         time = _milliseconds(result, runs.board.clock_hz)
         return {

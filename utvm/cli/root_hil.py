@@ -150,7 +150,6 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
 def _complete(
     command: RemoteCommand, other: RemoteLocation, suites: SuiteChoice, reports: ReportChoice
 ) -> RemoteCommand:
-    """Add the arguments and folders of ``hil``."""
     where = command.selection
     if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
