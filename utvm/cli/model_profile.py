@@ -33,8 +33,6 @@ _COLOURS = 8  # Colours of the pages' style.
 
 @dataclass(frozen=True)
 class Flame:
-    """A box of the flame graph."""
-
     x: float
     width: float
     row: int

@@ -33,7 +33,6 @@ class SearchPicture:
 
 
 def render(tuner: Tuner, title: str, board: str) -> str:
-    """Return the page of a search."""
     searches = [
         _search(layer.makes, before, best, entries)
         for layer, before, best, _ in tuner.rows()

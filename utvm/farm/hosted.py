@@ -137,8 +137,6 @@ _RESTART_DELAY = 2.0
 
 @dataclass(frozen=True)
 class OfferedBoard:
-    """A board that a host offers."""
-
     place: str
     board: BoardIdentity
     cpu: str

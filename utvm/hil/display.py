@@ -46,8 +46,6 @@ PLAIN_WIDTH = 120
 
 
 class Display:
-    """Prints a run as it goes."""
-
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH
         self._console = Terminal(file=stream, width=width)

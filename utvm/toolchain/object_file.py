@@ -108,7 +108,6 @@ def wanted_names(elf: ELFFile) -> set[str]:
 
 
 def fill(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write constants into an object file."""
     if not contents:
         return
     with path.open("r+b") as file:
