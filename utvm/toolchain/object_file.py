@@ -115,9 +115,7 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
         table = elf.get_section_by_name(".symtab")
         places = {}
         for name, data in contents.items():
-            symbols = (
-                table.get_symbol_by_name(name) if table else None
-            )  # an object without symbols has no table
+            symbols = table.get_symbol_by_name(name) if table else None  # an object without symbols has no table
             matches = [symbol for symbol in symbols or () if symbol["st_size"] == len(data)]
             section = elf.get_section(matches[0]["st_shndx"]) if len(matches) == 1 else None
             if section is None or section["sh_type"] != "SHT_PROGBITS":
