@@ -155,7 +155,7 @@ class Images:
 
 @pytest.fixture(scope="session")
 def firmware(request: pytest.FixtureRequest) -> Images:
-    """Links libraries, the runtime and the board's port into an image for ``session``; ``elf`` reads one's own."""
+    """Links libraries, the runtime and the board's port into an image for ``session``; ``elf`` reads your own."""
     return Images(request.config.stash[_RUN].holder)
 
 
@@ -189,7 +189,7 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
 
 @pytest.fixture
 def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
-    """Takes the runs of a model into the report; arguments as :func:`utvm.hil.figures.summarise`."""
+    """Adds the runs of a model to the report; arguments as :func:`utvm.hil.figures.summarise`."""
 
     def record(
         name: str,
@@ -208,7 +208,7 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
 
 @pytest.fixture
 def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[str, int | str]], None]:
-    """Takes what the board has counted into the report, under a name that says what it had done."""
+    """Adds the board's counters to the report under a name."""
 
     def record(name: str, values: Mapping[str, int | str]) -> None:
         request.config.stash[_RUN].record_statistics(name, values)

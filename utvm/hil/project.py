@@ -87,9 +87,8 @@ _HINT = "docs/own-project.md says what utvm.yaml holds"
 class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
-    ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
-    check and the suites may each take: a board that hangs must not hold up the night. Of a farm, it may be
-    ``count`` boards, and those with some ``tags``.
+    ``board`` is a name, or a board folder's path relative to the list. ``minutes`` limits the health check and the
+    suites each, so that a hanging board does not block the night. ``count`` and ``tags`` select boards of a farm.
     """
 
     board: Annotated[str, Field(min_length=1)] = Field()
@@ -125,9 +124,9 @@ Most = Annotated[int, Field(gt=0)]
 
 
 class Limits(Record):
-    """A model and what is demanded of it on every board: right answers, of 1, and bytes that its image takes.
+    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions and image bytes.
 
-    Where there is ``+1 %`` instead of a number, it may be so much more than the baseline says.
+    ``+1 %`` instead of a number is a limit relative to the baseline.
     """
 
     file: Path
