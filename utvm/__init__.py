@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """utvm runs your trained model on a microcontroller and checks the outputs bit for bit.
 
-The rooms, in the order a model passes through them:
+The packages, in the order of a model's path:
 
-- :mod:`utvm.compiler`: a model file becomes a library of C sources.
+- :mod:`utvm.compiler`: compiles a model file to a library of C sources.
 - :mod:`utvm.runtime`: the C that runs on boards.
-- :mod:`utvm.firmware`: libraries and runtime become an image for one board.
-- :mod:`utvm.boards`, :mod:`utvm.toolchain.compiler`: what a board and a cross compiler are, as data.
-- :mod:`utvm.probe`: finding debug probes and driving them through OpenOCD.
+- :mod:`utvm.firmware`: links libraries and runtime into an image for one board.
+- :mod:`utvm.boards`, :mod:`utvm.toolchain.compiler`: boards and cross compilers as data.
+- :mod:`utvm.probe`: finds debug probes and drives them through OpenOCD.
 - :mod:`utvm.virtual`: software models of boards, driven by the same OpenOCD.
 - :mod:`utvm.drivers`: opens a board, physical or virtual.
 - :mod:`utvm.vta`: operators for the accelerator VTA, and a model that runs them.
@@ -27,19 +27,19 @@ __version__ = "0.2.0"
 
 
 def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: float = 0.0) -> "OpenBoard":  # noqa: A001
-    """Open a board: for a ``with`` block, or until it is closed.
+    """Open a board: as a context manager, or until it is closed.
 
     Args:
-        board: its name, or the path of its folder; settings behind a colon.
-        kind: ``physical`` insists on one that is plugged in, ``virtual`` on a software model; ``auto`` takes the
-            first where there is one.
-        serial: of the probe, where several are plugged in.
-        wait: seconds to wait in line for a physical board that somebody else uses.
+        board: name, or path of its folder; settings follow a colon.
+        kind: ``physical`` requires a plugged-in board, ``virtual`` a software model; ``auto`` prefers a physical
+            one.
+        serial: serial number of the probe, if several are plugged in.
+        wait: seconds to wait for a busy physical board.
 
     Raises:
-        UtvmError: there is no such board, or none of it can be had.
+        UtvmError: the board does not exist, or is not available.
     """
-    # TVM and much else takes long to import, and most of utvm does without.
+    # TVM and other modules take long to import, and most of utvm does without.
     from utvm.selection import BoardSelection
     from utvm.session.open_board import OpenBoard
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts ``./inv`` and ``utvm`` with the tasks of ``tasks.py``, wherever they are called."""
+"""Starts ``./inv`` and ``utvm`` with the tasks of ``tasks.py``, from any folder."""
 
 import contextlib
 import gc
@@ -19,7 +19,7 @@ _NAME = Path(COMMAND).name
 
 
 def _run() -> None:
-    # Modules and records stay: to look through them at each 700 new ones is a tenth of a short command.
+    # Scanning long-lived modules and records at every 700 new objects takes a tenth of a short command.
     gc.set_threshold(50_000)
     prepare_environment()
     tasks = runpy.run_path(str(DATA / "tasks.py"))
@@ -34,18 +34,18 @@ def _run() -> None:
 
 
 def main(handed_over: int = 0) -> None:
-    """Run a command, and end with its exit code: 3 where its output could not be written.
+    """Run a command, and exit with its exit code, or 3 if its output could not be written.
 
     Args:
-        handed_over: added to the exit code, so that ``inv`` can tell it from the exit codes of libraries.
+        handed_over: added to the exit code, so that ``inv`` can tell it from exit codes of libraries.
     """
     with guard_exit_code():
         code = _run_to_an_exit_code()
-        # Where there is none, Python has None in its place.
+        # A missing stream is None.
         unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
             code = ExitCode.INFRASTRUCTURE
-    # Commands that run others' programs return their exit codes as they are.
+    # Commands that run other programs return their exit codes unchanged.
     sys.exit(handed_over + code if code in list(ExitCode) else code)
 
 
@@ -67,18 +67,18 @@ def _run_to_an_exit_code() -> int:
         finally:
             ignore_signals()
     except (SystemExit, KeyboardInterrupt) as end:
-        # Invoke turns an interruption outside of a task into exit code 1, which here means that a test failed.
+        # Invoke turns an interruption outside a task into exit code 1, which here means that a test failed.
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
             return ExitCode.INFRASTRUCTURE
         code = end.code or 0
         return code if isinstance(code, int) else ExitCode.INFRASTRUCTURE
     except BrokenPipeError:
-        # Whoever reads has read enough, as head has.
+        # The reader has closed the pipe, like head.
         return ExitCode.INFRASTRUCTURE
     except Exception as error:  # before a command has begun: too few files, too little memory
         how = end_of(error)
-        with contextlib.suppress(OSError):  # where nothing can be said, the exit code says it
+        with contextlib.suppress(OSError):  # the exit code remains if printing fails
             print(how.message, file=sys.stderr)
         return ExitCode(how.code)
     return ExitCode.PASSED

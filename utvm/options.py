@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are written once.
+"""Options that are defined once.
 
-Options that belong together are fields of a frozen dataclass, described by :func:`option` and :func:`switches`:
+Related options are fields of a frozen dataclass, described by :func:`option` and :func:`switches`:
 
 - :func:`parameters`, :func:`helps`, :func:`optional` and :func:`repeatable`: Invoke's options;
 - :func:`add_to_pytest`: pytest's options;
-- :func:`build_record`: the record, from the values that either of them has read;
+- :func:`build_record`: the record, from the values that either has parsed;
 - :func:`words` and :func:`parts`: the same options as a command line, here or in another location.
 
-A record that is read from a file, such as an entry of the nightly list, inherits the dataclass.
+A record read from a file, such as an entry of the nightly list, inherits the dataclass.
 """
 
 import dataclasses
@@ -35,13 +35,12 @@ def option(
     required: bool = False,
     **metadata: Any,
 ) -> Any:
-    """Describe a field that is one option. Where the default is None, the option was not given; an option whose
-    default is a tuple may be repeated.
+    """Describe a field that is one option. A default of None means not given; a tuple default makes it repeatable.
 
     Args:
         help: text of ``--help``.
-        required: must be given; its value may stand there without the option's name.
-        bare: value of the option without a value; None where it must have one.
+        required: must be given; its value may be given without the option's name.
+        bare: value of the option without a value; None if a value is required.
         spelled: splits a value around its paths, which are translated for another location.
     """
     metadata |= {"help": help, "bare": bare, "spelled": spelled, "required": required}
@@ -49,13 +48,13 @@ def option(
 
 
 def switches(default: str, **helps: str) -> Any:
-    """Describe a field that is one of several words; each but the default is an option without a value."""
+    """Describe a field with several values; each but the default is an option without a value."""
     return dataclasses.field(default=default, metadata={"switches": helps})
 
 
 @dataclass(frozen=True)
 class _Option:
-    """One option of a command line; ``sets`` is the value of its field where it is one of several switches."""
+    """One option of a command line; ``sets`` is its field's value if it is one of several switches."""
 
     name: str
     field: "dataclasses.Field[Any]"
@@ -77,7 +76,7 @@ class _Option:
 
     @property
     def unset(self) -> Any:
-        """Value in a reader of options where it was not given."""
+        """Parsed value of an option that was not given."""
         if self.sets is not None:
             return False
         if self.bare is not None or self.kind is tuple:
@@ -85,7 +84,7 @@ class _Option:
         return "" if self.field.default is None else self.field.default
 
     def value(self, given: object) -> Any:
-        """Convert the value of a reader of options to one of the field."""
+        """Convert a parsed value to one of the field."""
         if given in (self.unset, []):
             return self.field.default
         if given is True and self.bare is not None:
@@ -96,7 +95,7 @@ class _Option:
             raise ConfigError(f"{self.flag} {given!r} is no number") from None
 
     def spelled(self, record: object) -> Iterator[Parts]:
-        """The option as a command line has it, in parts; nothing where its value is the default."""
+        """Yield the option for a command line, in parts; nothing if its value is the default."""
         value = getattr(record, self.field.name)
         if value is True or (self.sets and value == self.sets):
             yield (self.flag,)
@@ -107,7 +106,7 @@ class _Option:
 
 
 def parameters(choice: type) -> list[inspect.Parameter]:
-    """Parameters by which a function takes the options, as Invoke reads them."""
+    """Return the function parameters of the options, as Invoke reads them."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
         inspect.Parameter(known.name, kind, default=inspect.Parameter.empty if known.required else known.unset)
@@ -120,17 +119,15 @@ def helps(choice: type) -> dict[str, str]:
 
 
 def optional(choice: type) -> list[str]:
-    """Options whose value may be left out."""
     return [known.name for known in _options(choice) if known.bare is not None]
 
 
 def repeatable(choice: type) -> list[str]:
-    """Options that may be given several times."""
     return [known.name for known in _options(choice) if known.kind is tuple]
 
 
 def add_to_pytest(add: Callable[..., None], choice: type) -> None:
-    """Add the options to pytest's by ``addoption`` of a parser or of one of its groups."""
+    """Add the options to pytest by ``addoption`` of a parser or group."""
     for known in _options(choice):
         text = known.help.replace("%", "%%")
         if known.unset is False:
@@ -142,7 +139,7 @@ def add_to_pytest(add: Callable[..., None], choice: type) -> None:
 
 
 def build_record(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
-    """Build the record from the values that Invoke or pytest has read; there may be others among them."""
+    """Build the record from values parsed by Invoke or pytest; extra values are ignored."""
     values: dict[str, Any] = {}
     chosen: dict[str, str] = {}
     for known in _options(choice):
@@ -157,18 +154,18 @@ def build_record(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
 
 
 def narrow(choice: type[ChoiceT], record: object) -> ChoiceT:
-    """Build the record from a larger one that has its fields, too."""
+    """Build the record from a larger one that has the same fields."""
     fields = dataclasses.fields(typing.cast(Any, choice))
     return choice(**{field.name: getattr(record, field.name) for field in fields})
 
 
 def parts(record: object) -> tuple[Parts, ...]:
-    """The options of a command line that gives this record, each in parts; paths of this computer are ``Path``."""
+    """Return the options for a command line, each in parts; paths of this computer are ``Path``."""
     return tuple(part for known in _options(type(record)) for part in known.spelled(record))
 
 
 def words(record: object) -> list[str]:
-    """The options of a command line on this computer that gives this record."""
+    """Return the options for a command line on this computer."""
     return ["".join(map(str, word)) for word in parts(record)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths: files that come with utvm and are only read, and folders for output.
+"""Paths: read-only files that come with utvm, and folders for output.
 
 The files are the checkout itself, or a folder beside the package if utvm was installed from a wheel.
 """
@@ -15,16 +15,16 @@ from utvm.errors import ConfigError
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent
-"""The folder that the package lies in: the checkout, where this is one (see :func:`need_checkout`)."""
+"""Parent folder of the package: the checkout, if this is one (see :func:`need_checkout`)."""
 
 _BUNDLED = ROOT / "utvm_data"
 INSTALLED = _BUNDLED.is_dir()
 
 DATA = _BUNDLED if INSTALLED else ROOT
-"""Toolchains, suites with their models, the environment's lists and locks, schemas, guides: never written to."""
+"""Toolchains, suites with their models, the environment's lists and locks, schemas, guides: read-only."""
 
 PROVISION = DATA / "provision"
-"""The lists and locks of the environment."""
+"""Lists and locks of the environment."""
 
 COMMAND = "utvm" if INSTALLED else "./inv"
 """Name of the program."""
@@ -33,10 +33,10 @@ PROJECT_FILE = "utvm.yaml"
 
 
 def project() -> Path | None:
-    """Return the folder of the project that the current folder is in: the nearest with a ``utvm.yaml``.
+    """Return the nearest enclosing folder with a ``utvm.yaml``, or None.
 
-    A project's suites are run. So the file counts only if it and its folder belong to this user, to root, or to
-    the owner of the current folder, and never in a folder like ``/tmp``, in which everybody may make files.
+    Since its suites are executed, the file counts only if it and its folder belong to this user, to root, or to
+    the owner of the current folder, and not in a world-writable folder like ``/tmp``.
     """
     here = Path.cwd()
     trusted = {0, os.geteuid(), here.stat().st_uid}
@@ -49,7 +49,7 @@ def _is_project(folder: Path, trusted: Collection[int]) -> bool:
         owners = {folder.stat().st_uid, file.lstat().st_uid, file.stat().st_uid}
     except OSError:
         return False
-    # As /tmp is: anybody may put a folder with suites beside the file.
+    # In a folder like /tmp, anybody may put a folder with suites beside the file.
     is_shared = folder.stat().st_mode & 0o1002 == 0o1002
     return file.is_file() and owners <= set(trusted) and not is_shared
 
@@ -57,8 +57,8 @@ def _is_project(folder: Path, trusted: Collection[int]) -> bool:
 def work() -> Path:
     """Return the folder for reports, logs and builds.
 
-    It is ``build`` in the project, else in the checkout; without either, and where the checkout cannot be written,
-    the user's own folder for such things.
+    It is ``build`` in the project, else in the checkout; otherwise, or if the checkout is read-only, the user's
+    state folder.
     """
     if found := project():
         return found / "build"
@@ -69,7 +69,7 @@ def work() -> Path:
 
 
 def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
-    """The user's folder for files of that kind, such as ``~/.cache/utvm``."""
+    """Return the user's folder for files of that kind, such as ``~/.cache/utvm``."""
     find = {
         "cache": platformdirs.user_cache_path,
         "data": platformdirs.user_data_path,
@@ -84,7 +84,7 @@ def user_folder(kind: Literal["cache", "data", "state"]) -> Path:
 
 
 def need_checkout(what: str) -> None:
-    """Refuse what works only in a checkout."""
+    """Raise unless this is a checkout."""
     if INSTALLED:
         raise ConfigError(
             f"{what} works only in a checkout of utvm, and this one is installed",

@@ -21,12 +21,12 @@ NamedT = TypeVar("NamedT", bound=Named)
 
 
 def discover(folder: ModuleType, attribute: str, group: str, kind: type[NamedT]) -> dict[str, NamedT]:
-    """Find all plug-ins of a kind, by name.
+    """Return all plug-ins of a kind, by name.
 
     Args:
-        folder: the package with a module for each of ours.
-        attribute: what such a module calls it.
-        group: the group of entry points under which an installed package brings further ones.
+        folder: the package with a module per built-in plug-in.
+        attribute: the plug-in's name in its module.
+        group: entry point group of plug-ins in installed packages.
     """
     own = (
         importlib.import_module(f"{folder.__name__}.{module.name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Option records that commands and pytest share: board, suites, reports and location; see :mod:`utvm.options`."""
+"""Option records shared by commands and pytest: board, suites, reports, location; see :mod:`utvm.options`."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BOARD = "board name (see board.list) or path of a board folder; NAME:SETTING=VAL
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split the name or path of a board and the settings behind it, with their colon."""
+    """Split a board's name or path from its settings, which keep their colon."""
     head, _, tail = name.rpartition(":")
     return (head, f":{tail}") if head and "=" in tail else (name, "")
 
@@ -35,15 +35,15 @@ def _folders(paths: str) -> Parts:
 
 @dataclass(frozen=True)
 class BoardSelection:
-    """The board of a command, from the command line to the report.
+    """The board of a command.
 
     Attributes:
         board: name or path, with settings; see :func:`utvm.boards.load`.
         kind: ``physical``, ``virtual``, or ``auto`` for a physical board if one is plugged in.
         serial: serial number of the probe; empty for any.
-        wait: seconds to wait in line for a physical board that is busy.
-        wait_states: count modelled cycles on a virtual board, flash wait states included.
-        latency_us: microseconds that each command of a virtual probe takes.
+        wait: seconds to wait for a busy physical board.
+        wait_states: count modelled cycles on a virtual board, including flash wait states.
+        latency_us: microseconds per command of a virtual probe.
     """
 
     board: str = option("", BOARD, spelled=_board)
@@ -101,19 +101,19 @@ class SuiteChoice:
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """Arguments by which pytest selects tests."""
+        """Arguments for pytest that select tests."""
         chosen = {"-k": self.k, "-m": self.m}
         words = [word for flag, value in chosen.items() if value for word in (flag, value)]
         return (*words, *(["--last-failed"] if self.last_failed else []))
 
 
 def as_file(name: str) -> Parts:
-    """Mark a file of this computer for translation; any other text stays."""
+    """Mark a file of this computer for translation; other text is unchanged."""
     return (Path(name).resolve(),) if Path(name).is_file() else (name,)
 
 
 def as_path(name: str) -> Parts:
-    """Mark a file or folder of this computer for translation; any other text stays."""
+    """Mark a file or folder of this computer for translation; other text is unchanged."""
     return (Path(name).resolve(),) if Path(name).is_dir() else as_file(name)
 
 
@@ -128,7 +128,7 @@ class FarmChoice:
     )
 
     def require_farm(self) -> None:
-        """Refuse another location, and tags of a board that is not in a farm."""
+        """Refuse other locations, and tags without a farm."""
         if self.in_ != "farm" and (self.in_ or self.tags):
             problem = (
                 f"--in {self.in_}: this command runs here or in a farm" if self.in_ else "--tags is for a farm"

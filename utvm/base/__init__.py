@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ground floor: processes, storage, logging, text. It knows nothing of boards or models."""
+"""Processes, storage, logging, text; independent of boards and models."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of ``./inv`` and the texts that they print; other packages do the work.
+"""The commands of ``./inv`` and their output; other packages do the work.
 
-Each namespace of commands is a module, as the table in ``tasks.py`` says; longer commands have modules of their
-own, with the namespace in their names. :func:`task` makes an Invoke task of a function and turns the project's
-errors into one message, a hint and an exit code.
+Each namespace of commands is a module, listed in ``tasks.py``; longer commands have modules of their own, prefixed
+with the namespace. :func:`task` makes an Invoke task of a function and turns errors into a message, a hint and an
+exit code.
 
 ``./inv --list`` imports all modules of namespaces: slow imports are inside their functions.
 """
@@ -47,8 +47,8 @@ class Command(Task[Any]):
         example: a command line, without the program.
         json: it has results for ``--json``.
         runs: see :func:`task`.
-        several: it takes several files, which are joined by commas.
-        file_optional: its file may be left out and is empty then.
+        several: it takes several files, joined by commas.
+        file_optional: its file may be omitted and is then empty.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Command(Task[Any]):
         return settings
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        # Invoke removes each text that it returns; the manual needs them again.
+        # Invoke removes the help texts that it returns; the manual needs them again.
         texts = self.help.copy()
         try:
             return super().get_arguments(ignore_unknown_help)
@@ -101,13 +101,12 @@ def task(
     """Make an Invoke task of a function that returns an exit code, or None for success.
 
     An error of the project becomes one message with its hint, without a traceback unless ``--debug`` is given.
-    Ctrl-C and SIGTERM end with the exit code for infrastructure: there is no verdict.
-
-    A parameter whose type is a dataclass of options (see :mod:`utvm.options`) stands for all of them.
+    Ctrl-C and SIGTERM exit with the code for infrastructure: there is no verdict. A parameter with a dataclass of
+    options (see :mod:`utvm.options`) stands for all of them.
 
     Args:
         example: a command line, without the program.
-        page: the page of the documentation that says more.
+        page: the page of the documentation.
         runs: ``MODULE:FUNCTION`` of this package with the same parameters, imported when the command runs; the
             decorated function has a docstring only.
         in_checkout: the command works only in a checkout.
@@ -163,7 +162,7 @@ def _ending_in_order(
     in_checkout: bool,
     in_farm: bool,
 ) -> Callable[..., None]:
-    """Body of a task: calls the function with its records of options, and turns each error into an exit code."""
+    """Return the task body: call the function with its option records, and map errors to exit codes."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -189,7 +188,7 @@ def _ending_in_order(
 
 
 def _find_clash(owned: Sequence[tuple[str, Sequence[inspect.Parameter]]]) -> str:
-    """Name the first option that two records of a command share, and both records; empty if there is none."""
+    """Return an error for the first option that two records share; empty if none."""
     owners: dict[str, str] = {}
     for owner, fields in owned:
         for field in fields:
@@ -222,14 +221,14 @@ def _command_name(function: Callable[..., object]) -> str:
 
 
 def end_of(error: BaseException) -> Exit:
-    """The message and exit code of a command that ended with an error."""
+    """Return the message and exit code of a command that ended with an error."""
     infrastructure = int(ExitCode.INFRASTRUCTURE)
     if not isinstance(error, UtvmError) and not was_interrupted():
         error = explain_scarcity(error) or error
     if isinstance(error, UtvmError):
         if "--debug" in sys.argv or "-d" in sys.argv:
             traceback.print_exception(error)
-        # It may come from an interruption.
+        # The exception may come from an interruption.
         return Exit(
             printable_lines(f"error: {error}").replace("./inv ", f"{COMMAND} "),
             infrastructure if was_interrupted() else int(error.exit_code),
@@ -242,7 +241,7 @@ def end_of(error: BaseException) -> Exit:
 
 
 def _write_log(error: BaseException) -> str:
-    """Write the traceback into a log and name it; empty where that cannot be written."""
+    """Write the traceback into a log and name it; empty if it cannot be written."""
     try:
         log = log_folder(work() / "logs" / f"internal-error-{os.getpid()}") / FILE
         text = "".join(traceback.format_exception(error))

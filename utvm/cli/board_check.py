@@ -28,7 +28,7 @@ class PartStep:
     look_at: str
 
 
-# A test holds the table in docs/bring-up.md against this.
+# A test compares the table in docs/bring-up.md with this.
 STEPS = (
     PartStep("probe", "health", "`openocd.cfg` or `pyocd`, the mask or value of `identity`, the reset lines"),
     PartStep("memory", "memory,ram", "an address or a size in `memory`; a cache between probe and core"),
@@ -46,9 +46,9 @@ STEPS = (
 
 
 def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
-    """Run the suites of each part in order, up to the first that fails, and print the parts that are right.
+    """Run the suites of each part in order up to the first failure, and print the parts that are right.
 
-    Later steps run on the board that the first has met. Returns the exit code of the last run.
+    Later steps run on the first step's board. Returns the exit code of the last run.
     """
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
@@ -60,7 +60,7 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
         try:
             code, content = _run(where, step, reports)
         except UtvmError:
-            # A probe that is gone between two parts, for instance: what was right until then is not lost.
+            # For example, an unplugged probe; report the parts checked before.
             if right:
                 _tell_right(board.title, kind, right)
             raise
@@ -101,7 +101,7 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
 
 
 def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, Any]]) -> None:
-    """Print the parts that are right, as the board's file has them where a chip has shown them."""
+    """Print the parts that are right, for a chip in the format of the board's file."""
     if kind != "physical":
         seen = ", ".join(right) or "none"
         OUT.print(f"\nright on a {kind.upper()} board: {seen}. No chip was met: `silicon` stays as it is")
@@ -117,8 +117,8 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
 
     Args:
         from_: the file that describes the chip, or ``pyocd``.
-        svd: the file of its registers, or nothing.
-        output: the folder; by default with the chip's name.
+        svd: its register file, or empty.
+        output: the folder; by default the chip's name.
     """
     if not from_:
         raise ConfigError(
@@ -139,7 +139,7 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
 
 
 def guesses_in(folder: Path) -> list[str]:
-    """Lines of a board's file that are marked as to be checked."""
+    """Return the lines of a board's file that are marked to be checked."""
     text = (folder / "board.yaml").read_text(encoding="utf-8")
     return [
         f"line {number}: {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if "# check" in line

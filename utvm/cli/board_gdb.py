@@ -42,7 +42,7 @@ from utvm.session.application import Application, read_elf
 DEBUGGER = "gdb-multiarch"
 READY = "a debugger may connect to"
 _LAST_PORT = 65535
-_PORT = 3333  # What others serve debuggers on, OpenOCD first.
+_PORT = 3333  # Default of other debug servers, such as OpenOCD.
 _LAUNCH = Path(".vscode", "launch.json")
 
 
@@ -50,7 +50,7 @@ def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, p
     """Flash a board, and debug its program.
 
     Args:
-        command: commands of GDB; without any, the session is interactive.
+        command: GDB commands; without any, the session is interactive.
         port: TCP port for the user's own debugger; 0 to start one here.
         vscode: only write VS Code's configuration.
     """
@@ -76,7 +76,7 @@ def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, p
                 return
             with _console_in(connection, logs / "console.log"):
                 script = logs / "commands.gdb"
-                # GDB waits for a shared library with a function that is unknown.
+                # GDB would wait for a shared library with an unknown function.
                 refusing = ["set breakpoint pending off"] if commands else []
                 words = [*_source_commands(image), *refusing, f"target extended-remote {address}", *commands]
                 script.write_bytes(os.fsencode("".join(f"{command}\n" for command in words)))
@@ -85,7 +85,7 @@ def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, p
 
 @contextlib.contextmanager
 def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Listen for this user's debuggers at a TCP port or a private socket; yields it and its address for GDB."""
+    """Listen for this user's debuggers on a TCP port or private socket; yield it and its GDB address."""
     with contextlib.ExitStack() as stack:
         if port:
             try:
@@ -112,13 +112,13 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
 
 
 def _source_commands(image: Firmware) -> list[str]:
-    """Commands by which GDB finds the sources of firmware that utvm has linked."""
+    """Return the commands that show GDB the sources of firmware linked by utvm."""
     if not image.libraries:
         return []
     folders = source_folders(image.board, image.elf.parent)
-    # GDB takes the first that fits.
+    # GDB takes the first match.
     known = sorted(folders, key=lambda entry: -len(entry[1]))
-    # It knows no folder of an assembler's source.
+    # GDB knows no folder of assembler sources.
     assembled = {source.parent for source in runtime.sources(image.board.architecture, "standing_alone", None)}
     return [
         *(f"set substitute-path {gdb(called)} {gdb(str(folder))}" for folder, called in known),
@@ -132,7 +132,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
     sys.stdout.flush()
     mine = signal.getsignal(signal.SIGINT)
     if by_hand:
-        # Ctrl-C is GDB's: it stops the program on the board.
+        # Ctrl-C belongs to GDB: it stops the program on the board.
         signal.signal(signal.SIGINT, lambda *_: None)
     try:
         ended = subprocess.run(
@@ -151,7 +151,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
 
 @contextlib.contextmanager
 def _console_in(connection: Connection, log: Path) -> Iterator[None]:
-    """Write a board's console into a file, for the length of a ``with`` block: the terminal is GDB's."""
+    """Write a board's console into a file, as a context manager: GDB has the terminal."""
     console = connection.console
     if console is None:
         yield
@@ -175,7 +175,7 @@ def _console_in(connection: Connection, log: Path) -> Iterator[None]:
 
 
 def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, port: int) -> None:
-    """Write a configuration of Microsoft's C/C++ extension, which starts this program as the server."""
+    """Write a configuration of Microsoft's C/C++ extension that starts this program as the server."""
     program = Path(sys.argv[0]).resolve() if INSTALLED else ROOT / "inv"
     # VS Code may start it in any folder.
     file: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}

@@ -24,14 +24,14 @@ from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
 _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so.
-_LOOK = 0.2  # Seconds between two looks at whether the board is still there.
+_LOOK = 0.2  # Seconds between two checks of the board.
 
 
 def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
     """Flash an ELF file, start it, and print its console for some seconds.
 
     Args:
-        pipe: channel of its output, where that is not the console.
+        pipe: channel of its output, if not the console.
     """
     found = find_debugged(where)
     image = read_elf(found.board, elf)
@@ -67,11 +67,10 @@ def reset(where: BoardSelection) -> None:
 
 
 def program_fpga(where: BoardSelection, bitstream: str) -> None:
-    """Program a board's programmable logic; an emulated board only remembers the bitstream."""
+    """Program a board's programmable logic; an emulated board only stores the bitstream."""
     found, file = find_debugged(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
-    # Before anything is started.
     read_bitstream(file, found.board.programmable.part)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
@@ -99,7 +98,7 @@ def _need_console(connection: Connection) -> None:
 def listen(
     connection: Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
 ) -> None:
-    """Start a program, and print its output for some seconds; where there is no console, only wait.
+    """Start a program, and print its output for some seconds; without a console, only wait.
 
     Args:
         speaking: channel of its output; by default the console.
@@ -117,7 +116,7 @@ def listen(
                 try:
                     said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
                 except TransportError:
-                    time.sleep(_LOOK)  # An emulator that ends has closed its console before.
+                    time.sleep(_LOOK)  # A stopping emulator closes its console first.
                     connection.check()
                     raise
                 sys.stdout.write(printable_lines(said))

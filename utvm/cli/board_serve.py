@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``board.serve``, and boards that answer RPC for other commands."""
+"""``board.serve``, and boards that serve RPC for other commands."""
 
 import contextlib
 import ipaddress
@@ -28,7 +28,7 @@ _LAST_PORT = 65535
 
 @dataclass(frozen=True)
 class Opened:
-    """A model on a board that answers RPC."""
+    """A model on a board that serves RPC."""
 
     board: RpcBoard
     library: Library
@@ -52,9 +52,7 @@ def _open_with_server(
 def open_for_rpc(
     where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
 ) -> Iterator[Opened]:
-    """Compile a model and flash it with the RPC server, for the length of a ``with`` block; ``log`` receives the
-    board's log.
-    """
+    """Compile a model and flash it with the RPC server, as a context manager; ``log`` receives the board's log."""
     with (
         _open_with_server(where, choice, logs, log, "") as (connection, image),
         start_rpc(connection, image, log) as ready,
@@ -76,7 +74,7 @@ def open_for_modules(
 
     Args:
         transport: of RPC; by default the console, or a process's streams.
-        only_own: all clients are this user's. A board that is a process refuses the modules of others.
+        only_own: all clients are this user's. A process board refuses modules of others.
     """
     with (
         _open_with_server(where, choice, logs, log, transport) as (connection, image),
@@ -102,7 +100,7 @@ def serve_board(
     Args:
         port: TCP port, 0 for any free one.
         announce: port that the tracker gives to clients; 0 for the same.
-        key: the board's RPC key; empty for none, and at a tracker for its name.
+        key: the board's RPC key; by default none, or its name with a tracker.
     """
     if not 0 <= port <= _LAST_PORT or not 0 <= announce <= _LAST_PORT:
         raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
@@ -135,7 +133,7 @@ def serve_board(
         OUT.print(ready.board.description)
         if ready.board.unit == "instructions":
             OUT.print("a VIRTUAL board has no time: time_evaluator tells clients a second for each instruction")
-        # From the line on that promises it, not only while it serves.
+        # From the line that announces it, not only while serving.
         with contextlib.suppress(KeyboardInterrupt):
             whom = f"key {bridge.key}" if bridge.key else "any client"
             OUT.print(f"serving on {listen}:{bridge.port}, {whom}; {access_note(anyone=anyone)}; Ctrl-C ends it")

@@ -31,7 +31,7 @@ from utvm.session.board_holder import executor_for
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
 
 _LAST_PORT = 65535
-_MOST_MILLIVOLTS = 5500  # that an ST-Link measures
+_MOST_MILLIVOLTS = 5500  # limit of an ST-Link
 _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
@@ -173,8 +173,8 @@ def serve_virtual(
     """Run a virtual board until Ctrl-C, and print how to connect to it.
 
     Args:
-        port: of its ST-Link on TCP; by default OpenOCD's own, or any free one where a probe is on USB.
-        millivolts: of its supply; with too little of it, only the probe answers.
+        port: of its ST-Link on TCP; by default OpenOCD's own, or any free one with a USB probe.
+        millivolts: supply voltage; if too low, only the probe replies.
         serial: of its probes; the board's own if empty.
     """
     chip = boards.load_chip(board)
@@ -226,7 +226,7 @@ def _port_of(text: str, latency_us: int, millivolts: int) -> int:
 @contextlib.contextmanager
 def _running(machine: Service) -> Iterator[None]:
     """Start a virtual board, and wait for Ctrl-C after the ``with`` block, which prints its ports."""
-    # Ctrl-C works from the line on that promises it.
+    # Ctrl-C works from the line that announces it.
     with machine, contextlib.suppress(KeyboardInterrupt):
         yield
         while True:
@@ -274,6 +274,6 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
         )
     if is_path and not Path(listen.removeprefix("unix:")).parent.is_dir():
         raise ConfigError(f"--listen {listen}: its folder does not exist")
-    # So that a virtual machine can plug it in.
+    # Allows libvirt's QEMU to connect.
     user = libvirt.qemu_user() if is_port else ""
     return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen, user)

@@ -14,7 +14,6 @@ from utvm.probe import udev
 
 
 def rules_for_boards() -> str:
-    """The rules for the probes of all boards."""
     probes: dict[tuple[int, int], list[str]] = {}
     for board in boards.probe_boards():
         for probe in board.probes:

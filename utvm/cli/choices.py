@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that more than one command has, beside those of :mod:`utvm.selection`."""
+"""Options shared by several commands, besides those of :mod:`utvm.selection`."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from utvm.options import Parts, option
 from utvm.selection import BoardSelection, as_file, as_path
 
 IN_SAMPLES = "-"
-"""Value of ``--labels`` without a file: the labels are in the file of samples."""
+"""``--labels`` without a file: the samples file contains the labels."""
 
 _MIRROR = "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
 _NUMBER = re.compile(r"-?\d+")
@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, str] = {
     "unchecked-indices": "yes: do not check indices in inputs; one out of range reads memory outside the tensor",
     "in-ram": "yes: load the firmware into RAM only, through the debug port; flash is not written",
 }
-"""Keys of ``--set``. A test holds the table in docs/compiler.md against this."""
+"""Keys of ``--set``. A test compares the table in docs/compiler.md with this."""
 
 _SHAPE = ("shape",)
 _PICTURES = ("shape", "scale")
@@ -61,7 +61,7 @@ class CountingChoice(BoardSelection):
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model, whether it may be a program, and settings of loading and compiling it."""
+    """A model, whether it may be executed, and settings of loading and compiling it."""
 
     model: str = option("", MODEL, required=True, spelled=as_file)
     run_python: bool = option(
@@ -71,13 +71,12 @@ class ModelChoice:
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
-        """Keys of ``--set``."""
         (keys,) = (field.metadata["keys"] for field in dataclasses.fields(cls) if field.name == "set_")
         return tuple(keys)
 
     @property
     def settings(self) -> dict[str, str]:
-        """Values of ``--set`` by key, those of shape joined by semicolons."""
+        """Values of ``--set`` by key; shapes are joined by semicolons."""
         values: dict[str, str] = {}
         keys = self.keys()
         for text in self.set_:
@@ -93,7 +92,7 @@ class ModelChoice:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Sizes of inputs, from settings such as ``shape=image=1,8,8,1``."""
+        """Shapes of inputs, from settings such as ``shape=image=1,8,8,1``."""
         shapes = {}
         for text in filter(None, self.settings.get("shape", "").split(";")):
             name, _, sizes = text.rpartition("=")
@@ -108,14 +107,12 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class OptionalModelChoice(ModelChoice):
-    """A model that may be left out."""
-
     model: str = option("", MODEL, spelled=as_file)
 
 
 @dataclass(frozen=True)
 class QuantizeChoice(ModelChoice):
-    """A model, the samples by which it is quantised, and the type."""
+    """A model, its calibration samples, and the type."""
 
     set_: tuple[str, ...] = _settings(_PICTURES)
     samples: str = option("", "calibration samples, as --inputs of model.eval")
@@ -128,22 +125,20 @@ class QuantizeChoice(ModelChoice):
 
 @dataclass(frozen=True)
 class CompiledChoice(ModelChoice):
-    """A model, and how it is compiled."""
+    """A model and its compile options."""
 
     set_: tuple[str, ...] = _settings(_COMPILED)
 
 
 @dataclass(frozen=True)
 class LinkedChoice(CompiledChoice):
-    """A model, and how it is compiled and linked."""
+    """A model and its compile and link options."""
 
     set_: tuple[str, ...] = _settings((*_COMPILED, "in-ram"))
 
 
 @dataclass(frozen=True)
 class InputChoice(CompiledChoice):
-    """A model and its input."""
-
     set_: tuple[str, ...] = _settings((*_COMPILED, "scale"))
     input: str = option(
         "",
@@ -169,7 +164,7 @@ class ListenChoice:
 
 @dataclass(frozen=True)
 class DebugChoice(CompiledChoice):
-    """The ELF file to debug, or the model for one, which runs on random values."""
+    """The ELF file to debug, or the model for one that runs on random values."""
 
     elf: str = option("", "ELF file of your build; or give --model")
     model: str = option("", f"build firmware of this model, run on random values: {MODEL}")
@@ -184,15 +179,11 @@ class CompileChoice(CompiledChoice):
 
 @dataclass(frozen=True)
 class MirrorChoice:
-    """The source of Debian's packages."""
-
     mirror: str = option("", _MIRROR)
 
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """How an image or a box of the environment is built."""
-
     mirror: str = option("", f"{_MIRROR}; or a folder of env.archive, instead of the network")
     no_cache: bool = option(False, "rebuild every layer, and compare it with the cached one")
     sign: str = option("", "minisign secret key that signs the checksums of the result")
@@ -234,8 +225,6 @@ class CompareChoice:
 
 @dataclass(frozen=True)
 class SampleChoice(ModelChoice):
-    """A model and its samples."""
-
     set_: tuple[str, ...] = _settings((*_PICTURES, "weights"))
     model: str = option(
         "",
@@ -267,10 +256,10 @@ class SampleChoice(ModelChoice):
 
     @property
     def count(self) -> int | None:
-        """Number of samples; None where that is not given."""
+        """Number of samples; None if not given."""
         return int(self.samples) if _NUMBER.fullmatch(self.samples) else None
 
     @property
     def source(self) -> str:
-        """File or folder of samples; empty where they are the model's own, or random."""
+        """File or folder of samples; empty for the model's own, or random ones."""
         return self.samples if self.samples and self.count is None else self.inputs

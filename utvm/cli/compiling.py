@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the board of a command line, and loads, compiles and links its model."""
+"""Selects the board of a command line, and loads, compiles and links its model."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 @contextlib.contextmanager
 def compiling(model: object, explain: bool = False) -> Iterator[None]:
-    """Show the compiler's progress for the length of a ``with`` block.
+    """Show the compiler's progress in a ``with`` block.
 
     Args:
-        explain: in the end, print the kernel of each operator, and whether it was folded or fused.
+        explain: at the end, print the kernel of each operator, and whether it was folded or fused.
     """
     progress = ProgressLine(f"compiling {model}")
     with (
@@ -64,24 +64,22 @@ def compile_for(
 
 
 def compile_named(board: Board, choice: CompiledChoice, name: str | None = None) -> Library:
-    """Compile the model of a command line for a board."""
     return compile_for(board, load_named(choice), compile_options(board, choice), name)
 
 
 def check_named(model: str) -> Path:
-    """Path of the model's file; refuses a command without one."""
+    """Return the path of the model's file; raise if none is given."""
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
     return Path(model)
 
 
 def load_named(choice: ModelChoice) -> compiler.Model:
-    """Load the model of a command line."""
     return compiler.load(check_named(choice.model), run_python=choice.run_python, shapes=choice.shapes)
 
 
 def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:
-    """The compile options of a command line; without a board, for any CPU."""
+    """Return the compile options of a command line; without a board, for any CPU."""
     given = choice.settings
     accelerator = _one_of("accelerator", given.get("accelerator", "auto"), Wish)
     if board is None and accelerator == "all":
@@ -131,12 +129,12 @@ def _pin(text: str) -> tuple[str, str]:
 
 
 def find(where: BoardSelection) -> ReachableBoard:
-    """Find the selected board; nothing is started."""
+    """Return the selected board without starting anything."""
     return choose(boards.load(where.board), where)
 
 
 def find_debugged(where: BoardSelection) -> ReachableBoard:
-    """Find the selected board, and refuse one without a debug port."""
+    """Return the selected board; raise if it has no debug port."""
     found = find(where)
     if "debug port" not in found.capabilities:
         raise ConfigError(
@@ -147,7 +145,7 @@ def find_debugged(where: BoardSelection) -> ReachableBoard:
 
 
 def check_counts(found: ReachableBoard) -> None:
-    """Refuse a board without a counter, for a command that is about counts."""
+    """Raise if the board has no counter."""
     if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
         raise ConfigError(
             f"{found.board.name} has no counter, and this command is about what it counts",
@@ -162,13 +160,13 @@ def image_for(
     pipe: str = "",
     in_ram: bool = False,
 ) -> Firmware:
-    """Build the firmware that runs libraries on a board, by default with the executor that suits the board."""
+    """Build firmware that runs libraries on a board, by default with the executor that suits the board."""
     chosen = executor or executor_for(found.capabilities)
     return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
 
 
 def print_use(image: Firmware) -> None:
-    """Print how much of the board's memory an image takes."""
+    """Print the memory use of an image, by region."""
     for name, used in image.region_use().items():
         size = image.board.region(name).size
         OUT.print(f"{name}: {used:,} of {size:,} bytes, {100 * used / size:.1f} %")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``docs.site --pages`` writes: docs/boards.md, from the boards' files and from what was measured on them."""
+"""Generates docs/boards.md for ``docs.site --pages``, from the boards' files and measurements."""
 
 import itertools
 from collections.abc import Mapping
@@ -34,10 +34,9 @@ class MeasuredModel(Record):
 
 
 class MeasuredBoard(Record):
-    """What was measured on one board.
+    """Measurements of one board.
 
-    ``suites_s`` is in seconds of the measuring computer's clock; ``memory_write_kib_s`` is None where there is no
-    debug port to write through.
+    ``suites_s`` is host wall time in seconds; ``memory_write_kib_s`` is None without a debug port.
     """
 
     date: str
@@ -60,7 +59,7 @@ class MeasuredBoard(Record):
 
 
 class Measurements(Record):
-    """The data file; ``means`` says of each figure what it is."""
+    """The data file; ``means`` describes each figure."""
 
     machine: str
     means: Mapping[str, str]
@@ -69,7 +68,7 @@ class Measurements(Record):
 
 @dataclass(frozen=True)
 class _Described:
-    """A board as the page shows it: rows of what and value, and its memory."""
+    """A board on the page: rows of name and value, and its memory."""
 
     board: Board
     rows: tuple[tuple[str, str], ...]
@@ -82,18 +81,14 @@ def write_page(path: Path = PAGE) -> None:
 
 
 def page(measurements: Path) -> str:
-    """Return the page's text.
-
-    Args:
-        measurements: the data file.
-    """
+    """Return the page's text from the data file."""
     measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
     every = [boards.load(name) for name in boards.project_names()]
-    # What only some boards are sold with, others do not lack.
+    # Optional extras, which other boards do not lack.
     extras = frozenset(f"accelerator {name}" for board in every for name in board.accelerator)
     known = frozenset().union(*(board.capabilities for board in every)) - extras
     models: dict[str, list[tuple[str, MeasuredModel]]] = {}
-    # A board that has settings was measured once with each of them.
+    # A board with settings was measured once per setting.
     of = {
         board.name: [name for name in measured.boards if name.partition(":")[0] == board.name] for board in every
     }

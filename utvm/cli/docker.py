@@ -67,7 +67,6 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
 
 
 def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds of each step, for JSON."""
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 

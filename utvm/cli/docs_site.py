@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``docs.site``: the documentation as a web site that works offline, and the README's terminal.
 
-The repository's pages are copied with their paths, so that links hold; pages of commands and errors are generated.
-mkdocs checks every link. It runs in an environment of its own, of the packages that ``provision/docs.txt`` locks.
+The repository's pages keep their paths, so that links hold; pages of commands and errors are generated. mkdocs
+checks every link, in its own environment with the packages locked by ``provision/docs.txt``.
 """
 
 import io
@@ -73,7 +73,7 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
 def gather(folder: Path) -> None:
     """Copy the repository's pages and the files that they link to, and write the generated pages."""
     listed = run_tool(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
-    # Templates are no pages.
+    # Templates are not pages.
     pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
     for path in {*pages, *(linked for page in pages for linked in _links(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def gather(folder: Path) -> None:
 
 
 def _links(page: Path) -> Iterator[Path]:
-    """The existing files that a page links to; mkdocs reports the others."""
+    """Yield the existing files that a page links to; mkdocs reports the others."""
     for link in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
         path = Path(os.path.normpath(page.parent / link))
         if (ROOT / path).is_file():
@@ -91,7 +91,7 @@ def _links(page: Path) -> Iterator[Path]:
 
 
 def namespace() -> Collection:
-    """All commands, as in ``tasks.py``."""
+    """Return all commands, as in ``tasks.py``."""
     sys.path.insert(0, str(DATA))
     try:
         return cast(Collection, __import__("tasks").namespace)
@@ -138,7 +138,7 @@ def record(words: list[str], output: Path) -> None:
 
 
 def _shorten(lines: list[str]) -> list[str]:
-    """Leave out all but the first tests, and say how many were left out."""
+    """Keep only the first tests, and note how many were left out."""
     tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
     hidden = set(tests[_SHOWN_TESTS:])
     shown: list[str] = []

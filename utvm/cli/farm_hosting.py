@@ -35,7 +35,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
 
 
 def export_boards(through: str, virtual: str, name: str, address: str, ssh_port: int, port: int) -> None:
-    """Offer this computer's boards to a coordinator, directly or at a port of another computer, until Ctrl-C."""
+    """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
         raise ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
@@ -46,17 +46,17 @@ def export_boards(through: str, virtual: str, name: str, address: str, ssh_port:
 
 
 def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
-    """The boards that this computer offers: those plugged in, and the requested virtual ones.
+    """Return the boards that this computer offers: plugged-in and requested virtual ones.
 
     Args:
         host: name of this computer in the farm.
-        virtual: names, comma-separated; a name given twice is two boards.
+        virtual: comma-separated names; a repeated name is several boards.
     """
     offers = list(_plugged_in(host))
     counts: Counter[str] = Counter()
     for word in filter(None, map(str.strip, virtual.split(","))):
         board = boards.load(word)
-        # A program on this computer is no virtual board; its driver decides.
+        # A program on this computer is not a virtual board; its driver decides.
         kind = "process" if choose(board, BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":
             choose(board, BoardSelection(kind="virtual"))
@@ -69,7 +69,7 @@ def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
 
 
 def _plugged_in(host: str) -> list[OfferedBoard]:
-    """The boards at this computer's probes; ambiguous ones are left out with a message."""
+    """Return the boards at this computer's probes; ambiguous ones are left out with a message."""
     known, offers = boards.probe_boards(), []
     for probe in detect([ids for board in known for ids in ids_of(board)]).probes:
         fitting = [board for board in known if match_of(board, probe)]

@@ -21,15 +21,15 @@ from utvm.paths import need_checkout
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 
 _WRITES = ("output", "log")
-"""Options that name a file which a command writes."""
+"""Options with a file that a command writes."""
 
 
 def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Mapping[str, object]) -> ExitCode:
     """Run a command at the host of its board.
 
     Args:
-        records: its records of options, with a :class:`BoardSelection`.
-        own: its other options, by the names of the function's parameters.
+        records: its option records, including a :class:`BoardSelection`.
+        own: its other options, by parameter name.
     """
     there.require_farm()
     need_checkout("--in farm")
@@ -45,7 +45,6 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
         raise ConfigError("--in farm copies back only files that are named", "give --log FILE")
     outputs = {name: Path(path).resolve() for name, path in named.items() if path not in ("", STDOUT)}
     check_writable(*outputs.values())
-    # The farm chooses the board.
     sent = [
         dataclasses.replace(record, kind="auto", serial="", wait=0.0) if record is where else record
         for record in records

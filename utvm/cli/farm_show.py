@@ -24,7 +24,6 @@ _STATES = ("free", "held", "away", "quarantine")
 
 @contextlib.contextmanager
 def _client() -> Iterator[FarmClient]:
-    """A session with a farm's coordinator, for the length of a ``with`` block."""
     with (
         telling() as say,
         FarmClient(coordinator_address(), logs_of("farm") / "labgrid.log", say) as client,
@@ -50,7 +49,7 @@ def list_places(summary: bool, metrics: str) -> None:
 
 
 def _summarise(found: dict[str, Any], metrics: str) -> None:
-    """Print the number of boards in each state, and who waits; ``metrics`` is a file for Prometheus."""
+    """Print the number of boards in each state and the queue; ``metrics`` is a file for Prometheus."""
     counts = dict(Counter(map(_state, found["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
@@ -79,10 +78,10 @@ def take_out(place: str, why: str) -> None:
 
 
 def heal_boards(place: str) -> ExitCode:
-    """Free expired leases; run health checks on boards in quarantine, and return to the farm those that pass.
+    """Free expired leases; check quarantined boards, and return those that pass to the farm.
 
     Args:
-        place: the board; ``all`` for those that were not taken out by hand; empty for none.
+        place: the board; ``all`` for those quarantined automatically; empty for none.
 
     Returns:
         The worst exit code of the checks.
@@ -102,7 +101,7 @@ def heal_boards(place: str) -> ExitCode:
 
 
 def _heal(board: dict[str, Any]) -> ExitCode:
-    """Check a board as often as its host demands, until it fails."""
+    """Check a board as often as its host requires, until it fails."""
     name = board["place"]
     where = PlaceChoice("farm", tags=f"name={name},health=bad")
     for _ in range(board["well_after"]):

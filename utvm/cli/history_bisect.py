@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``history.bisect``: git bisect in a worktree of its own, with one run of ``hil`` for each step."""
+"""``history.bisect``: git bisect in its own worktree, with one run of ``hil`` per step."""
 
 import json
 import re
@@ -112,7 +112,6 @@ def _bisect(question: Question, where: FarmChoice) -> str:
                 suite, _, test = question.test.partition("::")
                 hil += ["--suite", suite, "-k", test.partition("[")[0]]
             log = Path(folder) / "log.txt"
-            # Ended with all its children.
             run = ["git", "bisect", "run", *step, *hil]
             with service.Subprocess("git bisect", run, log=log, error=ProvisionError, cwd=tree) as job:
                 while job.running:

@@ -121,13 +121,13 @@ def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
 
 class _OwnerOnlyServer(http.server.ThreadingHTTPServer):
     def verify_request(self, request: object, client_address: object) -> bool:
-        """Answer no other user."""
+        """Refuse other users."""
         return isinstance(request, socket.socket) and is_own(request)
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *words: object) -> None:  # noqa: A002  its name
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 def _write_night(format: str, output: str) -> None:  # noqa: A002

@@ -40,7 +40,7 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
 
 
 def show_trend(what: str, board: str) -> None:
-    """Print a model's figures, or the one behind a colon, run by run; of a test, when it last passed."""
+    """Print a model's figures run by run, or the one after a colon; of a test, when it last passed."""
     if "::" in what or what.startswith("test_"):
         _show_last_good(what, board)
         return
@@ -95,7 +95,7 @@ def _show_last_good(test: str, board: str) -> None:
 
 
 def begin_of(history: sqlite3.Connection, since: str) -> int:
-    """The time of a date, or of the last run of a commit."""
+    """Return the time of a date, or of the last run of a commit."""
     if not since:
         return newest_night(history)
     if _DATE.fullmatch(since):

@@ -89,7 +89,7 @@ def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str)
     check_named(asked.model)
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
-    # A board's reply to the question for its task is the name of its library.
+    # A board's reply to a query of its task is the name of its library.
     library = compile_named(board, asked, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
@@ -138,7 +138,7 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
 
 
 def _distances(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
-    """Distance of each file: the mean of its windows'; class 1 is that of anomalies."""
+    """Return the distance of each file: the mean of its windows; class 1 is anomalies."""
     by_file: dict[tuple[str, int], list[float]] = {}
     for sample in samples:
         runner.load(sample.data)

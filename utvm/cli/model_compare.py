@@ -19,7 +19,7 @@ from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
 from utvm.session.evaluation import confusion
 
-_WIDTH = 48  # Columns of letters for a model's name in the picture.
+_WIDTH = 48  # Columns of text for a model's name in the picture.
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Row:
 
     Attributes:
         count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
-        flash_bytes, ram_bytes: of the image; None where the board is a process.
-        accuracy: 0 to 1, where the classes are known.
-        why: reason that it does not fit; then there are no figures.
+        flash_bytes, ram_bytes: of the image; None if the board is a process.
+        accuracy: 0 to 1, if the classes are known.
+        why: reason if it does not fit; then there are no figures.
     """
 
     model: str
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure in the picture: its title with the unit, and for each row the text and the length, 0 to 1."""
+    """A figure in the picture: title with unit, and per row the text and the length, 0 to 1."""
 
     title: str
     bars: Sequence[tuple[Row, str, float]]
@@ -58,7 +58,7 @@ def compare_models(asked: CompareChoice, output: str) -> None:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
     check_writable(output)
     for name in names:
-        find(BoardSelection(name))  # a wrong name is refused before the first board works for nothing
+        find(BoardSelection(name))  # reject a wrong name before the first board runs
     rows = [_row(asked, model, name) for model in models for name in names]
     _print(rows)
     write_whole(Path(output), draw(rows))
@@ -74,7 +74,7 @@ def _row(asked: CompareChoice, model: str, board: str) -> Row:
         runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
-    # The most: that is what has to be waited for.
+    # The maximum: users wait for the slowest.
     slowest = max(runs.results, key=lambda result: result.count)
     own_memory = bool(runs.board.memory)
     answers = [list(result.outputs) for result in runs.results]
@@ -110,7 +110,7 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def draw(rows: Sequence[Row]) -> str:
-    """The picture as SVG: a panel for each figure, with a bar for each row that has it."""
+    """Return the picture as SVG: a panel per figure, with a bar for each row that has it."""
     units = list(dict.fromkeys(row.unit for row in rows if row.count))
     panels = [
         *(
@@ -136,7 +136,7 @@ def draw(rows: Sequence[Row]) -> str:
 
 
 def _shorten(name: str, width: int = _WIDTH) -> str:
-    """The end of a name or a path that fits, with a mark where it is cut."""
+    """Return the end of a name or path that fits, with an ellipsis if cut."""
     shown = name
     while cell_len(shown) > width:
         shown = f"…{shown[2:]}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``model.eval``: a model on many samples, compared bit for bit with the same on another board."""
+"""``model.eval``: a model on many samples, compared bit for bit with another board."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class Runs:
 
 
 def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
-    """Run a model on samples and print each prediction; FAILED if an output on another board differs in a bit.
+    """Run a model on samples and print each prediction; FAILED if any output bit differs on another board.
 
     Args:
         validate_against: the other board; empty for none.
@@ -64,9 +64,9 @@ def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) 
     board = find(where).board
     other = BoardSelection(validate_against) if validate_against else None
     if other:
-        find(other)  # a wrong name is refused before the first board works for nothing
+        find(other)  # reject a wrong name before the first board runs
     library, samples = prepare(asked, board)
-    # Wrong options are refused before the board works.
+    # Reject wrong options before the board runs.
     file = asked.source if asked.labels == IN_SAMPLES else asked.labels
     labels = read_labels(file, len(samples)) if file else []
     answers = (
@@ -143,7 +143,7 @@ def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Samp
 
 
 def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
-    """Read a file of samples, if there is one; pictures are read when the model's input is known."""
+    """Read a file of samples, if any; pictures are read once the model's input is known."""
     if asked.source and are_pictures(asked.source):
         return {}
     check_scale(asked.settings.get("scale", ""))
@@ -156,7 +156,7 @@ def _select_samples(
     arrays: Mapping[str, Any],
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> list[Sample]:
-    """The samples of a file, as many as are requested; ``read``, if any, converts them to the model's input."""
+    """Return the first samples of a file, converted by ``read`` if given."""
     if are_pictures(asked.source):
         tensor = input_for_pictures(asked.source, library.inputs)
         scale = asked.settings.get("scale", "")
@@ -167,7 +167,7 @@ def _select_samples(
         arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
         (only,) = library.inputs
-        # As docs/own-project.md has a file of samples.
+        # Format of a samples file in docs/own-project.md.
         if "x" in arrays and only.name not in arrays:
             arrays = {"": arrays["x"]}
         if asked.source.endswith(".csv"):
@@ -185,10 +185,10 @@ def _check_enough(samples: list[Sample], asked: SampleChoice, whose: str) -> lis
 
 
 def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
-    """Run all samples on a board, and print each if ``show``."""
+    """Run all samples on a board; print each if ``show``."""
     found = find(where)
     for sample in samples:
-        as_bytes(sample, library.inputs)  # refused here, before the board is made to work for it
+        as_bytes(sample, library.inputs)  # reject wrong samples before the board runs
     image = image_for(found, [library])
     lines: list[str] = []
 
@@ -208,7 +208,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
                 say(_line(number, result, found.board.clock_hz))
-    # Lines before the last one name the holder of the board.
+    # The last line describes the board; earlier ones name its holder.
     return Runs(found.board, lines[-1], found.identity, image, results)
 
 
@@ -246,8 +246,6 @@ def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> N
 def _content(
     asked: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
-    """Results for ``--json``."""
-
     def sample_content(result: RunResult) -> dict[str, Any]:
         time = _milliseconds(result, runs.board.clock_hz)
         return {

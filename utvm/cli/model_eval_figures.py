@@ -18,11 +18,11 @@ from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
-_MOST_CLASSES = 20  # Of which a matrix can be read.
+_MOST_CLASSES = 20  # Limit of a readable matrix.
 
 
 def read_labels(path: str, count: int) -> list[int]:
-    """Expected classes of samples, from the array ``labels`` of a file, or its only one."""
+    """Return the expected classes of samples, from the array ``labels`` of a file, or its only one."""
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if array is None:
@@ -36,7 +36,7 @@ def read_labels(path: str, count: int) -> list[int]:
 
 
 def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
-    """Samples of a text, one in each row, in the shape of an input and, unless it is quantised, in its type."""
+    """Return one sample per row of a text, in the shape of an input and, unless quantised, its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"

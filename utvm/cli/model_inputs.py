@@ -22,7 +22,7 @@ def note_input(library: Library, path: str) -> None:
 
 
 def read_inputs(library: Library, path: str, scale: str = "") -> list[npt.NDArray[np.generic]]:
-    """The inputs as the model takes them: real numbers are quantised."""
+    """Return the inputs for the model, with real numbers quantised."""
     return quantised(library, read_given(library, path, scale))
 
 
@@ -53,7 +53,7 @@ def read_given(library: Library, path: str, scale: str) -> list[npt.NDArray[np.g
 
 
 def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
-    """The only input of a model that is run on pictures."""
+    """Return the only input of a model that is run on pictures."""
     if len(inputs) != 1:
         raise ConfigError(
             f"{path}: is for one input, and the model has {len(inputs)}", "give an .npz with an array for each"
@@ -62,15 +62,15 @@ def input_for_pictures(path: str, inputs: Sequence[Tensor]) -> Tensor:
 
 
 def check_scale(scale: str) -> None:
-    """Refuse a scale for other files than pictures."""
+    """Refuse a scale for files that are not pictures."""
     if scale:
         raise ConfigError("--set scale is for pictures", "it gives their values of black and white; leave it out")
 
 
 def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
-    """Quantise real numbers for a quantised input; other inputs stay as they are."""
+    """Quantise real numbers for a quantised input; other inputs are unchanged."""
     if len(given) != len(library.inputs):
-        return list(given)  # refused where they become bytes
+        return list(given)  # the size check follows in the conversion to bytes
     return list(map(as_integers, given, library.inputs))
 
 
@@ -95,7 +95,6 @@ def typed(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.ge
 
 
 def random_inputs(library: Library, generator: np.random.Generator) -> list[npt.NDArray[np.generic]]:
-    """Draw random inputs of a library."""
     return [_random(generator, tensor) for tensor in library.inputs]
 
 

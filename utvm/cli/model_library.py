@@ -22,7 +22,6 @@ from utvm.firmware.stack import run_stack
 
 
 def _library(asked: CompileChoice, explain: bool = False) -> Library:
-    """Compile a model without limits of memory."""
     board = boards.load(asked.board) if asked.board else None
     options = compile_options(board, asked)
     model = load_named(asked)

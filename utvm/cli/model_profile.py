@@ -25,16 +25,14 @@ from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
-_WIDTH = 900.0  # Of the picture, in its units.
+_WIDTH = 900.0  # Width of the picture, in its units.
 _HINT = "give two files profile.json or results of model.profile --json"
 _PROFILE = TypeAdapter(Profile)
-_COLOURS = 8  # Of the pages' style.
+_COLOURS = 8  # Colours of the pages' style.
 
 
 @dataclass(frozen=True)
 class Flame:
-    """A box of the flame picture."""
-
     x: float
     width: float
     row: int
@@ -45,7 +43,7 @@ class Flame:
 
 @dataclass(frozen=True)
 class StepBar:
-    """Arena in use in a step: as wide as its count, as high as its bytes."""
+    """Arena use of a step: width is its count, height its bytes."""
 
     x: float
     width: float
@@ -58,7 +56,7 @@ def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: 
 
     Args:
         output: parent folder of the profile's folder.
-        diff: a profile to compare with the one given as the model, instead.
+        diff: compare this profile with the one given as the model, instead.
     """
     if diff:
         _compare_profiles(Path(diff), Path(model.model))
@@ -115,7 +113,7 @@ def _print(profile: Profile) -> None:
 
 
 def _accelerator_counts(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
-    """Counts of the accelerator's model in each step; empty where the library uses none."""
+    """Return the counts of the accelerator's model in each step; empty if the library uses none."""
     if not library.accelerator:
         return ()
     modelled = accelerator_of(boards.load(where.board)).modelled
@@ -133,7 +131,6 @@ def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -
 
 
 def render(profile: Profile) -> str:
-    """The page with the picture and its style."""
     return (
         pages_of("utvm.cli")
         .get_template("profile.html.j2")
@@ -142,7 +139,7 @@ def render(profile: Profile) -> str:
 
 
 def _boxes(profile: Profile) -> list[Flame]:
-    """Boxes in three rows: the model, adjacent steps of one kind, each step."""
+    """Return boxes in three rows: the model, adjacent steps of one kind, each step."""
     colours = _kinds(profile)
     boxes = [_box(profile, 0, 0, profile.total, profile.model, "whole")]
     begin = 0
@@ -180,7 +177,7 @@ def _bars(profile: Profile) -> list[StepBar]:
 
 
 def _compare_profiles(first: Path, second: Path) -> None:
-    """Print the counts of each layer in two profiles; layers are the same if they make the same tensors."""
+    """Print the counts of each layer in two profiles; layers match if they produce the same tensors."""
     before, after = _read(first), _read(second)
     if before.unit != after.unit:
         raise ConfigError(f"{first} counts {before.unit} and {second} counts {after.unit}", "profile on one board")

@@ -29,8 +29,6 @@ _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
 
 
 class _CountedSamples(list[Sample]):
-    """Samples that show the progress of an iteration."""
-
     def __init__(self, samples: Sequence[Sample], step: Callable[[str], None], name: str) -> None:
         super().__init__(samples)
         self._step, self._name = step, name

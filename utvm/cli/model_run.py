@@ -32,7 +32,7 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
-        standing_alone: the board runs it by itself, on an input in its flash, and reports on its console.
+        standing_alone: stand-alone firmware with an input in flash, which reports on its console.
     """
     check_writable(output)
     found = find(where)
@@ -47,7 +47,7 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
     given = read_given(library, model.input, model.settings.get("scale", ""))
     inputs = quantised(library, given)
     _check_output(library, output)
-    as_bytes(inputs, library.inputs)  # refused here, before the board is made to work for it
+    as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
     logs = logs_of("model.run")
     if standing_alone:
         image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
@@ -81,19 +81,19 @@ def _listen(connection: Connection, image: Firmware) -> RunResult:
         OUT.print("programmed, reset and listened to: this board's power cannot be switched from here")
         result = alone.reset()
     OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
-    connection.reset(halt=False)  # from now on it is left alone
+    connection.reset(halt=False)  # leave it running
     return result
 
 
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
-    # The computer that runs a process decides where its code and data are.
+    # A process's code and data are placed by the host.
     taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
     return {**result.count_by_unit, **taken, "outputs_sha256": digest}
 
 
 def _check_output(library: Library, output: str) -> None:
-    """Refuse a file that cannot hold all outputs before the board works for it."""
+    """Before the board runs, refuse a file that cannot hold all outputs."""
     if output and len(library.outputs) > 1 and not output.endswith(".npz"):
         raise ConfigError(f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file")
 

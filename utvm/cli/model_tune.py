@@ -93,7 +93,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
 @contextlib.contextmanager
 def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
     if asked.tracker:
-        # Its processes load TVM, which takes seconds.
+        # TrackerMeasurer's processes load TVM, which takes seconds.
         from utvm.tuning.measure import TrackerMeasurer, parse_address
 
         address, _, key = asked.tracker.partition("/")
@@ -169,7 +169,7 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
 
 
 def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -> None:
-    """Lease boards, serve each at its host to an own tracker, tune on all of them, and return them."""
+    """Lease boards, serve each at its host to our tracker, tune on all of them, and return them."""
     if asked.tracker or where.wait_states:
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)

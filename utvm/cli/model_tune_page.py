@@ -9,13 +9,11 @@ from utvm.tuning.log import LogEntry
 from utvm.tuning.tuner import Tuner
 
 _WIDTH, _HEIGHT = 900.0, 160.0
-_MOST = 2.0  # Times the count without tuning, at the top.
+_MOST = 2.0  # Top of the chart, as a multiple of the count without tuning.
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A candidate in the picture."""
-
     x: float
     y: float
     colour: int
@@ -24,7 +22,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class SearchPicture:
-    """The search for one layer; ``course`` is the best so far, as points of SVG, ``level`` the count before."""
+    """The search for one layer; ``course`` is the best so far, as SVG points, ``level`` the untuned count."""
 
     makes: str
     before: int
@@ -35,7 +33,6 @@ class SearchPicture:
 
 
 def render(tuner: Tuner, title: str, board: str) -> str:
-    """The page of a search, with its style and pictures."""
     searches = [
         _search(layer.makes, before, best, entries)
         for layer, before, best, _ in tuner.rows()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where commands print: one rich console for words and tables, and the file or stream of ``--json``."""
+"""Output of commands: one rich console for text and tables, and the file or stream of ``--json``."""
 
 import dataclasses
 import json
@@ -18,16 +18,16 @@ from utvm.base.text.terminal import Terminal
 from utvm.paths import work
 
 STDOUT = "-"
-"""Value of ``--json`` without a file."""
+"""``--json`` without a file."""
 
 
 class Output(Terminal):
-    """The console of all commands; strings are printed as they are, and styled by :class:`rich.text.Text` only."""
+    """The console of all commands; strings are printed literally, styled only by :class:`rich.text.Text`."""
 
     json_target = ""
 
     def send_json(self, target: str) -> None:
-        """Choose the file of :meth:`results`; for the standard output, words go to standard error from now on."""
+        """Set the file of :meth:`results`; for standard output, text moves to standard error."""
         self.json_target = target
         if target == STDOUT:
             self.stderr = True
@@ -42,7 +42,7 @@ class Output(Terminal):
             write_whole(Path(self.json_target), as_json(content))
 
     def table(self, *headings: str, rows: Iterable[Sequence[object]], show_header: bool = True) -> None:
-        """Print rows as a table; a heading that begins with ``>`` is above numbers, which are right-aligned."""
+        """Print rows as a table; a heading that begins with ``>`` right-aligns its column."""
         table = Table(box=None, show_header=show_header)
         for heading in headings:
             table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
@@ -55,7 +55,7 @@ OUT = Output(markup=False, soft_wrap=True)
 
 
 def as_json(content: object) -> str:
-    """JSON text of a command's results; dataclasses become objects."""
+    """Return JSON text of a command's results; dataclasses become objects."""
     return json.dumps(content, indent=2, default=dataclasses.asdict) + "\n"
 
 
@@ -68,7 +68,7 @@ def _cell(value: object) -> str | Text:
 
 
 def logs_of(command: str) -> Path:
-    """Folder for the logs of the processes that a command starts."""
+    """Return the folder for logs of a command's processes."""
     return log_folder(work() / "logs" / f"{command}-{os.getpid()}")
 
 
@@ -78,5 +78,5 @@ def say(line: str) -> None:
 
 
 def tell(step: str) -> None:
-    """Print a step before a command's own work, so that a log has it, too."""
+    """Print a step before a command's own work, so that logs contain it, too."""
     OUT.print(Text(printable(step), style="dim"))

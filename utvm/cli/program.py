@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program behind ``./inv`` and ``utvm``: Invoke, with commands and options in groups.
 
-A command line that is wrong ends with the exit code for wrong usage and a hint.
+An invalid command line exits with the code for wrong usage and a hint.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from utvm.cli.output import OUT, STDOUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
 
-# Invoke's options that no command here needs: without a letter, and not in help.
+# Invoke's options that we do not need: no letter, and not in help.
 _NOT_OURS = {
     "command-timeout", "complete", "config", "dry", "echo", "hide", "prompt-for-sudo-password", "pty", "warn-only",
     "write-pyc",
@@ -49,7 +49,7 @@ class Inv(Program):
     """Invoke's program, with the commands in groups.
 
     Args:
-        groups: title of a group to the names of its commands, and of namespaces with the dot behind them.
+        groups: names of commands by group title; namespaces end in a dot.
         settings: Invoke's own.
     """
 
@@ -95,7 +95,7 @@ class Inv(Program):
     def parse_core(self, argv: list[str] | None) -> None:
         words = sys.argv if argv is None else argv
         if not {"-h", "--help"}.isdisjoint(words):
-            # Behind a command that takes a FILE, Invoke takes it for that.
+            # After a command that takes a FILE, Invoke would take it for the file.
             words = [words[0], "--help", *[word for word in words if word in self._commands][:1]]
         if "--complete" in words:
             # Invoke expects the program without its folder.
@@ -114,7 +114,7 @@ class Inv(Program):
             # A checkout is not in PATH.
             text = re.sub(rf"\b{_NAME} (.*--complete)", rf"{COMMAND} \1", script.getvalue())
             print(text.replace(" --no-files", ""), end="")
-        # Invoke has all modules of a command compiled each time. An installed utvm may belong to another user.
+        # Invoke enables writing bytecode each time. An installed utvm may belong to another user.
         sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
 
     def parse_tasks(self) -> None:
@@ -125,10 +125,10 @@ class Inv(Program):
             raise self._usage(error) from None
 
     def _files_first(self, words: list[str]) -> list[str]:
-        """Move the options of all commands in front of a command, and those that it requires right behind it.
+        """Move common options before a command, and its required ones directly after it.
 
-        Invoke takes an option of all commands for a FILE that is still missing, and cannot tell whose value a word
-        is behind an option whose value may be left out.
+        Invoke would take a common option for a missing FILE, and cannot tell what a word belongs to after an
+        option with an optional value.
         """
         first = next((place for place, word in enumerate(words) if word in self._commands), None)
         if first is None:
@@ -153,7 +153,7 @@ class Inv(Program):
         return cast(Mapping[str, Argument], self._make_parser().contexts[name].flags)
 
     def _split_common(self, name: str, words: list[str]) -> tuple[list[str], list[str]]:
-        """Separate the options of all commands, with their values, from the words behind a command."""
+        """Separate common options, with their values, from the words after a command."""
         own, flags = self._flags(name), self.initial_context.flags
         common: list[str] = []
         others: list[str] = []
@@ -173,7 +173,7 @@ class Inv(Program):
         return common, others
 
     def _has_file(self, name: str, words: list[str]) -> bool:
-        """Whether a word behind a command is neither an option nor an option's value."""
+        """True if a word after a command is neither an option nor an option's value."""
         flags = self._flags(name)
         is_value = False
         for word in words:
@@ -183,7 +183,7 @@ class Inv(Program):
         return False
 
     def _join_files(self, name: str, words: list[str]) -> list[str]:
-        """The words behind a command that takes several files, joined to one in front."""
+        """Return the words after a command that takes several files, joined to one in front."""
         flags = self._flags(name)
         files: list[str] = []
         others: list[str] = []
@@ -191,7 +191,7 @@ class Inv(Program):
         for word in words:
             (others if waits or word.startswith("-") else files).append(word)
             option = flags[word] if not waits and word in flags else None
-            # Where a value may be left out, the first word behind it is a file, and not overwritten.
+            # After an option with an optional value, the first word is a file, and not overwritten.
             waits = option is not None and option.takes_value and (not option.optional or bool(files))
         return [*([",".join(files)] if files else []), *others]
 
@@ -199,7 +199,7 @@ class Inv(Program):
         try:
             super().parse_cleanup()
         except Exit as error:
-            # Invoke's own code for a namespace that does not exist is 1, which here means that a test failed.
+            # Invoke's code for an unknown namespace is 1, which here means that a test failed.
             raise Exit(f"error: {error.message}", int(ExitCode.USAGE)) if error.code == 1 else error from None
 
     def _usage(self, error: Exception) -> Exit:
@@ -225,7 +225,7 @@ class Inv(Program):
         return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
 
     def _given_twice(self, value: str, context: ParserContext) -> str:
-        """The option whose second value this is: Invoke takes it for a command."""
+        """Return the option given twice, whose second value Invoke takes for a command."""
         words = [part for word in self.core.unparsed for part in word.split("=", 1)]
         options = (
             before for before, word in itertools.pairwise(words) if word == value and before in context.flags

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of long work on standard error: one line that changes on a terminal, elsewhere a line now and then."""
+"""Progress of long work on standard error: one changing line on a terminal, else a line now and then."""
 
 import contextlib
 import re
@@ -14,13 +14,13 @@ from utvm.base.text.terminal import Terminal
 from utvm.cli.output import tell
 
 _LOOK = 1.0  # Seconds between updates.
-_SHORT = 3.0  # Seconds of a step that is not shown.
-_NOW_AND_THEN = 15.0  # Seconds between lines where there is no terminal.
+_SHORT = 3.0  # Seconds; shorter steps are not shown.
+_NOW_AND_THEN = 15.0  # Seconds between lines without a terminal.
 _COUNT = re.compile(r"(\d+) of (\d+)")
 
 
 class ProgressLine:
-    """The current step of some work, shown when it takes long."""
+    """The current step of some work, shown if it takes long."""
 
     def __init__(self, step: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,13 +29,13 @@ class ProgressLine:
         self._step, self._begin, self._printed = step, clock(), -1.0
 
     def begin(self, step: str) -> None:
-        """Begin a step, or count on in the current one; an empty step leaves the terminal to somebody else."""
+        """Begin a step, or count on in the current one; an empty step releases the terminal."""
         if _COUNT.sub("", step) != _COUNT.sub("", self._step):
             self._begin, self._printed = self._clock(), -1.0
         self._step = step
 
     def text(self) -> str:
-        """The step, its time, and the time left where it counts."""
+        """Return the step, its time, and the time left if it counts."""
         spent = self._clock() - self._begin
         count = _COUNT.search(self._step)
         left = ""
@@ -44,23 +44,22 @@ class ProgressLine:
         return f"{self._step}: {_duration(spent)}{left}"
 
     def show(self) -> None:
-        """Update the terminal; to be called about once a second."""
+        """Update the terminal; call about once a second."""
         spent = self._clock() - self._begin
         if not self._step or spent < _SHORT:
             self.close()
         elif self._terminal.is_terminal:
             if self._live is None:
-                # Without a thread of its own: a model is compiled in a fork of this process.
+                # Without a thread: models are compiled in a fork of this process.
                 self._live = Live(console=self._terminal, auto_refresh=False, transient=True)
                 self._live.start()
             self._live.update(Text(self.text(), style="dim"), refresh=True)
         elif self._printed < 0 or spent - self._printed > max(_NOW_AND_THEN, self._printed / 4):
-            # The longer it takes, the rarer: a log of an hour's work stays readable.
+            # Less often the longer it takes, to keep logs short.
             self._printed = spent
             self._terminal.print(self.text(), soft_wrap=True)
 
     def close(self) -> None:
-        """Clear the line on the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -68,7 +67,7 @@ class ProgressLine:
 
 @contextlib.contextmanager
 def working(step: str) -> Iterator[Callable[[str], None]]:
-    """Show progress in a thread, for the length of a ``with`` block; yields a function for each further step."""
+    """Show progress in a thread, as a context manager; yields a function that begins a further step."""
     over, progress = threading.Event(), ProgressLine(step)
 
     def watch() -> None:
@@ -76,7 +75,7 @@ def working(step: str) -> Iterator[Callable[[str], None]]:
             progress.show()
 
     thread = threading.Thread(target=watch, name="progress", daemon=True)
-    # Where the system allows no thread, the work is done without progress.
+    # If the system allows no thread, work without progress.
     with contextlib.suppress(RuntimeError):
         thread.start()
     try:
@@ -90,7 +89,7 @@ def working(step: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def telling(first: str = "") -> Iterator[Callable[[str], None]]:
-    """As :func:`working`; each step is also printed as it begins, so that a log has it, too."""
+    """As :func:`working`; each step is also printed as it begins, so that logs contain it, too."""
     with working(first) as begin:
 
         def say(step: str) -> None:

@@ -29,7 +29,7 @@ from utvm.toolchain.compiler import DIRECTORY, Toolchain
 
 @dataclass(frozen=True)
 class _Finding:
-    """One line: ``found`` is empty where it is missing; virtual boards need it if ``needed``."""
+    """One line: ``found`` is empty if missing; ``needed`` by virtual boards."""
 
     what: str
     found: str
@@ -69,7 +69,7 @@ def _packages() -> Iterator[_Finding]:
     if shutil.which("dpkg-query") is None:
         yield _Finding("Debian packages", f"not a Debian system ({platform.platform()})")
         return
-    # A container of the environment lacks packages that only the project's own tests need.
+    # A container of the environment lacks packages needed only by the project's own tests.
     left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
     for line in (DATA / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
@@ -83,13 +83,13 @@ def _packages() -> Iterator[_Finding]:
         except ProvisionError as error:
             version = _check_missing(error)
         found = version.removeprefix("installed ") if version.startswith("installed ") else ""
-        # A Python from elsewhere brings its own venv.
+        # A Python from elsewhere has its own venv.
         found = found or ("in use" if name == "python3-venv" else "")
         yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
 def _check_missing(error: UtvmError) -> str:
-    """Empty: it is missing; raises if the computer was short of something instead."""
+    """Return empty for "missing"; raise if the computer was short of a resource instead."""
     if scarce := explain_scarcity(error):
         raise scarce
     return ""
@@ -142,7 +142,7 @@ def _usb() -> Iterator[_Finding]:
 
 
 def _udev_rules() -> tuple[str, str]:
-    """The installed rules, and advice where they are not enough."""
+    """Return the installed rules, or advice if they are not sufficient."""
     install = f"{COMMAND} board.install-udev"
     if ours := udev.installed_rules():
         return (

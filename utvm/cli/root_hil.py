@@ -41,9 +41,9 @@ def run_suites(
     """Run suites on a board.
 
     Args:
-        other: the remote location; by default the one of that name.
+        other: the remote location; by default that of ``place``.
     """
-    # Wrong words on the command line are answered before a run begins and a report is written.
+    # Reject a wrong command line before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
     select_suites(suites.names)
@@ -75,7 +75,7 @@ def run_suites(
 def _of_the_project(
     where: BoardSelection, suites: SuiteChoice, place: PlaceChoice
 ) -> tuple[BoardSelection, SuiteChoice, PlaceChoice]:
-    """The selection; without a board, the first of the project's list."""
+    """Return the selection; without a board, the first of the project's list."""
     content = None if where.board else load_project()
     if content is None:
         return where, suites, place
@@ -91,7 +91,7 @@ def _of_the_project(
 
 
 def _find_probe(board: Board, where: BoardSelection, place: RemoteLocation | None) -> Probe | None:
-    """Find the probe on this computer's USB that drives the board; None if it is driven otherwise."""
+    """Return the probe on this computer's USB that drives the board; None if it is driven otherwise."""
     if place is not None and place.chooses_board:
         return None
     try:
@@ -115,7 +115,7 @@ def _check_usb(board: Board, where: BoardSelection, usb: str, place: RemoteLocat
 
 
 def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLocation | None:
-    """The remote location; None for this one. The stack ends its progress."""
+    """Return the remote location, or None for this one. The stack ends its progress."""
     here, place = current_kind(), choice.in_
     if place in ("", here):
         return None
@@ -129,12 +129,12 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
-    """The remote location of a kind. A new one is a class with ``run``, a row here, and a ``LocationKind``.
+    """Return the remote location of a kind. To add one: a class with ``run``, a row here, a ``LocationKind``.
 
     Args:
         say: receives each step before a command runs there, and an empty text when it begins.
     """
-    # Slow imports, which look for the programs of Docker and Vagrant.
+    # Slow imports, which search for Docker and Vagrant.
     from utvm.environment.container import InContainer
     from utvm.environment.machine.machine import InMachine
     from utvm.farm.location import InFarm
@@ -150,7 +150,6 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
 def _complete(
     command: RemoteCommand, other: RemoteLocation, suites: SuiteChoice, reports: ReportChoice
 ) -> RemoteCommand:
-    """Add the words of ``hil`` and the folders that it needs."""
     where = command.selection
     if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
@@ -177,9 +176,9 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
 
     Args:
         only: names of boards, separated by commas; empty for all.
-        jobs: number of boards at once; 0 for as many as the machine carries.
-        notify: file for a message on another verdict than before; empty for none.
-        advisories: folder of advisories to check locked packages against; empty for none.
+        jobs: number of boards in parallel; 0 for as many as the machine carries.
+        notify: file for a message if the verdict changes; empty for none.
+        advisories: folder of advisories for locked packages; empty for none.
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``init`` does: writes a small project that is complete."""
+"""``init``: writes a small, complete project."""
 
 from pathlib import Path
 

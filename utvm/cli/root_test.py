@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``test`` does."""
+"""``test``: runs utvm's own tests."""
 
 import os
 
@@ -10,8 +10,8 @@ from utvm.paths import ROOT
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
 
-# One process more than there are cores: tests of machines and containers wait for them much of the time. The tests
-# of one file stay together: they share what is made once for all of them. tests/conftest.py says which come first.
+# One process more than cores: tests often wait for machines and containers. Tests of one file stay together to
+# share fixtures. tests/conftest.py defines the order.
 _SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile", "--no-loadscope-reorder")
 
 _EXIT_CODES = {
@@ -26,6 +26,6 @@ def run_tests(quick: bool, nightly: bool) -> ExitCode:
         raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
     marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
     os.chdir(ROOT)
-    # Some tests start a command, hundreds of times: one compilation of its modules is enough.
+    # Some tests start a command hundreds of times: compile its modules once.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)

@@ -14,7 +14,7 @@ from utvm.errors import ConfigError, UtvmError
 _ROOM = "free some room, or set XDG_CACHE_HOME to a disk that has some"
 _RIGHTS = "may you write there? XDG_CACHE_HOME chooses another place for the cache"
 _MEMORY = "free some memory, or raise the limit (ulimit -v)"
-# As Python says that the kernel gives it no thread, and C++ that it gives it no memory.
+# Python's message if no thread can be started, and C++'s if there is no memory.
 _NO_MEMORY = ("can't start new thread", "std::bad_alloc")
 _HINTS = {
     errno.ENOSPC: _ROOM,
@@ -33,14 +33,14 @@ _HINTS = {
 
 
 def explain_scarcity(error: BaseException) -> UtvmError | None:
-    """The error of a shortage that caused an exception; None if there was none."""
+    """Return the error of a shortage that caused an exception, or None."""
     for cause in _causes(error):
         hint = cause.hint if isinstance(cause, UnsafeFileError) else _HINTS.get(getattr(cause, "errno", None) or 0)
         if isinstance(cause, OSError) and hint:
             where = f"{cause.filename}: " if cause.filename else ""
             return UtvmError(f"{where}{cause.strerror}", hint)
         if isinstance(cause, OSError) and _is_in_the_cache(cause.filename):
-            # It was whole when it was looked up.
+            # It was complete at lookup.
             return UtvmError(
                 f"{cause.filename}: {cause.strerror}", "the cache was changed while it was used: run again"
             )

@@ -127,7 +127,7 @@ def test(
     with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
-            machine.destroy()  # left by a test that was killed
+            machine.destroy()  # left by a killed test
             location = InMachine(say, machine, box)
             return run_suites(where, SuiteChoice(suite), reports, PlaceChoice("vm", usb=usb), location)
         finally:

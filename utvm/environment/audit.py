@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audit of both locks against known vulnerabilities, with accepted exceptions.
 
-Advisories come from local files: OSV's export for Python, the tracker's for Debian. Nothing here uses the network.
-A missing, unreadable or outdated file is an error: without it, "nothing found" would be a guess.
+Advisories come from local files: OSV's export for Python, the tracker's for Debian; no network is used. A missing,
+unreadable or outdated file is an error.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ class Finding:
     """An advisory that applies to a locked package.
 
     Attributes:
-        package: name in the lock; for Debian all packages built from the same source, separated by commas.
+        package: name in the lock; for Debian all packages of one source, separated by commas.
         version: locked version; for Debian that of the source.
-        advisory: its number, followed by its aliases.
+        advisory: its number and aliases.
     """
 
     kind: str
@@ -75,7 +75,7 @@ def read(path: Path) -> bytes:
 
 
 _ECOSYSTEM = "PyPI"
-# Real advisories have up to 200 kB; a much larger file may be meant to fill the memory.
+# Real advisories have up to 200 kB; larger files could exhaust the memory.
 _LARGEST = 32 << 20
 
 
@@ -113,11 +113,6 @@ class _Advisory(BaseModel):
 def python_findings(
     folder: Path, locked: Mapping[str, AbstractSet[str]]
 ) -> tuple[list[Finding], datetime.datetime, int]:
-    """Findings, the date of the newest advisory, and the number of advisories.
-
-    Args:
-        locked: versions by package name.
-    """
     found: list[Finding] = []
     newest, count = None, 0
     for where, data in _files(folder):
@@ -199,7 +194,7 @@ def _is_within(events: Sequence[_Event], version: Version) -> bool:
 
 def _event_order(event: _Event) -> tuple[bool, Any, bool]:
     text = event.introduced or event.fixed or event.last_affected
-    # "0" comes before every version, also pre-releases. A range that begins where another ends comes after it.
+    # "0" precedes every version, even pre-releases. A range that begins at another's end sorts after it.
     begins = event.introduced is not None
     return text not in (None, "0"), Version(text) if text not in (None, "0") else Version("0"), begins
 
@@ -232,8 +227,6 @@ _ISSUES = TypeAdapter(dict[str, _Issue])
 
 @dataclass(frozen=True)
 class Known:
-    """Findings of Debian's security tracker."""
-
     findings: list[Finding]
     unimportant: int
     undetermined: int
@@ -241,7 +234,7 @@ class Known:
 
 
 def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
-    """Look up packages by source package and source version, as the tracker does."""
+    """Look up packages by source package and version, as the tracker does."""
     content = _parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
@@ -300,8 +293,8 @@ class Acceptance(Record):
     """An accepted advisory, for one package only.
 
     Attributes:
-        advisory: its number or an alias.
-        package: as ``env.audit`` lists it; for Debian, any package built from the source.
+        advisory: number or alias.
+        package: as ``env.audit`` lists it; for Debian, any package of the source.
     """
 
     advisory: _Text
@@ -320,9 +313,9 @@ class _Accepted(Record):
 MAX_AGE = 7
 """Days after which advisories are too old."""
 OSV = "osv"
-"""The folder of OSV's files in a folder of advisories."""
+"""Folder of OSV's files in a folder of advisories."""
 TRACKER = "debian.json"
-"""The tracker's file in it."""
+"""The Debian tracker's file in a folder of advisories."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +323,7 @@ class Audit:
     """Findings, sorted by acceptance, and a summary line for each half of the lock.
 
     Attributes:
-        findings: those not accepted, or no longer.
+        findings: not accepted, or no longer.
         over: expired acceptances of current findings.
         idle: acceptances that match no finding.
     """
@@ -357,7 +350,7 @@ def load_acceptances(path: Path = PROVISION / "accepted.yaml") -> tuple[Acceptan
 
 
 def report_on(folder: Path) -> dict[str, object]:
-    """The nightly report's entry on the checkout's locks; ``problem`` says why it is empty."""
+    """Return the nightly report's entry on the checkout's locks; ``problem`` explains an empty one."""
     try:
         return {"problem": "", **audit(load_locked(), folder, MAX_AGE, load_acceptances()).as_json()}
     except UtvmError as error:
@@ -365,7 +358,7 @@ def report_on(folder: Path) -> dict[str, object]:
 
 
 def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acceptance] = ()) -> Audit:
-    """Check all locked packages, also those of the virtual machine and of the tests."""
+    """Check all locked packages, including those of the virtual machine and of the tests."""
     lock = Pylock.from_dict(tomllib.loads(locked.files["pylock.toml"]))
     versions: dict[str, set[str]] = {}
     for package in lock.packages:
@@ -374,7 +367,7 @@ def audit(locked: Locked, folder: Path, max_age: int, acceptances: Sequence[Acce
     _check_age(folder / OSV, changed, max_age)
     file = folder / TRACKER
     read(file)
-    # The tracker's file has no date in it, so its modification time counts.
+    # The tracker's file has no date, so its modification time counts.
     fetched = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.timezone.utc)
     _check_age(file, fetched, max_age)
     packages = (*locked.debian.packages, *locked.debian.machine)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds of the locks: image and box of a checkout if missing, the Vagrant box, and a signed release.
 
-A release is a folder that any web server serves: ``utvm.json`` is the catalogue of the box for Vagrant, with
-``utvm.box`` beside it; ``oci`` is the container image; ``sbom.cdx.json`` is the bill of materials.
+A release is a static web folder: ``utvm.json`` (Vagrant's catalogue of the box), ``utvm.box``, ``oci`` (the
+container image), ``sbom.cdx.json`` (bill of materials).
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from utvm.provenance.location import MACHINE, read_checkout
 
 _ROOT = f"{MACHINE}root/"  # files of the machine
 _CONFIGURE = f"{MACHINE}configure.sh"  # runs when all packages are installed
-# The public half of the pair that every Vagrant has (its documentation, "Creating a Base Box").
+# Vagrant's well-known public key (Vagrant documentation, "Creating a Base Box").
 _KEY = f"{MACHINE}vagrant.pub"
 
 # The drivers in the initial RAM disk must not depend on the machine that builds the box.
@@ -52,7 +52,7 @@ def machine_shape(locked: Locked) -> Shape:
     drivers = locked.recipe.machine.early_drivers
     return Shape(
         name="machine",
-        # The kernel makes the nodes; mmdebstrap's are those of the computer at hand.
+        # The kernel creates the device nodes; mmdebstrap's come from the build machine.
         leave_out=("dev/",),
         before=_BEFORE,
         files={name.removeprefix(_ROOT): text for name, text in locked.files.items() if name.startswith(_ROOT)},
@@ -64,9 +64,8 @@ def machine_shape(locked: Locked) -> Shape:
 BOX = "utvm.box"
 CATALOGUE = "utvm.json"
 KERNEL = "vmlinuz"
-"""In the box beside the disk: starting the kernel alone shows quickly whether an accelerator works."""
+"""Kernel in the box: starting it alone shows quickly whether an accelerator works."""
 
-# How the disk is attached.
 _VAGRANTFILE = """Vagrant.configure("2") do |config|
   config.vm.provider :libvirt do |libvirt|
     libvirt.disk_bus = "virtio"
@@ -94,7 +93,7 @@ def box_version(locked: Locked) -> str:
 
 
 def build_box(locked: Locked, layers: Layers, output: Path, say: Progress = lambda _: None) -> BuiltBox:
-    """Build the box, its catalogue and checksums; they replace the output folder as a whole."""
+    """Build the box, its catalogue and checksums, replacing the whole output folder."""
     system = layers.machine(machine_shape(locked))
     python = layers.python(system)
     begin = time.monotonic()
@@ -188,7 +187,7 @@ def make_box(
 
 
 def ensure_image(client: docker.DockerClient, say: Progress) -> str:
-    """Tag of the image of the checkout's locks, which is built if the engine has none."""
+    """Return the tag of the image of the checkout's locks; build the image if missing."""
     locked = load_locked()
     name = tags(locked)[0]
     if not engine.has_tag(client, name):
@@ -221,7 +220,7 @@ _SUMS = "SHA256SUMS"
 def write_release(sources: Sequence[Path], output: Path) -> Path:
     """Merge folders, such as an image and a box of one environment, into a new or replaced release folder.
 
-    Files are linked if possible, so that a release takes no space of its own.
+    Files are hard-linked if possible.
     """
     if output.exists() and any(output.iterdir()) and not (output / _SUMS).is_file():
         raise ConfigError(f"{output} is not empty and not a release", "name a new or empty folder")
@@ -255,7 +254,7 @@ def check_key(key: str) -> None:
 
 
 def sign(folder: Path, key: str, comment: str) -> Path:
-    """Sign a folder's list of checksums with minisign, which may ask for a password; return the signature."""
+    """Sign a folder's checksum list with minisign, which may ask for a password; return the signature."""
     sums = folder / _SUMS
     signature = sums.with_name(f"{_SUMS}.minisig")
     result = subprocess.run(

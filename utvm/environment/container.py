@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A container of the environment with the checkout in it, for one command or a shell, as the calling user.
 
-It has no network but loopback, no capabilities, and is never privileged. It is removed when its command or this
+It has only the loopback network, no capabilities, and is never privileged. It is removed when its command or this
 process ends, even if killed.
 """
 
@@ -52,8 +52,8 @@ class ContainerAccess:
     """Additional folders and devices of a container.
 
     Attributes:
-        folders: of the host, each with its path in the container.
-        device_rules: kinds of device that may be opened, as rules of the kernel's device control group.
+        folders: path on the host -> path in the container.
+        device_rules: devices that may be opened, as rules of the kernel's device control group.
     """
 
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -67,8 +67,8 @@ def run(
 ) -> int:
     """Run a command in the checkout, pass its output on, and return its exit code.
 
-    On an interrupt, stop the command and wait for it, until interrupted again; a verdict that it still reaches is
-    returned as its exit code.
+    An interrupt stops the command and waits for it, until interrupted again; if it still reaches a verdict, its
+    exit code is returned.
     """
     # Reading ends with the container, which the inner block removes.
     with (
@@ -126,7 +126,6 @@ def _print(output: Iterable[tuple[bytes | None, bytes | None]]) -> None:
 def _create(
     client: docker.DockerClient, image: str, command: Sequence[str], extra: ContainerAccess, tty: bool
 ) -> Iterator[Container]:
-    """Create a container, not yet started, and remove it in the end."""
     name = f"utvm-{os.getpid()}-{secrets.token_hex(4)}"
     folders = {str(ROOT): CHECKOUT, **extra.folders}
     options: dict[str, Any] = {
@@ -135,7 +134,7 @@ def _create(
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
         "volumes": {host: {"bind": inside, "mode": "rw"} for host, inside in folders.items()},
-        # The calling user has no home folder there.
+        # The calling user has no home folder in the container.
         "environment": {
             "HOME": "/tmp",
             "TERM": os.environ.get("TERM", "dumb"),
@@ -187,7 +186,7 @@ def _raw_terminal(container: Container) -> Iterator[None]:
 
 
 def _pump(connection: socket.socket) -> None:
-    """Pass bytes between the terminal and the container, until the container closes its end."""
+    """Copy bytes between the terminal and the container until the container closes its end."""
     sources = [connection.fileno(), sys.stdin.fileno()]
     while True:
         ready, _, _ = select.select(sources, [], [])
@@ -209,25 +208,25 @@ _USB_MAJOR = 189  # Linux, Documentation/admin-guide/devices.txt
 
 
 def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
-    """Access to probes on this computer's USB.
+    """Return access to probes on this computer's USB.
 
-    It is given the whole bus as a folder, so that a probe can be unplugged and plugged in again; the nodes' user,
-    group and mode decide who may open them, as outside. A serial port has its current name.
+    The whole bus is mounted as a folder, so that a probe can be replugged; the nodes' permissions decide, as on
+    the host. A serial port keeps its current name.
     """
     ports = tuple(port for probe in probes for port in serial_ports(probe.serial))
     owners = set()
     for node in [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]:
-        with contextlib.suppress(OSError):  # unplugged just now
+        with contextlib.suppress(OSError):  # just unplugged
             owners.add(Path(node).stat().st_gid)
     folders = {str(NODES): "/dev/bus/usb"}
     if locks := shared_directory():
-        # Probe locks hold inside and outside of containers.
+        # Probe locks are shared between host and containers.
         folders[str(locks)] = str(locks)
     return ContainerAccess(
         folders=folders,
         device_rules=(f"c {_USB_MAJOR}:* rw",),
         devices=ports,
-        # No further rights than the calling user has.
+        # No more rights than the calling user has.
         groups=tuple(sorted(owners & set(os.getgroups()))),
     )
 
@@ -264,7 +263,7 @@ class InContainer:
 
 
 def _container_paths(folders: Sequence[Path]) -> dict[Path, str]:
-    """Paths of folders in a container. Folders with the same parent stay side by side, under their own names."""
+    """Map folders to paths in a container; siblings stay siblings, under their own names."""
     parents = list(dict.fromkeys(path.parent for path in folders))
     return {
         path: str(

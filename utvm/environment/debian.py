@@ -33,7 +33,7 @@ _REQUIRED = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
 class DebianPackage(Record):
     """One package file; ``file`` is its path in ``archive``, a folder of a Debian mirror.
 
-    ``source`` is name and version of the source package, unless they follow from the other fields.
+    ``source`` is name and version of the source package, if the other fields do not imply them.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DebianPackage(Record):
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version
-        # A mirror has a folder for each source; +b marks a rebuild.
+        # A mirror has a folder per source; +b marks a rebuild.
         return self.file.split("/")[-2], re.sub(r"\+b\d+$", "", self.version)
 
 
@@ -64,7 +64,7 @@ class DebianLock(Record):
 
     @property
     def epoch(self) -> int:
-        """The date in seconds since the epoch: the date of everything built from the lock."""
+        """Date in seconds since the epoch, used for everything built from the lock."""
         return int(self.date.timestamp())
 
 
@@ -73,7 +73,7 @@ def load_lock(path: Path = LOCK) -> DebianLock:
 
 
 def write_lock(lock: DebianLock, path: Path) -> None:
-    """Write a lock as JSON, one package a line."""
+    """Write a lock as JSON, one package per line."""
     lists = "".join(
         f',\n "{name}": [\n'
         + ",\n".join(f"  {json.dumps(package.model_dump(exclude_defaults=True))}" for package in packages)
@@ -96,11 +96,11 @@ def check_current(lock: DebianLock, recipe: Recipe) -> None:
 
 
 def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
-    """URL of each archive: the folder with its ``dists`` and ``pool``.
+    """Return the URL of each archive: the folder with its ``dists`` and ``pool``.
 
     Args:
-        option: URL of a mirror with the archives as folders, or with ``{archive}`` in place of their names; by
-            default the sources of this machine's apt.
+        option: URL of a mirror with the archives as folders, or with ``{archive}`` in place of their names;
+            default: the sources of this machine's apt.
     """
     archives = sorted(set(debian.suites.values()))
     if option:
@@ -126,11 +126,11 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
 def resolve(
     recipe: Recipe, bases: Mapping[str, str], held: DebianLock | None = None, update: str = ""
 ) -> DebianLock:
-    """Select the newest packages of the recipe: essential and required ones, those listed, and dependencies.
+    """Select the newest packages of the recipe: essential, required and listed ones, and dependencies.
 
     Args:
         held: a lock whose versions are kept if the mirror still has them.
-        update: package to update, together with others that this forces.
+        update: package to update, with others that this forces.
     """
     with _empty_root(recipe.debian, bases) as apt:
         run_tool(
@@ -160,7 +160,7 @@ def resolve(
         )
     machine = tuple(package for package in more if package not in set(packages))
     if held and (held.recipe, held.packages, held.machine) == (recipe.debian_digest, packages, machine):
-        return held  # Its date is in every layer: keep it if nothing has changed.
+        return held  # The date is in every layer: keep it if nothing has changed.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
 
 
@@ -185,7 +185,6 @@ def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
 
 
 def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
-    """Packages that apt would install, sorted by name."""
     uris = run_tool(
         [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
         error=ProvisionError,
@@ -203,7 +202,7 @@ def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[st
 
 @contextlib.contextmanager
 def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[str]]:
-    """Create a root without packages; yield the prefix of apt commands that use it."""
+    """Create an empty root; yield the prefix of apt commands that use it."""
     with tempfile.TemporaryDirectory(prefix="utvm-apt-") as folder:
         root = Path(folder)
         for needed in ("etc/apt", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "var/lib/dpkg"):
@@ -256,7 +255,7 @@ def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPa
 
 
 def _source(package: DebianPackage, field: str) -> str:
-    """Name and version of the source package, from the field ``Source``; empty if they follow from the package."""
+    """Return name and version of the source package from ``Source``; empty if the package implies them."""
     name, _, version = field.partition(" ")
     made_from = name, version.strip("()") or package.version
     # Signed packages (the kernel) have a source of their own; advisories name the original one.
@@ -268,7 +267,7 @@ def _source(package: DebianPackage, field: str) -> str:
 _RELATION = re.compile(r"([^\s:(]+)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*(\S+)\s*\))?")
 
 Stanza = Mapping[str, str]
-"""Entry of a package in an index: values by field."""
+"""Index entry of a package: values by field."""
 
 
 def packages_to_update(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's disk: a root file system as ext4, with a boot loader, in QEMU's format.
 
-It is built without mounts and loop devices, by the locked programs of the root file system itself. Times and
-random numbers are given to them, so that the disk is reproducible.
+Built without mounts and loop devices, by the root file system's own locked programs. Fixed times and random
+numbers make the disk reproducible.
 """
 
 import os
@@ -17,10 +17,10 @@ from utvm.base.process.run import clean_environment, run_tool
 from utvm.errors import ProvisionError
 
 _SECTOR = 512
-_START = 2048  # Sectors before the only partition: the usual MiB, in which the boot loader lies.
-_BOOT_CODE = 440  # Bytes of the first sector that are the boot loader's (UEFI specification 2.10, table 5.1).
+_START = 2048  # Sectors before the only partition: the usual MiB, which holds the boot loader.
+_BOOT_CODE = 440  # Boot code in the first sector, in bytes (UEFI specification 2.10, table 5.1).
 _LINUX = 0x83
-_PATIENCE = 1800.0  # Seconds that a program may take.
+_PATIENCE = 1800.0  # Timeout of a program in seconds.
 _BLOCK = 1 << 20
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib")
 _LOADER_MODULES = ("biosdisk", "part_msdos", "ext2", "linux", "normal", "configfile", "boot", "test", "serial")
@@ -39,7 +39,7 @@ boot
 def make_disk(
     layers: Sequence[Path], work: Path, output: Path, kernel: Path, *, name: str, epoch: int, gib: int
 ) -> None:
-    """Write the disk in the format qcow2, and a copy of its kernel.
+    """Write the disk as qcow2, and a copy of its kernel.
 
     Args:
         work: an empty folder with space for twice the layers.
@@ -50,7 +50,7 @@ def make_disk(
     root.mkdir()
     root.chmod(0o755)
     for layer in layers:
-        # A folder's contents are spread over the tar, so its time is set at the end.
+        # A folder's contents are spread over the tar, so its time is set last.
         options = ("--numeric-owner", "--preserve-permissions", "--delay-directory-restore")
         _as_root(["tar", "--extract", *options, f"--directory={root}", "--file", layer])
     programs = _Programs(root, epoch)
@@ -78,7 +78,7 @@ def make_disk(
 
 
 class _Programs:
-    """Programs of a root file system in a folder, run with its own libraries."""
+    """Programs of an unpacked root file system, run with its own libraries."""
 
     def __init__(self, root: Path, epoch: int) -> None:
         self._root = root
@@ -107,7 +107,7 @@ def _as_root(
     command: Sequence[str | Path], stdin: str | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
     """Run a command as root, or as root of a user namespace, where files keep their owners."""
-    # It ends with this process, even after kill -9.
+    # Ends with this process, even after kill -9.
     ends_with_us = ("setpriv", "--pdeathsig", "KILL")
     become = () if os.geteuid() == 0 else ("unshare", "--map-root-user", "--map-auto")
     return run_tool(
@@ -134,7 +134,7 @@ def _make_file_system(programs: _Programs, root: Path, partition: Path, identity
 
 
 def used_inodes(described: str) -> Iterator[int]:
-    """Numbers of all used inodes, without the reserved ones, from the output of dumpe2fs."""
+    """Yield the numbers of used inodes, without reserved ones, from the output of dumpe2fs."""
     count = int(_match(described, r"^Inode count:\s+(\d+)$"))
     first = int(_match(described, r"^First inode:\s+(\d+)$"))
     free: set[int] = set()

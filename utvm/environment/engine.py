@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Docker engine at ``DOCKER_HOST``: load an image, and remove containers, however their owner ends.
+"""The Docker engine at ``DOCKER_HOST``: loads an image, and removes containers however their owner ends.
 
-:func:`guard_container` starts this module as a process. It reads from a pipe, which the kernel closes when the
-starter ends. If the guard is killed, too, :func:`remove_orphans` removes the container later.
+:func:`guard_container` starts this module as a process. It reads from a pipe that the kernel closes when the
+starter ends. If the guard is killed too, :func:`remove_orphans` removes the container later.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def connect() -> Iterator[docker.DockerClient]:
 
 
 def has_image(client: docker.DockerClient, image: Image) -> bool:
-    # An image's id is its manifest's in containerd's store, and its configuration's elsewhere.
+    # In containerd's store an image's id is its manifest's digest, elsewhere its configuration's.
     name = image.tags[0]
     return has_tag(client, name) and client.images.get(name).id in (image.digest, image.config)
 
@@ -76,7 +76,7 @@ def load_image(client: docker.DockerClient, image: Image) -> None:
 
 
 def remove_container(client: docker.DockerClient, name: str) -> bool:
-    """Remove a container, running or not; False if there is none of that name."""
+    """Remove a container, running or not; False if it does not exist."""
     try:
         client.containers.get(name).remove(force=True)
     except docker.errors.NotFound:
@@ -109,9 +109,9 @@ def _translate(error: Exception, address: str) -> ProvisionError:
 
 @dataclass(frozen=True)
 class Owner:
-    """The process that started a container; a label of the container.
+    """The process that started a container, as a label of the container.
 
-    A process is identified by its number and start time, within one boot and one PID namespace.
+    A process is identified by its number and start time within one boot and PID namespace.
     """
 
     host: str
@@ -154,7 +154,7 @@ def current_owner() -> Owner:
 
 
 def _start_time(pid: int) -> str:
-    """Start time of a process in the kernel's ticks; empty if there is no such process."""
+    """Start time of a process in kernel ticks; empty if it does not exist."""
     try:
         # The second field, a name in parentheses, may contain spaces and parentheses (proc(5)).
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
@@ -170,9 +170,9 @@ _CREATE_TIMEOUT = 10.0  # Seconds for the engine to create a container after its
 def guard_container(name: str) -> Iterator[Callable[[], None]]:
     """Remove a container of that name when the ``with`` block, or this process, ends.
 
-    Yields a function to call when the engine has replied: until then the container may still be created.
+    Yields a function to call when the engine has replied; until then the container may still be created.
     """
-    # In a session of its own, Ctrl-C does not reach it.
+    # Its own session shields it from Ctrl-C.
     watcher = subprocess.Popen(
         python_command("utvm.environment.engine", name),
         stdin=subprocess.PIPE,

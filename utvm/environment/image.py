@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of image and machine, built once for a lock and cached, and the container image as an OCI image layout.
 
-A layer may be built again to verify that it is reproducible; a difference is an error. The layout is a folder of
-blobs named by their SHA-256 (OCI image specification, "Image Layout"). It also has the ``manifest.json`` by which
-engines older than that specification load images. Layers are not compressed: compressors differ from one version
-to the next, and with them the image's digest would.
+Rebuilding a layer verifies that it is reproducible; a difference is an error. The layout is a folder of blobs
+named by their SHA-256 (OCI image specification, "Image Layout"), with ``manifest.json`` for older engines. Layers
+are not compressed: another compressor version would change the digest.
 """
 
 import dataclasses
@@ -55,7 +54,7 @@ def make_python_layer(
 ) -> Layer:
     """Unpack the wheels without running any program, and write the layer ``python.tar`` into a folder.
 
-    The interpreter is Debian's. Nothing is compiled to bytecode.
+    Uses Debian's interpreter, without bytecode.
     """
     tree = folder / "venv"
     packages = tree / "lib" / f"python{python.version}" / "site-packages"
@@ -69,7 +68,7 @@ def make_python_layer(
     schemes = {kind: str(packages) for kind in ("purelib", "platlib")}
     schemes |= {"scripts": str(tree / "bin"), "data": str(tree)}
     for wheel in wheels:
-        # The installer needs the wheel's name; in the store it has its hash.
+        # The installer needs the wheel's name; the store names it by its hash.
         named = folder / wheel.file
         named.symlink_to(store.verified(wheel))
         with WheelFile.open(named) as source:
@@ -96,7 +95,7 @@ _FACTS = "layer.json"
 
 
 class Layers:
-    """Builds the layers of a locked environment from files in the store, or takes them from the cache."""
+    """Builds the layers of a locked environment from the store, or takes them from the cache."""
 
     def __init__(
         self,
@@ -213,7 +212,6 @@ def _cached_layer(cache: Path, name: str, make: Callable[[Path], Layer], anew: b
 
 
 def _read_layer(entry: Path) -> Layer | None:
-    """Cached layer, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     if not is_sealed(entry, entry.name):
@@ -254,12 +252,11 @@ def write_image(
     place: str,
     tags: Sequence[str],
 ) -> Image:
-    """Write an image layout into a new folder."""
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     for _, layer in layers:
         link(layer.path, blobs / layer.sha256)
-    # Bytecode is kept for later processes, but not beside the checkout's files.
+    # Bytecode is cached for later processes, but not beside the checkout's files.
     bytecode = "PYTHONPYCACHEPREFIX=/tmp/python"
     environment = [f"PATH={place}/bin:{_PATH}", f"UTVM_VENV={place}", "LANG=C.UTF-8", bytecode]
     config = _blob(
@@ -318,7 +315,7 @@ def _write_index(layout: Path, manifest: Mapping[str, object], tags: Sequence[st
 
 
 def write_archive(layout: Path, output: IO[bytes]) -> None:
-    """Write a layout as one tar, the format that engines load, to a stream."""
+    """Write a layout as a tar stream, the format that engines load."""
     with tarfile.open(fileobj=output, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(layout.rglob("*")):
             info = tarfile.TarInfo(path.relative_to(layout).as_posix())
@@ -332,7 +329,7 @@ def write_archive(layout: Path, output: IO[bytes]) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Link a file under another name, or copy it if links are not possible."""
+    """Hard-link a file, or copy it if links are not possible."""
     try:
         os.link(source, target)
     except OSError:
@@ -355,7 +352,7 @@ def _json(content: object) -> bytes:
 
 
 def build(locked: Locked, layers: Layers, output: Path, say: Progress = lambda _: None) -> Image:
-    """Build the image, its bill of materials and checksums; they replace the output folder as a whole."""
+    """Build the image, its bill of materials and checksums, replacing the whole output folder."""
     below = layers.debian()
     above = layers.python(below)
     say("the image")

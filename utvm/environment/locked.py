@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locked environment: the recipe and its locks, with one digest; its package files; differences of two locks.
+"""The locked environment: the recipe and its locks with one digest, its package files, and lock differences.
 
-Package files are named by the SHA-256 of their content, in the user's cache or in an archive. A file is hashed
-when it is added, and again when it is used, so an old archive is as good as the mirror.
+Package files are named by their SHA-256, in the user's cache or in an archive, and hashed when added and when
+used, so an old archive is as trustworthy as the mirror.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def temporary_root(parent: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_folder(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a new folder, which replaces the given one when the block ends, and a folder for working files."""
+    """Yield a new folder that replaces the given one when the block ends, and a work folder."""
     with temporary_root(folder.parent) as work:
         new = work / "new"
         new.mkdir()
@@ -80,7 +80,7 @@ def _disk_error(error: OSError, parent: Path) -> ProvisionError:
 
 
 _APT_HELPER = "/usr/lib/apt/apt-helper"
-_BATCH = 40  # Files of one start of apt; a failed batch keeps its complete files.
+_BATCH = 40  # Files per start of apt; a failed batch keeps its complete files.
 _FETCH_TIMEOUT = 1800.0
 
 LockedPackage = DebianPackage | Wheel
@@ -89,8 +89,6 @@ Progress = Callable[[str], None]
 
 
 class Store:
-    """Files named by their SHA-256, by default in the user's cache."""
-
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (directory or cache_root() / "packages").resolve()
 
@@ -250,7 +248,6 @@ def fetch(
     *,
     machine: bool = False,
 ) -> None:
-    """Fetch missing package files into the store."""
     if archive is not None:
         packages = locked.machine_packages if machine else locked.packages
         missing = [package for package in packages if not store.has(package)]

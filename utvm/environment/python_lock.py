@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python half of the lock: ``pylock.toml`` (PEP 751), and of its files those that the environment takes.
+"""The Python half of the lock: ``pylock.toml`` (PEP 751), and the wheels that the environment selects from it.
 
-The lock is for every Linux and every Python that utvm runs on. The environment is one system, and takes one file
-of each package: which one follows from the lock alone, by the format's own rules.
-
-The format wants each file's URL or path. Where files come from is each machine's own business, so it is a path:
-what the file is called in a folder beside the lock. An archive that ``env.archive`` makes has that folder.
+The lock covers every Linux and Python that utvm supports; the environment takes one file per package, selected by
+the format's own rules. The format requires a URL or path of each file; ours is a path in a folder beside the lock,
+as in an archive of ``env.archive``, so the lock names no server.
 """
 
 import json
@@ -41,7 +39,7 @@ else:
 
 LOCK = PROVISION / "pylock.toml"
 FOLDER = "wheels"
-"""The folder beside a lock that its paths name."""
+"""Folder beside a lock that its paths refer to."""
 _REMAKE = "create it: ./inv env.lock"
 _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
 _LINUX = "sys_platform == 'linux'"
@@ -64,7 +62,7 @@ def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
 
 
 def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
-    """The wheels that a lock's text has, as :func:`load_wheels` does."""
+    """Return the wheels of a lock's text, as :func:`load_wheels`."""
     version, platforms = tuple(map(int, python.version.split("."))), _platforms(python)
     name = f"cp{python.version.replace('.', '')}"
     tags = [
@@ -93,9 +91,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
 
 
 def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...]:
-    """The wheels that the recipe does not leave out, once they are seen to be what ``python.in`` asks
-    for.
-    """
+    """Return the wheels that the recipe does not leave out, after checking them against ``python.in``."""
     versions = {wheel.name: wheel.version for wheel in wheels}
     unknown = sorted(recipe.python.without.keys() - versions.keys())
     if unknown:
@@ -114,7 +110,7 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
 
 
 def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
-    """Write the lock of ``python.in`` in a folder; an existing lock's versions are kept where they can be."""
+    """Write the lock of ``python.in`` into a folder; keep an existing lock's versions where possible."""
     uv = shutil.which("uv")
     if uv is None:
         raise ProvisionError("uv is not installed", "pip install uv, then start again")
@@ -129,7 +125,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
             *([f"--upgrade-package={update}"] if update else []),
             *(f"--output-file={lock}", folder / "python.in"),
         ],
-        cwd=ROOT,  # A uv.toml in the current folder would name another index.
+        cwd=ROOT,  # A uv.toml in the current folder could select another index.
         error=ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
@@ -143,7 +139,7 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
 
 
 def pip(command: str, python: PythonPart) -> list[str]:
-    """Return pip's command line, up to the requirements, for wheels that suit the environment, and no others."""
+    """Return pip's command line, up to the requirements, for wheels that suit the environment only."""
     return python_command(
         *("pip", command),
         *("--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"),
@@ -154,7 +150,7 @@ def pip(command: str, python: PythonPart) -> list[str]:
 
 
 def _format_lock(packages: list[dict[str, Any]], pythons: SpecifierSet, supported: list[str]) -> str:
-    """A lock as text, of the packages that some Linux and Python of ours takes; without any address."""
+    """Format a lock without URLs, with the packages that a supported Python on Linux needs."""
     exact = [f"cp{version.replace('.', '')}" for version in supported]
     parts = [
         "# ./inv env.lock makes this of python.in. The format is PEP 751's; its paths say no more than a name.",
@@ -166,7 +162,7 @@ def _format_lock(packages: list[dict[str, Any]], pythons: SpecifierSet, supporte
     for package in packages:
         marker = package.get("marker", "")
         if marker == f"python_full_version >= '{supported[0]}'":
-            marker = ""  # uv says of many what the lock says of all.
+            marker = ""  # uv repeats the lock's requirement for many packages.
         if marker and not any(Marker(marker).evaluate(_system(version)) for version in supported):
             continue
         parts += ["", "[[packages]]", *(f"{key} = {json.dumps(package[key])}" for key in ("name", "version"))]
@@ -218,7 +214,7 @@ _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
 def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
-    """The folder of an environment; it is made where its lock has changed."""
+    """Return the folder of a virtual environment; rebuild it if its lock has changed."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
     mark_used(folder)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of the environment: ``provision/environment.yaml`` and the two lists beside it.
 
-``debian.txt`` and ``python.in`` also make the checkout's own ``.venv``, by ``./inv``, so they stay the one place
-for what the work itself needs.
+``./inv`` also makes the checkout's ``.venv`` from ``debian.txt`` and ``python.in``, so requirements are listed
+once.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ _HINT = "is the checkout complete?"
 
 
 class Multilibs(Record):
-    """A toolchain's libraries for different cores: where they lie, and those that boards link.
+    """A toolchain's libraries per core: their folders, and those that boards link.
 
-    ``folders`` may hold ``*``; a core's libraries are in ``FOLDER/FAMILY/...``.
+    ``folders`` may contain ``*``; a core's libraries are in ``FOLDER/FAMILY/...``.
     """
 
     folders: tuple[str, ...] = Field(min_length=1)
@@ -35,7 +35,7 @@ class Multilibs(Record):
 class DebianPart(Record):
     """Debian packages of the environment.
 
-    ``suites`` says which archive each is in, ``packages`` what each is for, ``without`` why each is not in it.
+    ``suites`` maps to archives, ``packages`` to the purpose, ``without`` to the reason for exclusion.
     """
 
     architecture: Literal["amd64"]
@@ -51,8 +51,8 @@ class DebianPart(Record):
 class MachinePart(Record):
     """Additional packages and settings of the virtual machine.
 
-    ``packages`` says what each is for; ``early_drivers`` are in its initial RAM disk; ``disk_gib`` is the size of
-    its disk, which takes only what is written to it.
+    ``packages`` maps to the purpose; ``early_drivers`` are in the initial RAM disk; ``disk_gib`` is the size of
+    the sparse disk.
     """
 
     packages: dict[str, str] = Field(min_length=1)
@@ -61,7 +61,7 @@ class MachinePart(Record):
 
 
 class PythonPart(Record):
-    """Python version and platform, and the packages and files that are left out."""
+    """Python version and platform, and excluded packages and files."""
 
     version: str = Field(pattern=r"^3\.\d+$")
     glibc: str = Field(pattern=r"^2\.\d+$")
@@ -84,11 +84,11 @@ class _File(Record):
 
 @dataclass(frozen=True)
 class Recipe:
-    """The environment as it is wanted.
+    """The requested environment.
 
-    ``debian_packages`` are the names asked for, the virtual machine's own not among them; ``requirements`` the
-    lines of ``python.in``. ``debian_digest`` changes whenever the lock has to be resolved anew, ``digest`` also
-    with what is left out.
+    ``debian_packages`` are the requested names, without the virtual machine's own; ``requirements`` the lines of
+    ``python.in``. ``debian_digest`` changes when the lock must be resolved again, ``digest`` also with the
+    excluded files.
     """
 
     debian: DebianPart
@@ -110,7 +110,6 @@ def read_package_list(path: Path) -> dict[str, str]:
 
 
 def load_recipe(folder: Path = PROVISION) -> Recipe:
-    """Read what is wanted."""
     path = folder / "environment.yaml"
     file = load_yaml(path, _File)
     work = read_package_list(folder / "debian.txt")
@@ -147,9 +146,9 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
 
 
 def dpkg_filters(debian: DebianPart) -> list[str]:
-    """Return dpkg's options, without the dashes, for what is not unpacked; of several that fit, the last counts.
+    """Return dpkg's path filters, without the dashes; the last matching one wins.
 
-    dpkg does not see that what it keeps lies in a folder that it leaves out, so every folder on the way is kept.
+    dpkg does not notice a kept file in an excluded folder, so every parent folder is kept.
     """
     left_out, kept = list(debian.leave_out), list(debian.keep)
     for libraries in debian.multilibs.values():

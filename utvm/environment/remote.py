@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands at another location: how they are described, run over ssh, and given their files by rsync."""
+"""Commands at another location: description, execution over ssh, and file transfer by rsync."""
 
 import contextlib
 import shlex
@@ -23,12 +23,12 @@ from utvm.selection import BoardSelection
 
 @dataclass(frozen=True)
 class RemoteCommand:
-    """A command of ``./inv`` to be run at another location, with this checkout.
+    """A command of ``./inv`` to run at another location, with this checkout.
 
     Attributes:
-        words: the command and its options, each in parts; a path among them is translated for the location.
+        words: the command and its options, each in parts; paths are translated for the location.
         probe: the selected probe on this computer's USB, if any.
-        usb: kind of the virtual probe to plug into the location's USB; its virtual board runs on this computer.
+        usb: kind of virtual probe to plug into the location's USB; its virtual board runs on this computer.
     """
 
     words: tuple[tuple[str | Path, ...], ...]
@@ -46,14 +46,14 @@ class RemoteCommand:
         return tuple(dict.fromkeys((*named, *self.output_folders, *filter(None, [self.cwd]))))
 
     def argv(self, paths: Mapping[Path, str], checkout: str) -> list[str]:
-        """Command line to give in the location's checkout, with translated paths."""
+        """Return the command line for the location's checkout, with translated paths."""
         program = ["env", f"--chdir={paths[self.cwd]}", f"{checkout}/inv"] if self.cwd else ["./inv"]
         words = ["".join(paths[part] if isinstance(part, Path) else part for part in word) for word in self.words]
         return program + words
 
 
 def remote_paths(command: RemoteCommand, own: PurePosixPath, checkout: str) -> dict[Path, str]:
-    """Paths of a command on a computer that receives copies of its files.
+    """Return paths of a command on a computer that receives copies of its files.
 
     Args:
         own: folder of this run: outputs go to a new folder, so that only they are fetched.
@@ -69,10 +69,10 @@ def remote_paths(command: RemoteCommand, own: PurePosixPath, checkout: str) -> d
 
 
 class RemoteLocation(Protocol):
-    """Another place to run commands: a container, the virtual machine, a farm.
+    """Another location to run commands: a container, the virtual machine, a farm.
 
     Attributes:
-        has_usb: it has a USB of its own, with probes that are not plugged in here.
+        has_usb: it has its own USB, with probes not plugged in here.
         chooses_board: it selects the board, and adds the options that name it.
     """
 
@@ -82,7 +82,7 @@ class RemoteLocation(Protocol):
     def run(self, command: RemoteCommand) -> int:
         """Run a command as the calling user, pass its output on, and return its exit code.
 
-        Ctrl-C and SIGTERM stop the command and are then raised; nothing of it outlives this process.
+        Ctrl-C and SIGTERM stop the command and are then raised; no process of it outlives this one.
         """
 
 
@@ -107,7 +107,7 @@ exit $code
 
 
 def bound_command(folder: str, words: Sequence[str], first: str = "") -> list[str]:
-    """Shell command that runs another one in a folder until it ends, or until the standard input does."""
+    """Return a shell command that runs another in a folder until it or the standard input ends."""
     return ["sh", "-c", f'exec 3<&0\ncd "$0" || exit 125\n{first}{_OWNED}', folder, *words]
 
 
@@ -116,13 +116,13 @@ def run_bound(
     on_start: Callable[[Callable[[], None]], None] = lambda stop: None,
     log: IO[bytes] | None = None,
 ) -> int:
-    """Run a command of :func:`bound_command`, here or over ssh; pass its output on, and return its exit code.
+    """Run a command of :func:`bound_command`, here or over ssh; pass its output on, return its exit code.
 
-    The command is stopped when this process ends. On an interrupt, wait for it; a verdict that it still reaches is
-    returned as its exit code.
+    The command is stopped when this process ends. An interrupt waits for it; if it still reaches a verdict, its
+    exit code is returned.
     """
     sys.stdout.flush()
-    # In a session of its own, Ctrl-C does not reach it: it is stopped below.
+    # Its own session shields it from Ctrl-C: it is stopped below.
     errors = subprocess.STDOUT if log else None
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=errors, start_new_session=True)
     assert running.stdin is not None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reproducible layers: tar files in which equal content is equal bytes, and one that mmdebstrap installs.
+"""Reproducible layers: tar files with equal bytes for equal content, and one that mmdebstrap installs.
 
-Members are sorted by name, have numeric owners only, and are no younger than the lock. Of hard links to one file,
-the one whose name sorts first has the content. Debian's packages are laid out as a local archive, so the build
-does not depend on their source. mmdebstrap needs no root if the user has subordinate user ids (``/etc/subuid``).
+Members are sorted by name, have numeric owners only, and are no younger than the lock. The first hard link by name
+holds the content. Debian's packages form a local archive, so the build does not depend on their source. mmdebstrap
+needs no root if the user has subordinate user ids (``/etc/subuid``).
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _KEPT_HEADERS = "SCHILY.xattr."
 
 @dataclass(frozen=True)
 class Member:
-    """One entry of a layer, with its content if it has any."""
+    """An entry of a layer, with its content if any."""
 
     info: tarfile.TarInfo
     open: Callable[[], IO[bytes]] | None = None
@@ -69,7 +69,7 @@ def compose(members: Iterable[Member], output: Path, epoch: int) -> Layer:
 
 @contextlib.contextmanager
 def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> Iterator[list[Member]]:
-    """Yield the members of a tar file that pass a filter; their content can be read in the ``with`` block."""
+    """Yield the filtered members of a tar file; their content can be read in the ``with`` block."""
     with tarfile.open(path) as tar:
         members = []
         for info in tar:
@@ -83,7 +83,7 @@ def members_of_tar(path: Path, keep: Callable[[str], bool] = lambda _: True) -> 
 
 
 def members_of_tree(folder: Path, prefix: str) -> Iterator[Member]:
-    """Yield a folder and its contents, owned by root, with the usual permissions of packages."""
+    """Yield a folder and its contents, owned by root, with packages' usual permissions."""
     for path in (folder, *folder.rglob("*")):
         below = path.relative_to(folder).as_posix()
         info = tarfile.TarInfo(prefix if below == "." else f"{prefix}/{below}")
@@ -116,7 +116,7 @@ def _clean(name: str) -> str:
 
 
 def _without_order(members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members, with hard links independent of their original order."""
+    """Yield the members with hard links independent of their original order."""
     groups: dict[str, list[Member]] = {}
     contents: dict[str, Member] = {}
     for member in members:
@@ -172,7 +172,7 @@ class Shape:
     Attributes:
         leave_out: prefixes of omitted files.
         before: shell script that runs before most packages are unpacked; ``$1`` is the root file system.
-        files: contents of files that are added after configuration, by path; owned by root, readable by all.
+        files: contents of files added after configuration, by path; owned by root, readable by all.
     """
 
     name: str
@@ -205,7 +205,7 @@ def make_debian_layer(
 
 @contextlib.contextmanager
 def _work_folder(folder: Path) -> Iterator[Path]:
-    """Yield the folder to work in. For a user's mmdebstrap, subordinate users must be able to enter it."""
+    """Yield the work folder; for a user's mmdebstrap, subordinate users must be able to enter it."""
     if os.geteuid() == 0:
         yield folder
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bill of materials: every package with its hash and licences, in CycloneDX's JSON format.
 
-Licences are SPDX expressions if they are certain: from Debian's machine-readable copyright files (copyright format
-1.0) and from the metadata of wheels. Otherwise the bill gives the reason.
+Licences are SPDX expressions if certain, from Debian's machine-readable copyright files (format 1.0) and wheel
+metadata; otherwise the bill gives the reason.
 """
 
 import email.parser
@@ -56,11 +56,7 @@ _CLASSIFIED = {
 
 @dataclass(frozen=True)
 class PackageLicences:
-    """A package's licences.
-
-    Attributes:
-        expression: in SPDX; empty if it is not certain.
-    """
+    """A package's licences; ``expression`` is SPDX, or empty if not certain."""
 
     expression: str = ""
     names: tuple[str, ...] = ()
@@ -105,7 +101,7 @@ def wheel_licences(file: Path) -> PackageLicences:
 
 def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str]) -> PackageLicences:
     folder = name
-    for _ in links:  # A package's folder may link to another's; each link is followed at most once.
+    for _ in links:  # A package's folder may link to another's; follow each link at most once.
         folder = links.get(folder, folder)
     if folder not in texts:
         return PackageLicences(reason="it has no copyright file")
@@ -123,7 +119,7 @@ def _of_copyright(name: str, texts: Mapping[str, str], links: Mapping[str, str])
 
 def _spdx(text: str) -> str:
     """Translate the copyright format to SPDX; empty if that is not certain."""
-    if "," in text:  # It binds less than "or", but not everybody means that.
+    if "," in text:  # It binds less than "or", but not every author means that.
         return ""
     choices = [[_short(name) for name in part.split(" and ")] for part in text.split(" or ")]
     if not all(all(names) for names in choices):
@@ -158,10 +154,10 @@ _SPECIFICATION = "1.5"
 def bill_of_materials(
     debian: DebianLock, wheels: Sequence[Wheel], digest: str, terms: Mapping[str, PackageLicences]
 ) -> str:
-    """The bill of materials as JSON.
+    """Return the bill of materials as JSON.
 
     Args:
-        digest: the environment's; it determines the bill's serial number.
+        digest: the environment's; it determines the serial number.
         terms: licences by the SHA-256 of the package file.
     """
     packages: tuple[DebianPackage | Wheel, ...] = (*debian.packages, *wheels)

@@ -37,7 +37,7 @@ def labgrid_python(say: Callable[[str], None]) -> Path:
 
 
 def coordinator_address() -> str:
-    """HOST:PORT of LG_COORDINATOR, else of this user's own coordinator."""
+    """Return HOST:PORT of LG_COORDINATOR, or of this user's own coordinator."""
     text = os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
@@ -46,11 +46,11 @@ def coordinator_address() -> str:
 
 
 def _own_coordinator() -> str:
-    # A coordinator decides which hosts jobs go to, so the one at the default address must be this user's.
+    # A coordinator chooses the hosts of jobs, so the one at the default address must be this user's.
     address = ("127.0.0.1", DEFAULT_PORT)
     with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
         deadline = time.monotonic() + _ACCEPT_TIMEOUT
-        # Until it is accepted, the other end has no owner.
+        # The peer has no owner until it accepts.
         while (uid := peer_uid(connection)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if uid != os.geteuid():
@@ -62,7 +62,7 @@ def _own_coordinator() -> str:
 
 
 def no_proxy_variables() -> dict[str, str]:
-    """Environment variable that makes gRPC reach this computer without a proxy."""
+    """Return the environment variable that makes gRPC reach this computer without a proxy."""
     variable = "no_grpc_proxy"
     current = os.environ.get(variable) or os.environ.get("no_proxy", "")
     return {variable: ",".join(filter(None, (current, "127.0.0.1", "::1", "localhost")))}
@@ -76,7 +76,7 @@ _ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 
 
 class FarmClient:
-    """The helper process, for the length of a ``with`` block: one session with a coordinator."""
+    """The helper process, as a context manager: one session with a coordinator."""
 
     def __init__(self, address: str, log: Path, say: Callable[[str], None]) -> None:
         self._address = address
@@ -103,7 +103,7 @@ class FarmClient:
         self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
         with open(self._log, "ab", opener=open_regular) as log:
-            # It must outlive a killed parent: it gives the lease back when its standard input ends.
+            # It must outlive a killed parent: it releases the lease when its standard input ends.
             self._helper = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -166,9 +166,9 @@ class FarmClient:
 
 
 class LeaseHolder:
-    """A board of a farm, for the length of a ``with`` block: queued for, then leased.
+    """A board of a farm, queued for and leased, as a context manager.
 
-    A board that gives no verdict is exchanged for another one, once: :meth:`retry`.
+    A board that gives no verdict is exchanged for another, once: :meth:`retry`.
 
     Attributes:
         earlier: boards that gave no verdict: place, host and reason.
@@ -207,20 +207,20 @@ class LeaseHolder:
         try:
             self._farm.on_loss = lambda reason: None
             if lease:
-                # If the farm no longer answers, the lease ends by its deadline.
+                # If the farm no longer replies, the lease expires at its deadline.
                 with contextlib.suppress(ProvisionError):
                     self._farm.call("release", outcome=lease.outcome)
         finally:
             self._farm.stop()
 
     def exchange(self, excluded: Collection[str]) -> None:
-        """Give the board back and queue for one that is not among the excluded places."""
+        """Release the board and queue for one outside the excluded places."""
         self.release()
         self._excluded = set(excluded)
         self._start()
 
     def retry(self, reason: str, excluded: Collection[str] = ()) -> bool:
-        """Exchange a board that gave no verdict for another one, once; False if there is no other one."""
+        """Exchange a board that gave no verdict for another, once; False if there is no other."""
         assert self.lease
         if self.earlier or not self.lease.others:
             return False
@@ -235,7 +235,7 @@ class LeaseHolder:
         return self.lease
 
     def poll(self) -> Lease | None:
-        """Lease, or None while still in the queue. Raises as :meth:`wait`."""
+        """Return the lease, or None while in the queue. Raises as :meth:`wait`."""
         while self.lease is None and self._farm.has_unread_reply:
             self._read_reply()
         return self.lease
@@ -246,7 +246,7 @@ class LeaseHolder:
         except HelperEnded:
             if self._restarted:
                 raise
-            # A helper that is killed in the queue holds no board: start another one, once.
+            # A helper killed in the queue holds no board: restart it, once.
             self._restarted = True
             self._farm.stop()
             self._start()

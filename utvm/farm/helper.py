@@ -2,10 +2,9 @@
 """A client of labgrid's coordinator that speaks JSON lines: run by path, in labgrid's Python environment.
 
 Each line of the standard input is a request, ``{"do": NAME, ...}``: a method of :class:`LabgridClient` and its
-arguments. The reply is one line; a lease that has to wait reports its position in lines before that. The end of
-the standard input ends the lease, however its holder ended. labgrid (26.0.1) never frees the place of a lost
-holder, so a lease also has a deadline, in the place's tags: this process extends it, ``reap`` frees expired
-places.
+arguments. The reply is one line; a queued lease reports its position before that. End of input ends the lease.
+labgrid (26.0.1) never frees the place of a lost holder, so a lease has a deadline in the place's tags: this
+process extends it, ``reap`` frees expired places.
 """
 
 import asyncio
@@ -92,7 +91,6 @@ class LabgridClient:
         return sorted(waiting, key=lambda reservation: (-reservation.prio, reservation.created))
 
     def _resources(self, name: str) -> dict[str, dict[str, Any]]:
-        """Available resources of a place, by class; empty if its exporter is away."""
         place = self._session.places.get(name)
         return {
             entry.cls: entry.args
@@ -106,7 +104,7 @@ class LabgridClient:
         """Synchronise with the coordinator, in a new session if the old one has ended."""
         if self._session.stopping.is_set():
             await self.connect()
-        # In a session that ends just now, this would wait for ever.
+        # This would wait forever in a session that is just ending.
         await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
 
     async def list(self) -> None:
@@ -174,7 +172,7 @@ class LabgridClient:
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
                     break
-                # Its host has just gone: the place no longer matches.
+                # The host has just left: the place no longer matches.
                 await self._cancel()
             await self._call("AcquirePlace", placename=self._place)
             # At once: otherwise the place stays idle for up to 15 s after its release.
@@ -194,7 +192,7 @@ class LabgridClient:
         )
 
     async def _wait_for_hosts(self, filters: dict[str, str], excluded: Sequence[str], deadline: float) -> set[str]:
-        """Matching places; if all their hosts are away, wait for one."""
+        """Return matching places; if all their hosts are away, wait for one."""
         last = min(time.monotonic() + _AWAY, deadline)
         reported = ""
         while True:
@@ -234,7 +232,6 @@ class LabgridClient:
         return present
 
     async def _reserve(self, filters: dict[str, str], matching: set[str], deadline: float) -> None:
-        """Reserve a place, and wait until it may be acquired."""
         created = await self._call("CreateReservation", prio=0.0, filters={"main": {"filter": filters}})
         self._token = created.reservation.token
         reported = None
@@ -248,14 +245,14 @@ class LabgridClient:
             if time.monotonic() > deadline:
                 raise Unavailable("no board was free in time")
             tokens = [waiter.token for waiter in await self._waiting()]
-            # The session is told of all holders; there is no need to ask the coordinator.
+            # The session receives all holders; no need to query the coordinator.
             places = self._session.places
             busy = {name: holder for name in sorted(matching & places.keys()) if (holder := places[name].acquired)}
             position = tokens.index(self._token) + 1 if self._token in tokens else 1
             if reported != (position, busy):
                 reported = (position, busy)
                 say(position=position, busy=busy)
-            # Hundreds of clients that poll too often would keep the coordinator busy.
+            # Hundreds of clients polling too often would overload the coordinator.
             polled, least, most = time.monotonic(), *_RESERVATION_POLL
             pause = min(most, max(least, _POLL_PER_WAITER * len(tokens)))
             while time.monotonic() < polled + pause and not any(
@@ -295,7 +292,7 @@ class LabgridClient:
             say(lost=str(lost))
 
     async def _reacquire(self) -> None:
-        """Acquire the place again from a coordinator that was restarted and has forgotten its holder."""
+        """Reacquire the place from a restarted coordinator that has lost its holder."""
         deadline = time.monotonic() + _AWAY
         while time.monotonic() < deadline:
             try:
@@ -311,10 +308,10 @@ class LabgridClient:
         raise Unavailable(f"the coordinator was away for {_AWAY:g} s")
 
     async def release(self, outcome: str = "") -> None:
-        """Give the board back, if it is still held.
+        """Release the board, if still held.
 
         Args:
-            outcome: of the run: ``verdict`` or ``infrastructure``; a few of these in a row quarantine the board.
+            outcome: ``verdict`` or ``infrastructure``; a few of the latter in a row quarantine the board.
         """
         if self._holding:
             self._holding.cancel()

@@ -2,7 +2,7 @@
 """Programs of a farm's host: labgrid's exporter, which offers its boards, and on one host the coordinator.
 
 gRPC accepts every connection, so the coordinator listens on a Unix socket that no other user reaches. It tells
-clients apart by their addresses, which Unix sockets only have where they are bound; so each connection to it is.
+clients apart by address; Unix sockets only have one if bound, so each connection is bound.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _CHUNK = 1 << 16
 
 
 class CoordinatorProxy:
-    """Forwards connections to a Unix socket, for the length of a ``with`` block."""
+    """Forwards connections to a Unix socket, as a context manager."""
 
     def __init__(self, listener: socket.socket, path: Path) -> None:
         self._listener = listener
@@ -91,7 +91,7 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 
 
 class SshTunnel:
-    """A local port that leads to a port of another computer, for this user only; one ssh for each connection.
+    """A local port that leads to a port of another computer, for this user only; one ssh per connection.
 
     ssh's own ``-L`` serves every user of this computer.
     """
@@ -108,7 +108,7 @@ class SshTunnel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone would not wake a thread that waits in accept().
+        # close() alone would not wake a thread in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -137,8 +137,6 @@ _RESTART_DELAY = 2.0
 
 @dataclass(frozen=True)
 class OfferedBoard:
-    """A board that a host offers."""
-
     place: str
     board: BoardIdentity
     cpu: str
@@ -146,8 +144,6 @@ class OfferedBoard:
 
 @dataclass(frozen=True)
 class Host:
-    """A host as the farm knows it."""
-
     name: str
     address: str
     port: int
@@ -159,10 +155,10 @@ class Host:
 def coordinator(
     port: int, state: Path, log: Path, say: Callable[[str], None], *, anyone: bool
 ) -> Iterator[Service]:
-    """Run labgrid's coordinator, for the length of a ``with`` block.
+    """Run labgrid's coordinator, as a context manager.
 
     Args:
-        anyone: serve other users, too. They may take every board: labgrid has no access control.
+        anyone: also serve other users, who may take every board: labgrid has no access control.
     """
     state.mkdir(parents=True, exist_ok=True)
     python = labgrid_python(say)
@@ -187,7 +183,7 @@ def coordinator(
 
 @contextlib.contextmanager
 def coordinator_tunnel(host: str, port: int) -> Iterator[str]:
-    """Tunnel to a coordinator on another computer, for this user only; yields its HOST:PORT here."""
+    """Tunnel to a coordinator on another computer, for this user only; yields its local HOST:PORT."""
     login = ["ssh", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", host]
     run_tool([*login, "true"], error=ProvisionError, hint=f"ssh {host} must work without a password")
     with SshTunnel(login, port) as tunnel:
@@ -202,7 +198,7 @@ def export(
     say: Callable[[str], None],
     check: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Offer boards until interrupted; an exporter that exits is restarted."""
+    """Offer boards until interrupted; restart an exporter that exits."""
     logs.mkdir(parents=True, exist_ok=True)
     config = logs / "exporter.yaml"
     config.write_text(yaml.safe_dump({offer.place: _resources(host, offer) for offer in offers}), encoding="utf-8")

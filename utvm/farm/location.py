@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The computer that a board of a farm is attached to, for one command, or for boards that are served to a tracker.
+"""The host of a farm's board, for one command, or for boards served to a tracker.
 
-The whole run happens there, so that the probe stays local. labgrid decides who has the board; the board's own
-lock at its host keeps two runs apart if a lease is lost.
+The whole run happens there, so that the probe stays local. labgrid grants leases; the board's own lock at its host
+separates two runs if a lease is lost.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from utvm.selection import BoardSelection, FarmChoice
 _EXCLUDED = ("/.git", "/.venv", "/build")
 _SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 _HANDOVER = 60  # Seconds for a run that has lost its lease to release the board.
-_HELD = 75  # Exit code of flock if it does not.
+_HELD = 75  # Exit code of flock on timeout.
 
 # Use the host's own Python packages if they match the checkout's locks; else ./inv fetches packages there.
 _PACKAGES = """
@@ -42,7 +42,7 @@ if cmp -s provision/pylock.toml "$own/.venv/python.stamp" && cmp -s provision/de
 then export UTVM_VENV="$own/.venv"; fi
 """
 
-# Wait until nobody else has the board. On SIGTERM, wait for the command: it may have reached a verdict.
+# Wait until the board is free. On SIGTERM, wait for the command: it may have reached a verdict.
 _ALONE = f"""trap : TERM
 ended=$0; exec 9>>"$1"; shift
 flock --timeout={_HANDOVER} --conflict-exit-code={_HELD} 9 || exit
@@ -121,7 +121,7 @@ class InFarm:
             words = _lock_board(lease, "/dev/null", variables, [*argv, *options])
             first = f"mkdir -p {shlex.quote(lease.board['work'])}\n"
             return run_bound(bound_command(str(ROOT), words, first), on_start=lease.when_lost, log=log)
-        # Each checkout has a folder of its own, which keeps its builds from run to run.
+        # A folder per checkout keeps its builds from run to run.
         digest = hashlib.sha256(f"{platform.node()}:{ROOT}".encode()).hexdigest()[:12]
         base = PurePosixPath(lease.board["work"]) / digest
         checkout, own = str(base / "utvm"), base / f"run-{secrets.token_hex(4)}"
@@ -163,7 +163,7 @@ def _send_checkout(ssh: Sequence[str], target: str, base: PurePosixPath) -> None
 
 
 def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
-    """Fetch the contents of a folder; each entry appears here whole or not at all."""
+    """Fetch the contents of a folder, each entry atomically."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".arriving-", dir=folder) as temporary:
@@ -178,7 +178,7 @@ def _fetch(ssh: Sequence[str], source: str, folder: Path) -> None:
 
 
 def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: Sequence[str]) -> list[str]:
-    """Command that runs another one under the board's lock: a run that lost the board may still use it."""
+    """Return a command that runs another under the board's lock: a run that lost the board may still use it."""
     lock = f"{lease.board['work']}/{lease.place}.lock"
     environment = ["env", *(f"{name}={value}" for name, value in variables.items())]
     return ["sh", "-c", _ALONE, exit_code, lock, *environment, *words]
@@ -187,12 +187,12 @@ def _lock_board(lease: Lease, exit_code: str, variables: dict[str, str], words: 
 def _run_over_ssh(
     command: Sequence[str], read_exit_code: Sequence[str], lease: Lease, log: IO[bytes] | None
 ) -> int:
-    """Exit code of a command at a board's host; if the connection broke, a second command reads it."""
+    """Return the exit code of a command at a board's host; if the connection broke, a second command reads it."""
     try:
         code = run_bound(command, on_start=lease.when_lost, log=log)
         return code if 0 <= code < LOST else _read_exit_code(read_exit_code)
     except KeyboardInterrupt:
-        # Interrupted again while it was ending: it may have reached its verdict before.
+        # Interrupted again while ending: it may have reached its verdict before.
         code = _read_exit_code(read_exit_code)
         if code not in VERDICTS:
             raise
@@ -206,7 +206,7 @@ def _read_exit_code(command: Sequence[str]) -> int:
 
 
 def login_to(lease: Lease) -> list[str]:
-    """The ssh command to a board's host; empty if that is this computer and user."""
+    """Return the ssh command to a board's host; empty for this computer and user."""
     host, user = str(lease.service["address"]), str(lease.service["username"])
     if host in ("localhost", "127.0.0.1", platform.node()) and user == getpass.getuser():
         return []
@@ -235,11 +235,11 @@ _POLL = 0.2
 
 
 class ServedBoards:
-    """Boards that are leased and served, for the length of a ``with`` block.
+    """Leased and served boards, as a context manager.
 
     Args:
-        command_for: returns the command that serves one, given its own port and the tracker's address at its host,
-            and the port here that leads to its own.
+        command_for: returns the command that serves one, given its own port, the tracker's address at its host,
+            and the local port that leads to its own.
     """
 
     def __init__(
@@ -271,14 +271,14 @@ class ServedBoards:
             thread.join()
 
     def wait(self, count_served: Callable[[], int]) -> None:
-        """Wait until all boards that are leased by then are served, and at least one."""
+        """Wait until all boards leased so far are served, and at least one."""
         while not (count := count_served()) or count < len([*self._leases]):
             if not any(thread.is_alive() for thread in self._threads):
                 raise self._errors[0]
             time.sleep(_POLL)
 
     def _serve(self, number: int) -> None:
-        """Serve a board until the block ends; a board whose server exits is replaced by another one, once."""
+        """Serve a board until the block ends; replace a board whose server exits, once."""
         try:
             command = self._command_for(0, "", 0)
             tags = required_tags(self._choice, command.board, command.selection)
@@ -318,14 +318,14 @@ class ServedBoards:
             self._leases.remove(lease)
 
     def _serve_at_host(self, number: int, lease: Lease) -> str:
-        # A port that is free here is mostly free there, too.
+        # A port free here is mostly free there.
         port, login, path = free_port(), login_to(lease), self._logs / f"serve-{number}.log"
         with open(path, "ab", opener=open_regular) as log:
             if not login:
                 command = self._command_for(port, f"127.0.0.1:{self._tracker}", 0)
                 code = self._location.run_at_host(command, lease, (), log)
             else:
-                # sshd makes sockets that only their owner can connect to (StreamLocalBindMask 0177).
+                # sshd creates sockets that only their owner can connect to (StreamLocalBindMask 0177).
                 remote_socket = f"/tmp/utvm-{secrets.token_hex(8)}"
                 options = [f"-R{remote_socket}:127.0.0.1:{self._tracker}", "-oExitOnForwardFailure=yes"]
                 with SshTunnel(login, port) as tunnel:

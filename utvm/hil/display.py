@@ -41,13 +41,11 @@ VERDICTS = {
     Verdict.INFRASTRUCTURE: ("NO VERDICT (infrastructure trouble)", "bold yellow"),
     Verdict.INTERRUPTED: ("NO VERDICT (interrupted)", "bold yellow"),
 }
-# Where nobody has a terminal: wide enough for a test's name and its time.
+# Width without a terminal: enough for a test's name and its time.
 PLAIN_WIDTH = 120
 
 
 class Display:
-    """Prints a run as it goes."""
-
     def __init__(self, stream: TextIO) -> None:
         width = None if stream.isatty() else PLAIN_WIDTH
         self._console = Terminal(file=stream, width=width)
@@ -60,7 +58,6 @@ class Display:
         self._console.print(escape(text), style=style, soft_wrap=True)
 
     def begin(self, total: int) -> None:
-        """Begin showing progress over that many tests."""
         self._total = total
         if self._console.is_terminal:
             self._progress = Progress(
@@ -71,7 +68,7 @@ class Display:
                 TextColumn("{task.description}", markup=False),
                 console=self._console,
                 transient=True,
-                # Ours is a stream of its own; sys.stdout belongs to pytest's capture.
+                # This stream is ours; sys.stdout belongs to pytest's capture.
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
@@ -83,7 +80,6 @@ class Display:
             self._progress.update(self._task, description=test)
 
     def finished(self, case: CaseResult) -> None:
-        """Print the result of a test."""
         self._done += 1
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._done)
@@ -111,7 +107,7 @@ class Display:
             self._progress = None
 
     def close(self, report: RunReport, directory: Path | None) -> None:
-        """Print the tables, where the report is, and the verdict as the last line."""
+        """Print the tables, the report's path, and the verdict as the last line."""
         self.end()
         if report.cases:
             self._console.print(_suites(report))
@@ -121,7 +117,7 @@ class Display:
             self.line(report.trouble, "yellow")
         if directory is not None:
             self.line(f"report: {host_path(directory / 'index.html')}")
-        # All at once: a terminal shows what was typed as well, ^C, wherever two writes let it.
+        # In one write, so that an echoed ^C does not split the line.
         with self._console:
             if self._console.is_terminal:
                 self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
@@ -140,9 +136,9 @@ def last_line(report: RunReport) -> str:
 
 
 def standard_output() -> TextIO:
-    """A stream on this process's standard output that pytest's capture does not take over.
+    """Return a stream on standard output that pytest's capture does not redirect.
 
-    The progress bar is drawn from a thread of its own, also while a test's output is being captured.
+    The progress bar's thread draws to it while a test's output is captured.
     """
     try:
         descriptor = os.dup(sys.stdout.fileno())
@@ -167,7 +163,7 @@ def _suites(report: RunReport) -> Table:
     for case in report.cases:
         suites.setdefault(case.suite, []).append(case)
     table = Table("suite", title=f"Suites on a {report.board.spoken}", title_justify="left")
-    # There is not room for all of them on every terminal.
+    # A terminal may be too narrow for all of them.
     columns = [
         outcome for outcome in Outcome if report.count(outcome) or outcome in (Outcome.PASSED, Outcome.FAILED)
     ]

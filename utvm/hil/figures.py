@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that are reported of a model, one row each.
+"""Table of the figures reported per model.
 
-``report.json`` and its schema, ``index.html``, ``junit.xml``, the lines and tables of a run, the report on a
-nightly run and docs/boards.md go through :data:`FIGURES`. A new figure is a row there.
+``report.json`` and its schema, ``index.html``, ``junit.xml``, the terminal output, the nightly report and
+docs/boards.md are generated from :data:`FIGURES`.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ class Figure:
     """A figure of a model.
 
     Attributes:
-        title: the heading of its column; behind its value, what a line says.
-        find: computes the value; None if a model has none.
-        only: the kind of board that has it; the reports of others may not. Empty for a figure that all have.
+        title: column heading, and the unit after a value in a line of text.
+        find: computes the value; None if the model has none.
+        only: the kind of board that has this figure; empty if all have it.
     """
 
     name: str
@@ -60,7 +60,7 @@ def _accuracy(measured: Measured) -> float | None:
 
 
 def _median_count(measured: Measured) -> int | None:
-    # A count that was observed, not an average of two; nobody counts where it is 0.
+    # An observed count, not an average of two; 0 means not counted.
     return sorted(run.count for run in measured.runs)[len(measured.runs) // 2] or None
 
 
@@ -132,7 +132,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def present_figures(models: Iterable[Mapping[str, Any]]) -> tuple[Figure, ...]:
-    """Figures that at least one model has, in order: the columns of a table."""
+    """Return the figures that at least one model has, in table order."""
     known = {name for model in models for name in model}
     return tuple(figure for figure in FIGURES if figure.name in known)
 
@@ -156,8 +156,8 @@ def summarise(
     """Compute the figures of a model from its runs on a board, one per sample.
 
     Args:
-        executor: how it was run, for example ``host-driven``.
-        labels: the right class of every sample; the model's class is the largest element of its first output.
+        executor: for example ``host-driven``.
+        labels: correct class per sample; the prediction is the argmax of the first output.
     """
     if not runs:
         raise ValueError("a model without runs has no figures")
@@ -168,7 +168,7 @@ def summarise(
         for output in run.outputs:
             outputs.update(np.ascontiguousarray(output).tobytes())
     measured = Measured(firmware, runs, labels)
-    # The unit of a run is the name of a figure that one kind of board has.
+    # The unit of a run is the name of a figure that only one kind of board has.
     kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit)
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of :mod:`utvm.hil.plugin` that needs a board: the run, and the fixtures of suites.
+"""The part of :mod:`utvm.hil.plugin` that needs a board: the run and the suites' fixtures.
 
-A test marked ``needs("debug port")`` is skipped on a board without one, and the report says so.
+A test marked ``needs("debug port")`` is skipped on a board without one; the report says so.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _RUN = pytest.StashKey[HilRun]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the board's data and take over what pytest prints."""
+    """Load the board and replace pytest's terminal reporter."""
     try:
         _configure(config)
     except ConfigError as error:
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(f"error: {error}", returncode=int(error.exit_code))
         raise pytest.UsageError(str(error)) from error
     except OSError as error:
-        # Too few files may be open, for example. Nothing has begun.
+        # For example, too many open files.
         pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
 
 
@@ -64,7 +64,7 @@ def _configure(config: pytest.Config) -> None:
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
     raise_on_signals()
-    # A suite that cannot be loaded is one failure, not the end of the others.
+    # One suite that cannot be loaded does not stop the others.
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -80,7 +80,7 @@ def _configure(config: pytest.Config) -> None:
 
 
 def _begin_log(config: pytest.Config, folder: Path) -> None:
-    """Keep the run's log, and show what the environment asks for. Pytest's own options for logs see it too."""
+    """Write the run's log; pytest's log options still apply."""
     stack = contextlib.ExitStack()
     configure("", "")
     stack.enter_context(log_into(log_folder(folder)))
@@ -88,12 +88,12 @@ def _begin_log(config: pytest.Config, folder: Path) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that need a capability that the board lacks."""
+    """Skip tests that need a capability the board lacks."""
     run = config.stash.get(_RUN, None)
-    # Nobody has chosen between physical and virtual where tests are only listed.
+    # Listing tests does not choose between physical and virtual.
     capabilities = run.holder.capabilities if run else capabilities_of(config.stash[BOARD])
     for item in items:
-        # A list: adding a mark to what is being gone through would never end.
+        # A copy, because add_marker changes the list being iterated.
         for mark in list(item.iter_markers("needs")):
             if mark.args[0] not in capabilities:
                 item.add_marker(
@@ -108,7 +108,7 @@ def exit_code_of(config: pytest.Config) -> ExitCode | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for ``project_model`` each that the project has."""
+    """Parametrize ``project_model`` with the project's models."""
     if "project_model" in metafunc.fixturenames:
         try:
             models = project.project_models()
@@ -148,14 +148,14 @@ class Images:
         """Read your own image; raises as :func:`utvm.session.application.read_elf`.
 
         Args:
-            path: where it is, from the project's folder, or the current one where there is no project.
+            path: relative to the project folder, or to the current folder outside a project.
         """
         return read_elf(self._holder.board, (own_project() or Path()) / path)
 
 
 @pytest.fixture(scope="session")
 def firmware(request: pytest.FixtureRequest) -> Images:
-    """Links libraries, the runtime and the board's port into an image for ``session``; ``elf`` reads one's own."""
+    """Links libraries, the runtime and the board's port into an image for ``session``; ``elf`` reads your own."""
     return Images(request.config.stash[_RUN].holder)
 
 
@@ -189,7 +189,7 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
 
 @pytest.fixture
 def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
-    """Takes the runs of a model into the report; arguments as :func:`utvm.hil.figures.summarise`."""
+    """Adds the runs of a model to the report; arguments as :func:`utvm.hil.figures.summarise`."""
 
     def record(
         name: str,
@@ -208,7 +208,7 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
 
 @pytest.fixture
 def record_statistics(request: pytest.FixtureRequest) -> Callable[[str, Mapping[str, int | str]], None]:
-    """Takes what the board has counted into the report, under a name that says what it had done."""
+    """Adds the board's counters to the report under a name."""
 
     def record(name: str, values: Mapping[str, int | str]) -> None:
         request.config.stash[_RUN].record_statistics(name, values)

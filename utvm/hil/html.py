@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as one page: styles and pictures are in the file, so that it can be mailed and archived.
-
-The page stays small whatever the run was like: long lists and texts are cut, and the page says so.
-"""
+"""The report as one self-contained HTML page. Long lists and texts are truncated, with a note."""
 
 import contextlib
 import os
@@ -22,13 +19,11 @@ from utvm.provenance.location import Checkout
 _FILES = 12
 _TAIL_BYTES = 3_000
 TEST_MARKER = "test {}"
-"""Message in the full log at the start of a test."""
+"""Log message at the start of a test."""
 
 
 @dataclass(frozen=True)
 class LogTail:
-    """The end of one log."""
-
     name: str
     href: str
     size: int
@@ -36,7 +31,7 @@ class LogTail:
 
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
-    """Last lines of the logs in a folder, smallest first: the largest one contains the others."""
+    """Return the tails of the logs in a folder, smallest first: the largest contains the others."""
     found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
     return tuple(found[-_FILES:])
 
@@ -58,7 +53,7 @@ def link_to_test(node: str, found: Sequence[LogTail]) -> str:
 def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
     base = href_from(logs, seen_from)
     for path in sorted(logs.rglob("*")):
-        # Another process may sweep old logs, and what is no text is no log.
+        # Another process may delete old logs; only text files are logs.
         with contextlib.suppress(OSError):
             if not path.is_file() or path.suffix not in (".log", ".txt") or not path.stat().st_size:
                 continue
@@ -71,13 +66,13 @@ def _read_tails(logs: Path, seen_from: Path) -> Iterator[LogTail]:
 
 
 _BAR_WIDTH = 720.0
-# A section of a few bytes in a megabyte of flash is still to be seen.
+# Keeps a section of a few bytes visible in a megabyte of flash.
 _NARROWEST = 2.0
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A section in a region's bar: offset and width in picture units, and whose colour it has."""
+    """A section in a region's bar: offset and width in picture units, and colour index."""
 
     name: str
     address: int
@@ -89,7 +84,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Bar:
-    """A memory region of the board, drawn to its own scale, with the firmware's sections in it."""
+    """A memory region of the board, drawn to its own scale, and the firmware's sections in it."""
 
     name: str
     kind: str
@@ -104,10 +99,10 @@ class Bar:
 
 
 def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
-    """Lay the sections of a firmware into the memory regions of its board, in address order.
+    """Place the sections of a firmware in the memory regions of its board, in address order.
 
-    A section that runs elsewhere than it is stored is in both places. A region that only mirrors another one
-    is left out: it would show the same bytes twice. A board that is a process has no regions.
+    A section with a separate load address appears in both places. Alias regions are omitted, since they would show
+    the same bytes twice. A process has no regions.
     """
     places: list[tuple[str, int, int]] = []
     for section in firmware.sections:
@@ -145,23 +140,22 @@ HEADLINES = {
     Verdict.INTERRUPTED: "No verdict: interrupted",
 }
 
-# A page is to stay under 300 KB.
+# The page must stay under 300 KB.
 _ARTICLES = 30
 _DETAILS = 60_000  # Characters, of all articles together.
 _TESTS = 600
-_LINKED = 200  # Tests, with a link to where each begins in the log: more would make the page too large.
+_LINKED = 200  # Tests linked to their start in the log.
 _PICTURES = 12
 _FEW = 40
 
 
 def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    """The HTML text for a run."""
     troubled = [case for case in report.cases if case.outcome.troubled]
     kept = _chosen(report.cases)
     suites: dict[str, list[CaseResult]] = {}
     for case in kept:
         suites.setdefault(case.suite, []).append(case)
-    # Of several models in one image, one map is enough.
+    # Models in the same image share one memory map.
     images = {model.firmware.digest: model for model in report.models}
     found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
     linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
@@ -197,7 +191,7 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
 def facts_of_run(
     verdict: Verdict, checkout: Checkout, started: str, duration_s: float
 ) -> Iterator[tuple[str, str]]:
-    """Yield what stands on top of a run's and of a night's page: exit code, commit, date and duration."""
+    """Yield the facts at the top of a run's or a nightly page: exit code, commit, date, duration."""
     yield "exit code", str(int(verdict.exit_code))
     changes = " with changes" if checkout.dirty else ""
     yield "commit", f"{checkout.commit[:12]}{changes}" if checkout.commit else "none"
@@ -218,6 +212,6 @@ def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:
-    """The suites whose tests are shown at once: all of a few, of many those that did not go well."""
+    """Return the suites to expand: all if there are few tests, else those with trouble."""
     few = sum(map(len, suites.values())) <= _FEW
     return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}

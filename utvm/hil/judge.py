@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outcome of each test, from pytest's reports and the exception that ended it.
 
-An exception may come from the board, from the host, or from the suite's own code. Only the errors listed here
-count as failures of the board; everything else means that the board gave no answer.
+An exception may come from the board, the host, or the suite. Only the errors listed here count as failures of the
+board; any other error means that the board gave no answer.
 """
 
 import subprocess
@@ -21,15 +21,15 @@ from utvm.hil.results import CaseResult, Outcome
 _OURS = Path(utvm.__file__).parent
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
-# What a machine does to any program: no room, no rights, no memory, no module, a tool that fails.
+# Host problems: disk space, permissions, memory, a missing module, a failing tool.
 _ENVIRONMENT = (OSError, MemoryError, ImportError, subprocess.SubprocessError, UtvmError)
 
 
 def judge(error: BaseException | None, suite: Path) -> Outcome:
-    """Outcome of a phase that ended with an exception, while the board still answers.
+    """Return the outcome of a phase that ended with an exception while the board still answers.
 
     Args:
-        error: None where pytest itself found a failure: a test that was expected to fail, strictly, has passed.
+        error: None if pytest itself failed the test (strict xfail that passed).
     """
     if error is None or isinstance(error, BoardError):
         return Outcome.FAILED
@@ -44,14 +44,14 @@ def judge(error: BaseException | None, suite: Path) -> Outcome:
 
 
 def judge_loading(error: BaseException, suite: Path) -> Outcome:
-    # pytest raises an error of its own from one in an import.
+    # pytest wraps an error raised in an import.
     behind = error.__cause__ or error
     outcome = judge(behind, suite)
     return Outcome.ERROR if outcome is Outcome.FAILED else outcome
 
 
 def cause_of(error: BaseException, said: str) -> str:
-    """Key of the cause of an error, equal for two errors with the same cause."""
+    """Return a key that is equal for errors with the same cause."""
     behind: BaseException | None = error
     while behind is not None:
         if isinstance(behind, OSError) and behind.errno is not None:
@@ -61,7 +61,7 @@ def cause_of(error: BaseException, said: str) -> str:
 
 
 def _origin(trace: TracebackType | None, suite: Path) -> Literal["utvm", "suite", ""]:
-    """Whose code made the last call: utvm's, or the suite's with its helpers, which are not installed.
+    """Origin of the last call: utvm, or the suite with its helpers, which are not installed.
 
     An error raised inside numpy belongs to its caller.
     """
@@ -89,7 +89,7 @@ class _Phases:
 
 
 class Recorder:
-    """Collects the phases of the test that is running: set-up, call, tear-down."""
+    """Collects the phases of the running test: setup, call, teardown."""
 
     def __init__(self) -> None:
         self._phases = _Phases()
@@ -98,10 +98,10 @@ class Recorder:
     def add(
         self, report: pytest.TestReport, outcome: Outcome, error: BaseException | None, trouble: str = ""
     ) -> None:
-        """Take the report on one phase.
+        """Add the report of one phase.
 
         Args:
-            trouble: what is wrong with the board, if that is what the error comes from.
+            trouble: the board's problem, if it caused the error.
         """
         phases = self._phases
         phases.duration_s += report.duration
@@ -119,7 +119,7 @@ class Recorder:
     ) -> None:
         message = _failure(report, error)
         if outcome is Outcome.INFRASTRUCTURE and error is not None:
-            # One disk is full for all tests that follow, and is said to be so once.
+            # A full disk affects all following tests; report it once.
             first = self._causes.setdefault(cause_of(error, message), report.nodeid)
             if first != report.nodeid:
                 phases.messages.append(f"the same trouble as in {first}")

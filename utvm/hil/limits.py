@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of a project's runs, and relative limits of its models.
 
-Whatever becomes of the history, a run's verdict is what it was. A limit is a percentage above the baseline, a file
-that people review.
+The history never changes a run's verdict. A limit is a percentage above the baseline, a reviewed file.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ from utvm.provenance.location import current_kind, read_checkout
 
 BASELINE = "utvm-baseline.yaml"
 Figures = dict[str, dict[str, dict[str, int]]]
-"""By board with its kind, model, and name of the limit."""
+"""board.spoken -> model -> limit name -> value."""
 
 
 class Baseline(Record):
@@ -95,7 +94,7 @@ def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float,
 
 
 def accept_figures() -> Path:
-    """Write the newest figures of all models with relative limits into the baseline, and return its path."""
+    """Write the newest figures of all models with relative limits to the baseline; return its path."""
     content, folder = load_project(), project()
     if content is None or folder is None:
         raise ConfigError(
@@ -124,11 +123,11 @@ def accept_figures() -> Path:
 def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     """Add runs to the history of the project.
 
-    Without a project, only runs are added whose reports are where they are unless somebody asks otherwise. In
-    another place nothing is added: whoever sent the run there does it, once its report is home.
+    Without a project, only runs in the default report folder are added. In another location nothing is added: the
+    host that sent the run adds it when the report arrives.
 
     Returns:
-        why they could not be added, in one line; nothing where they were, or need not be.
+        a one-line error; empty if the runs were added or need not be.
     """
     if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
         return ""
@@ -140,7 +139,7 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
 
 
 def remember_new(root: Path, before: Collection[Path]) -> str:
-    """Add the runs that another place has reported; returns as :func:`remember`."""
+    """Add the runs that another location has reported; returns as :func:`remember`."""
     new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
     try:
         return remember(root, *map(read_report, sorted(new)))
@@ -149,7 +148,7 @@ def remember_new(root: Path, before: Collection[Path]) -> str:
 
 
 def remember_model(board: BoardIdentity, model: ModelResult) -> str:
-    """Add a model that was run on a board outside of a suite, in a project; returns as :func:`remember`."""
+    """Add a model run outside a suite, if in a project; returns as :func:`remember`."""
     if not project():
         return ""
     now, sources = datetime.datetime.now(datetime.timezone.utc), read_checkout()
@@ -174,7 +173,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
 
 
 def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
-    """Go through the boards' turns of a nightly run, each as the report of a run."""
+    """Yield each board's job of a nightly run as a run report."""
     path = night / "nightly.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -195,7 +194,7 @@ def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
 
 
 def iter_reports(folder: Path) -> Iterator[dict[str, Any] | str]:
-    """Go through all reports below a folder, the oldest run first; of one that cannot be read, say why."""
+    """Yield all reports below a folder, oldest run first, and an error message for each unreadable one."""
     for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
         try:
             yield read_report(path)

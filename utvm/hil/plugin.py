@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plugin: ``pytest --board stm32f746 hil``.
 
-Where utvm is installed pytest finds it by itself; elsewhere it is called with ``-p utvm.hil.plugin``. Without
-``--board`` it does nothing but know its options. With it, suites have the fixtures of :mod:`utvm.hil.fixtures`,
-which takes long to import.
+An installed utvm registers it; otherwise use ``-p utvm.hil.plugin``. Without ``--board`` it only adds its options.
+With it, it loads the fixtures of :mod:`utvm.hil.fixtures`, which is slow to import.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ def report_root(choice: ReportChoice) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that say which board."""
+    """Add the options that select the board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
     for choice in (BoardSelection, BoardFolders, ReportChoice):
         options.add_to_pytest(group.addoption, choice)
@@ -40,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Bring the rest where a board is asked for."""
+    """Load the fixtures if a board is requested."""
     if config.option.board:
         prepare_environment()
         guard = contextlib.ExitStack()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A project's ``utvm.yaml`` and suites: its boards, its models, and their limits.
 
-A relative limit is a percentage above the baseline, a file that is kept with the project's sources.
+A relative limit is a percentage above the baseline, a file in the project's repository.
 """
 
 import os
@@ -29,7 +29,7 @@ BUNDLED = DATA / "hil_tests"
 
 @dataclass(frozen=True)
 class SelectedSuites:
-    """Suites of one origin, as pytest is told of them."""
+    """Suites of one origin, as pytest arguments."""
 
     root: Path
     own: bool
@@ -42,12 +42,12 @@ def suite_names() -> tuple[str, ...]:
 
 
 def select_suites(suites: Sequence[str]) -> SelectedSuites:
-    """Find suites by name, or by the path of a file or folder; each may end in ``::TEST``.
+    """Find suites by name, or by file or folder path; each may end in ``::TEST``.
 
-    Of two with one name, the project's own is meant. Where none is named, all are meant: in a project with suites
-    its own, elsewhere those that come with utvm.
+    The project's own suites take precedence. Without names, returns all of the project's own suites, else all
+    bundled ones.
     """
-    # The project's own folder is the first where there is one.
+    # The project's own folder comes first.
     chosen = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
     own = {not path.is_relative_to(BUNDLED) for path, _ in chosen}
     if len(own) > 1:
@@ -87,9 +87,8 @@ _HINT = "docs/own-project.md says what utvm.yaml holds"
 class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
-    ``board`` is a name, or the path of a board folder, from where the list is. ``minutes`` is what the health
-    check and the suites may each take: a board that hangs must not hold up the night. Of a farm, it may be
-    ``count`` boards, and those with some ``tags``.
+    ``board`` is a name, or a board folder's path relative to the list. ``minutes`` limits the health check and the
+    suites each, so that a hanging board does not block the night. ``count`` and ``tags`` select boards of a farm.
     """
 
     board: Annotated[str, Field(min_length=1)] = Field()
@@ -118,16 +117,16 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
 
 
 RELATIVE = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_bytes"}
-"""Limits that may be relative, and which figure each is of."""
+"""Limits that may be relative, and their figures."""
 
 Share = Annotated[str, Field(pattern=r"^\+\d+(\.\d+)? ?%$")]
 Most = Annotated[int, Field(gt=0)]
 
 
 class Limits(Record):
-    """A model and what is demanded of it on every board: right answers, of 1, and bytes that its image takes.
+    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions and image bytes.
 
-    Where there is ``+1 %`` instead of a number, it may be so much more than the baseline says.
+    ``+1 %`` instead of a number is a limit relative to the baseline.
     """
 
     file: Path
@@ -142,11 +141,11 @@ class Limits(Record):
 
 
 class Quarantine(Record):
-    """When a board of this host's is taken out of a farm, and when it comes back.
+    """When a farm removes a board from service, and when it returns.
 
     Attributes:
-        bad_after: so many runs in a row without a verdict.
-        well_after: so many health checks in a row that pass.
+        bad_after: consecutive runs without a verdict.
+        well_after: consecutive health checks passed.
     """
 
     bad_after: Annotated[int, Field(ge=1)] = 3
@@ -164,7 +163,7 @@ class ProjectFile(Record):
 
 @dataclass(frozen=True)
 class ProjectModel:
-    """A model of the project, as a suite has it from the fixture ``project_model``."""
+    """A model of the project, as passed to suites by the fixture ``project_model``."""
 
     name: str
     limits: Limits
@@ -203,13 +202,13 @@ def load_project() -> ProjectFile | None:
 
 
 def quarantine() -> Quarantine:
-    """The project's rules for boards that go bad, else the usual ones; raises as :func:`load_project`."""
+    """Return the project's quarantine rules, or the defaults; raises as :func:`load_project`."""
     content = load_project()
     return content.farm if content else Quarantine()
 
 
 def history_file() -> Path:
-    """File of the history: the project's, else one beside the reports."""
+    """Return the project's history file, or the default beside the reports."""
     folder, content = project(), load_project()
     return folder / content.history if folder and content else work() / "history.sqlite"
 

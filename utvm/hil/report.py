@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describes the environment of a run, and writes its report: ``report.json``, ``junit.xml`` and ``index.html``.
 
-The report's own directory appears by one rename, and ``latest`` is switched by one rename, so a reader never sees
-half a report.
+Readers never see a partial report: the directory and ``latest`` each appear by one atomic rename.
 """
 
 import datetime
@@ -36,7 +35,7 @@ _ELEMENTS = {
     Outcome.FAILED: "failure",
     Outcome.ERROR: "error",
     Outcome.INFRASTRUCTURE: "error",
-    # JUnit has no word for what a run did not come to.
+    # JUnit has no "not run".
     Outcome.NOT_RUN: "skipped",
     Outcome.SKIPPED: "skipped",
 }
@@ -86,7 +85,7 @@ def render_junit(report: RunReport) -> str:
 
 
 def xml_document(root: ET.Element) -> str:
-    """An element as the text of a whole file, without the characters that XML cannot hold."""
+    """Return an element as an XML document, without the characters that XML does not allow."""
     for element in root.iter():
         element.attrib = {name: legal_xml(value) for name, value in element.attrib.items()}
         element.text = legal_xml(element.text) if element.text else None
@@ -114,7 +113,7 @@ FILES = ("report.json", "junit.xml", "index.html")
 
 
 def new_run_id(now: datetime.datetime) -> str:
-    """A name for a run: sorted by name means sorted by time, and no two runs share one."""
+    """Return a unique id that sorts by time."""
     utc = now.astimezone(datetime.timezone.utc)
     return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-{secrets.token_hex(2)}"
 
@@ -135,15 +134,15 @@ def write_report(report: RunReport, root: Path) -> Path:
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
-    """Write files into a directory; what is no Unicode in them becomes a question mark."""
+    """Write files into a directory; characters that are not Unicode become question marks."""
     for file, text in texts.items():
-        # The folder around may be another user's, who can rename ours.
+        # The parent directory may belong to another user, who can rename ours.
         with open(directory / file, "x", encoding="utf-8", errors="replace", opener=open_regular) as output:
             output.write(text)
 
 
 def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
-    """Have a report appear as ``root/run_id``, whole or not at all, point ``root/latest`` at it, and return it."""
+    """Create a report atomically as ``root/run_id``, point ``root/latest`` at it, and return its directory."""
     directory = root / run_id
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -164,16 +163,16 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
 def _switch_latest(root: Path, run_id: str) -> None:
     latest, draft = root / "latest", root / f".latest-{secrets.token_hex(4)}"
     if latest.is_dir() and not latest.is_symlink():
-        # Unpacked from an archive that follows links, for example.
+        # For example, from an archive that followed symbolic links.
         shutil.rmtree(latest)
     draft.symlink_to(run_id)
     draft.replace(latest)
 
 
 def checkout_digest(provision: Path = PROVISION) -> str:
-    """Digest of the environment that this checkout requests, the same in all locations.
+    """Return the digest of the environment that this checkout requests, the same in all locations.
 
-    It is a SHA-256 over the environment's lists and locks, and the sources of utvm and of the toolchain files.
+    A SHA-256 over the package lists and locks, and the sources of utvm and of the toolchain files.
     """
     return content_key(environment_digest(provision), tree_digest(PACKAGE), tree_digest(DATA / "toolchains"))
 
@@ -191,7 +190,7 @@ def describe_environment(board: Board) -> Environment:
     if shutil.which("openocd") or not board.by_pyocd:
         tools["openocd"] = _version("openocd", r"Open On-Chip Debugger (\S+)")
     emulator = board.virtual.emulator
-    # Where one can be plugged in, QEMU may not be needed: if it is, that is said when it is to be started.
+    # A board that may be plugged in may not need QEMU; starting QEMU reports it if missing.
     if emulator and (shutil.which(emulator.program) or not board.physical):
         tools["qemu"] = _version(emulator.program, r"QEMU emulator version (\S+)")
     location = inspect_location()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that a run's report is made of, and how the verdict follows from them."""
+"""Records of a run's report, and the rules for its verdict."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -18,10 +18,9 @@ SCHEMA_VERSION = 4
 class Outcome(str, enum.Enum):
     """Outcome of one test.
 
-    ``FAILED`` is an answer of the board, and a wrong one. ``ERROR`` is a mistake in the test itself.
-    ``INFRASTRUCTURE`` is no answer at all: the probe, OpenOCD or the board went away, or the machine has no room.
-    These two say nothing of what was tested. ``SKIPPED`` is what this board cannot run, ``NOT_RUN`` what the run
-    ended before, or in.
+    ``FAILED``: the board answered, and wrongly. ``ERROR``: a mistake in the test itself. ``INFRASTRUCTURE``: no
+    answer, because the probe, OpenOCD, the board or the host failed. ``SKIPPED``: this board cannot run it.
+    ``NOT_RUN``: the run ended before or during it.
     """
 
     PASSED = "passed"
@@ -56,17 +55,16 @@ class Verdict(str, enum.Enum):
 _EXIT_CODES = {
     Verdict.PASSED: ExitCode.PASSED,
     Verdict.FAILED: ExitCode.FAILED,
-    # As wrong usage is: the suite asks for what cannot be answered.
+    # Like wrong usage: the suite asks for something that cannot be answered.
     Verdict.ERROR: ExitCode.USAGE,
 }
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One test of a suite: pytest's node id, how it ended, and why.
+    """One test of a suite: pytest's node id, outcome, and reason.
 
-    ``message`` is the reason in a few lines; ``details`` is what a developer wants beyond it: a traceback, or
-    captured output.
+    ``message`` is a few lines; ``details`` is a traceback or captured output.
     """
 
     node: str
@@ -93,8 +91,8 @@ class ModelResult:
     """A model that a suite ran on the board.
 
     Attributes:
-        id: :attr:`utvm.compiler.Model.digest`, the same whatever compiles it; None for what was no model file.
-        outputs_sha256: over the bytes of all outputs of all samples, in order, in hexadecimal.
+        id: :attr:`utvm.compiler.Model.digest`, whatever compiles it; None without a model file.
+        outputs_sha256: hex digest over the bytes of all outputs of all samples, in order.
         confusion: ``confusion[label][prediction]`` in samples; empty without labels.
     """
 
@@ -112,10 +110,9 @@ class Whereabouts:
     """Location of the run and its installed packages, which differ from computer to computer.
 
     Attributes:
-        kind: ``host``, or how else :data:`utvm.provenance.location.LocationKind` calls it.
-        environment: the digest of the checkout's locks where what is installed is that and nothing else: the place
-            is *frozen*. An empty string elsewhere.
-        lease: of a board of a farm, as :attr:`utvm.provenance.location.Lease.record`; None elsewhere.
+        kind: one of :data:`utvm.provenance.location.LocationKind`.
+        environment: digest of the checkout's locks if exactly these packages are installed (*frozen*), else empty.
+        lease: :attr:`utvm.provenance.location.Lease.record` of a farm's board; else None.
     """
 
     kind: str
@@ -141,8 +138,7 @@ class Whereabouts:
 class Environment:
     """Requested environment, the same in all locations, and the location of the run.
 
-    ``digest`` is a SHA-256 over what says so in the checkout: the locks, and the sources that make firmware;
-    ``lock`` is over the locks alone.
+    ``digest`` is a SHA-256 over the locks and the sources that make firmware; ``lock`` is over the locks alone.
     """
 
     digest: str
@@ -152,11 +148,11 @@ class Environment:
 
 @dataclass(frozen=True)
 class RunReport:
-    """Everything that is reported about one run.
+    """Contents of the report on one run.
 
     ``statistics`` are the counters of a board by name (docs/rpc.md). ``started`` is in UTC, ISO 8601. ``trouble``
-    says why the verdict is not simply the tests': what went wrong with the board, that no test ran, that somebody
-    interrupted it. ``duration_s`` is by this computer's clock, for readers only; 0 where nobody measured it.
+    is the reason if the verdict does not follow from the tests alone: a board error, no tests, an interruption.
+    ``duration_s`` is host wall time, for display only; 0 if not measured.
     """
 
     run_id: str
@@ -227,35 +223,35 @@ class RunReport:
             "trouble": self.trouble,
             "exit_code": int(self.verdict.exit_code),
         }
-        # Failure texts and names are whatever a test made them of; files and the history hold UTF-8.
+        # Tests may put invalid Unicode into messages and names; files and the history hold UTF-8.
         return dict(encodable_tree(content))
 
 
 def case_id(node: str) -> str:
-    """Id of a test in all reports: ``SUITE::TEST[PARAMETERS]``.
+    """Return the id of a test in all reports: ``SUITE::TEST[PARAMETERS]``.
 
-    The suite is its file's name without folders, ``test_`` and ``.py``: pytest's node id has the path, which
-    depends on where pytest was started.
+    The suite is its file name without folders, ``test_`` and ``.py``: pytest's node id has a path that depends on
+    the folder pytest started in.
     """
     file, separator, name = node.partition("::")
     return file.rpartition("/")[2].removeprefix("test_").removesuffix(".py") + separator + name
 
 
 def board_entry(spoken: str) -> dict[str, object]:
-    """``board`` of a report, from the board's name with settings."""
+    """Return ``board`` of a report from the board's name with settings."""
     name, _, chosen = spoken.partition(":")
     settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
     return {"id": spoken, "name": name, "settings": settings}
 
 
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:
-    """Decide the verdict on a run, and its reason if the tests alone do not give it.
+    """Return the verdict on a run, and its reason if the tests alone do not give it.
 
-    An incomplete run comes first, since a test without an answer might have failed. An error in the suite comes
-    next; a run without any test is such an error, never a pass.
+    An incomplete run takes precedence, since a test without an answer might have failed. Next comes an error in
+    the suite; a run without tests is such an error.
 
     Args:
-        trouble: what went wrong with probe, board or machine outside of the tests, or an empty string.
+        trouble: error of probe, board or host outside the tests, or empty.
     """
     first = {case.outcome: case for case in reversed(list(cases))}
     if interrupted:
@@ -274,7 +270,7 @@ def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> t
 
 
 def first_line(text: str) -> str:
-    """First line of a message, without a trailing clause that introduces the next lines."""
+    """Return the first line of a message, without a trailing clause that introduces the next lines."""
     first = text.partition("\n")[0]
     return first.rpartition("; ")[0] or first[:-1] if first.endswith(":") else first
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The course of one run, as pytest tells it: attach the board, follow the tests, let go of it, report."""
+"""The stages of one run, as pytest hooks: attach the board, follow the tests, release the board, report."""
 
 import dataclasses
 import datetime
@@ -43,11 +43,10 @@ _LOG = logging.getLogger("utvm.hil")
 
 
 class HilRun:
-    """A pytest plugin object that lives as long as one run.
+    """A pytest plugin object for one run.
 
-    Infrastructure trouble ends the test in which it shows up, with that outcome. A board that is lost is then
-    attached once more so that the other tests still get their answer; the second time, or when that does not work,
-    the run stops. Either way there is no verdict on the tests: what has no answer has not passed.
+    A test that hits infrastructure trouble gets that outcome. A lost board is attached once more so that the other
+    tests still run; if that fails, or the board is lost again, the run stops. Either way the run has no verdict.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class HilRun:
         self._run_id = run_id
         self._started = started
         self._began = time.monotonic()
-        # Before anything has run: whoever goes on working meanwhile does not change what ran.
+        # Read at the start: later changes of the checkout do not affect the run.
         self._checkout = read_checkout()
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
@@ -85,10 +84,10 @@ class HilRun:
     def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
         self._statistics.append((name, values))
 
-    # From when a run has said its name it owes a report, and pytest lets it finish only once all have started.
+    # After this hook the run owes a report, and pytest finishes a session only once all plugins have started.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Look at the machine and choose the board; what is missing is said before anything is touched."""
+        """Inspect the machine and choose the board; report missing tools before touching it."""
         self._session = session
         _silence_lost_interruptions()
         try:
@@ -114,23 +113,23 @@ class HilRun:
         call: pytest.CallInfo[object],
         report: pytest.CollectReport | pytest.TestReport,
     ) -> None:
-        """Count a suite that cannot be loaded as a test that gave no answer."""
+        """Record a suite that cannot be loaded as a test without an answer."""
         raise_if_interrupted()
         if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
             self._cases.append(loading_failure(report, judge_loading(call.excinfo.value, node.path)))
 
     def pytest_collectreport(self) -> None:
-        """Stop where an import has swallowed an interruption."""
+        """Stop if an import has swallowed an interruption."""
         raise_if_interrupted()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Attach the board before the first test; without a board there is no first test."""
+        """Attach the board before the first test; without a board, run none."""
         if self._trouble:
             return True
         try:
             description = self.holder.attach()
-        except (UtvmError, OSError) as error:  # Too few files may be open, for example.
+        except (UtvmError, OSError) as error:  # For example, too many open files.
             self._trouble = str(error)
             return True
         driver = self.holder.driver
@@ -143,14 +142,14 @@ class HilRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
     def pytest_after_runtestloop(self) -> Generator[None, object, object]:
-        """Have what comes after the last test done, whoever interrupts it, and say then that somebody did."""
+        """Protect the clean-up after the last test from interruptions; report them afterwards."""
         try:
             return (yield)
         finally:
             record_signals()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Show which test is running; the log has a line with it, which the report leads to."""
+        """Show the running test, and mark its start in the log for links from the report."""
         _LOG.info("%s", html.TEST_MARKER.format(nodeid))
         self._display.running(nodeid)
 
@@ -158,7 +157,7 @@ class HilRun:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Tell a failed test from trouble while the board can still be asked."""
+        """Distinguish a failed test from infrastructure trouble while the board can still answer."""
         phase = yield
         raise_if_interrupted()
         error = call.excinfo.value if call.excinfo is not None else None
@@ -174,7 +173,7 @@ class HilRun:
         return phase
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Take a test's result; after trouble with the board, see whether it comes back."""
+        """Record a test's result; if the board was lost, attach it again."""
         case = self._recorder.take(nodeid)
         if case.outcome is not Outcome.PASSED:
             self.holder.force_reset()
@@ -185,25 +184,25 @@ class HilRun:
         self._display.finished(case)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Note that somebody stopped the run; pytest stops itself in the same way."""
+        """Record a user's interruption; pytest raises its own in the same way."""
         self._interrupted = not isinstance(excinfo.value, pytest.Session.Interrupted)
 
     def pytest_internalerror(self, excrepr: object, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Keep an error of the machinery from looking like a verdict."""
+        """Report an internal error of pytest as trouble."""
         self._trouble = f"internal error: {excinfo.exconly()}"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
-        """Let go of the board, write the report, say the verdict."""
+        """Release the board, write the report, print the verdict."""
         try:
             return (yield)
-        except KeyboardInterrupt:  # where there was no test to come after
+        except KeyboardInterrupt:  # if there was no test
             return None
-        except Exception as error:  # what suites' own clean-up raises must not cost the report
+        except Exception as error:  # a suite's failing clean-up must not cost the report
             self._trouble = self._trouble or f"clean-up after the last test failed: {error}"
             return None
         finally:
-            # From here on it is decided: the report, the last line and the exit code are to say one thing.
+            # From here on, the report, the last line and the exit code must agree.
             ignore_signals()
             self._interrupted = self._interrupted or was_interrupted()
             try:
@@ -270,7 +269,7 @@ class HilRun:
         try:
             directory = report.write_report(summary, self._report_root)
         except ConfigError as error:
-            # Without its report a run has not been completed.
+            # A run without a report is incomplete.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
         if directory and (warning := remember(self._report_root, summary.as_json())):
             self._display.line(f"warning: {warning}")
@@ -279,8 +278,8 @@ class HilRun:
 
 
 def _silence_lost_interruptions() -> None:
-    """Keep pytest from showing, behind the last line, where an interruption was lost: it ends the run anyway."""
-    previous = sys.unraisablehook  # pytest's, which gives it back as it was
+    """Silence tracebacks of interruptions lost in finalizers: they end the run anyway."""
+    previous = sys.unraisablehook  # pytest's, which restores the original
 
     def report_unraisable(error: "sys.UnraisableHookArgs") -> None:
         if not issubclass(error.exc_type, Interrupted):

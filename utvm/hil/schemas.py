@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schemas of ``report.json`` and ``nightly.json``, and reading reports of all versions.
 
-The schemas are docs/*.schema.json. Their definitions of models are made of :data:`utvm.hil.figures.FIGURES`, so
-that a figure is written once; a test compares. Schemas of earlier versions do not change; docs/report.md lists the
-changes.
+The model definitions in docs/*.schema.json are generated from :data:`utvm.hil.figures.FIGURES`; a test compares.
+Schemas of earlier versions do not change; docs/report.md lists the changes.
 """
 
 import json
@@ -72,7 +71,7 @@ def _definitions() -> dict[str, object]:
     }
     kinds = dict.fromkeys(figure.only for figure in FIGURES if figure.only)
     for kind in kinds:
-        # One figure is never under another's name: false is a schema that nothing is right by.
+        # The schema false rejects figures of other kinds of boards.
         others: dict[str, object] = {figure.name: False for figure in FIGURES if figure.only not in ("", kind)}
         own = [figure.name for figure in FIGURES if figure.only == kind]
         definitions[f"{kind}_model"] = {"required": own, "properties": others}
@@ -81,7 +80,7 @@ def _definitions() -> dict[str, object]:
 
 
 MAX_BYTES = 1 << 26
-"""A longer file is refused unread: a run of every suite writes some ten thousandths of it."""
+"""Longer files are refused; a run of every suite writes a tiny fraction of this."""
 
 _SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
 
@@ -89,7 +88,7 @@ _SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
 def read_report(path: Path) -> dict[str, Any]:
     """Read a report of any version, with the keys of the current one.
 
-    What its version did not say is None; ``schema_version`` stays that of the file.
+    Values missing in its version are None; ``schema_version`` stays that of the file.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -115,7 +114,7 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def first_trouble(content: Mapping[str, Any]) -> str:
-    """The first test of a report that did not pass, in one line; nothing where all did."""
+    """Return the first test that did not pass, in one line; empty if all passed."""
     for outcome in ("infrastructure", "error", "failed"):
         for test in content["tests"]:
             if test["outcome"] == outcome:
@@ -125,10 +124,10 @@ def first_trouble(content: Mapping[str, Any]) -> str:
 
 
 def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a report of version 1, of each of its shapes, into the present one."""
+    """Convert a report of version 1, in any of its layouts."""
     board, environment = content["board"], content["environment"]
     place = environment.get("place", {"tools": environment.get("tools")})
-    # Counters had the name of a chip's, whoever counted.
+    # Version 1 called all counters "cycles".
     unit = next(figure.name for figure in FIGURES if figure.only == board["kind"])
     return {
         **content,
@@ -171,7 +170,7 @@ def _counted(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_run(test: Mapping[str, Any]) -> dict[str, Any]:
-    """Call a test by what became of it: up to version 2, one that a run did not come to was skipped."""
+    """Set "not run": up to version 2, such tests were "skipped"."""
     reason = test["message"].removeprefix("not run: ")
     if test["outcome"] != "skipped" or reason == test["message"]:
         return dict(test)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History of a project: outcomes and figures of every run in one SQLite file, and what changed since when.
+"""History of a project: outcomes and figures of every run in one SQLite file, and their changes.
 
 :mod:`utvm.history.store` adds reports, :mod:`utvm.history.changes` queries them. Rules:
 

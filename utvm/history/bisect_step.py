@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def judge(code: int, report: Path, name: str, figure: str, good: str) -> int:
-    """Exit status of a step.
+    """Return the exit status of a step.
 
     Args:
         name: the test, as in reports; the model, if ``figure`` is given.
@@ -40,5 +40,5 @@ if __name__ == "__main__":
     _before = _latest.resolve()
     _ended = subprocess.run(_command, check=False).returncode
     if _latest.resolve() == _before:
-        sys.exit(125)  # Whatever its exit code: it has written no report.
+        sys.exit(125)  # Whatever its exit code: no report was written.
     sys.exit(judge(_ended, _latest / "report.json", _name, _figure, _good))

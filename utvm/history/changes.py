@@ -14,7 +14,7 @@ _MONTH = 30 * 86400
 _LEAST, _MOST = 5, 10
 """Number of runs in each of the two windows of a measured figure."""
 SURE = 0.99
-"""Confidence from which on a measured figure counts as changed."""
+"""Minimum confidence for a changed measured figure."""
 
 Value = int | float | str
 Row = sqlite3.Row
@@ -26,7 +26,7 @@ class Change:
 
     Attributes:
         name: the model with its executor, or the test.
-        last: last commit with the old value, and ``first`` the first with the new one; None if unknown.
+        last: last commit with the old value; ``first``: first commit with the new one; None if unknown.
         sure: confidence of a measured change; 1 for a counted one.
     """
 
@@ -42,7 +42,7 @@ class Change:
 
     @property
     def difference(self) -> str:
-        """The difference of two numbers, ``+12 (+0.10 %)``; otherwise empty."""
+        """Difference of two numbers, ``+12 (+0.10 %)``; otherwise empty."""
         if isinstance(self.was, str) or isinstance(self.now, str):
             return ""
         by = self.now - self.was
@@ -80,7 +80,7 @@ class LastGood:
 
     Attributes:
         good, good_at: commit and time of the last passing run; None if there is none.
-        bad, bad_at, bad_run: commit, time and identity of the first failing run after that.
+        bad, bad_at, bad_run: commit, time and id of the first failing run after that.
         night: the nightly report of that run, if any.
     """
 
@@ -99,18 +99,18 @@ class LastGood:
 
 
 def newest_night(history: sqlite3.Connection) -> int:
-    """Start of the last night: twelve hours before the newest run started."""
+    """Return the start of the last night: twelve hours before the newest run started."""
     (newest,) = history.execute("select max(started) from run").fetchone()
     return int(newest or 0) - _NIGHT
 
 
 def board_label(row: Row) -> str:
-    """Kind, name and serial number of a board: ``VIRTUAL stm32f746``."""
+    """Return kind, name and serial number of a board: ``VIRTUAL stm32f746``."""
     return f"{row['kind'].upper()} {row['name']}" + (f" {row['serial']}" if row["serial"] else "")
 
 
 def changes(history: sqlite3.Connection, since: int) -> list[Change]:
-    """List what changed since a time (seconds since the epoch): figures first, then tests, oldest first.
+    """List changes since a time (seconds since the epoch): figures first, then tests, oldest first.
 
     A series without earlier values is compared with its first value since then.
     """
@@ -172,9 +172,9 @@ def _measured_figures(history: sqlite3.Connection, since: int) -> Iterator[Chang
 
 
 def chance(before: Sequence[float], after: Sequence[float]) -> float:
-    """Probability that two samples of one distribution differ at least as much as these.
+    """Return the probability that two samples of one distribution differ at least this much.
 
-    The two-sided permutation test of Wilcoxon's rank sum: exact, ties have their mid-rank.
+    Two-sided permutation test of Wilcoxon's rank sum: exact, ties have their mid-rank.
     """
     everything = sorted((*before, *after))
     # Twice the mid-rank is an integer.
@@ -208,7 +208,7 @@ def _changed_tests(history: sqlite3.Connection, since: int) -> Iterator[Change]:
 
 
 def _outcomes(history: sqlite3.Connection, board: int, test: int, since: int) -> Iterator[Row]:
-    """Passes and failures of a test on a board: the last one before ``since``, and all later ones."""
+    """Yield passes and failures of a test on a board: the last before ``since``, and all later ones."""
     query = (
         "select outcome, commit_, started from run join outcome using (run)"
         " where board = ? and test = ? and outcome in (0, 1) and started {} ? order by started {}, run {}"
@@ -218,7 +218,7 @@ def _outcomes(history: sqlite3.Connection, board: int, test: int, since: int) ->
 
 
 def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str = "") -> list[Point]:
-    """Values of a model's figures, run by run; optionally of one figure, on boards of one name."""
+    """Return values of a model's figures, run by run; optionally of one figure, on boards of one name."""
     rows = history.execute(
         "select f.value, f.started, run_id, commit_, s.*, b.name, b.kind, b.serial from series s"
         " join board b using (board) join figure f using (series) join run using (run)"
@@ -242,7 +242,7 @@ def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str 
 
 
 def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
-    """Flaky tests since a time, most failures first. Runs of modified sources are ignored."""
+    """Return flaky tests since a time, most failures first. Runs of modified sources are ignored."""
     rows = history.execute(
         "select test, name, kind, commit_, count(*) failed, max(started) last,"
         " (select count(*) from run r join board c using (board) join outcome o using (run)"
@@ -263,7 +263,7 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
 
 
 def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[LastGood]:
-    """State of a test on each board where it ran, failures first.
+    """Return the state of a test on each board where it ran, failures first.
 
     Args:
         test: its name in reports, or the part behind ``::``.
@@ -284,7 +284,7 @@ def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[L
 
 
 def test_state(history: sqlite3.Connection, board: Row, test: int, name: str) -> LastGood | None:
-    """State of a test, given by its number and name, on a board; None if it has no result there."""
+    """Return the state of a test, given by number and name, on a board; None without a result there."""
 
     def find(outcomes: str, since: int, order: str) -> Row | None:
         row: Row | None = history.execute(
@@ -311,7 +311,7 @@ def test_state(history: sqlite3.Connection, board: Row, test: int, name: str) ->
 def limit_crossing(
     history: sqlite3.Connection, board: str, kind: str, model: str, figure: str, most: float
 ) -> tuple[str | None, str | None]:
-    """The last commit within a limit, and the first one since that exceeds it; None if there is no such run."""
+    """Return the last commit within a limit, and the first one since above it; None if there is no such run."""
     rows = history.execute(
         "select value, commit_ from series join board using (board) join figure using (series)"
         " join run using (run)"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports of a history: the last night in five formats, and static pages with boards, charts and failed tests.
 
-uPlot draws the charts; its script lies beside the templates and is copied into each page.
+uPlot draws the charts; its script, stored beside the templates, is copied into each page.
 """
 
 import contextlib
@@ -193,7 +193,7 @@ class ModelPage:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A board: the verdict of each day, and the fraction of its runs with a verdict on their tests."""
+    """A board: the verdict of each day, and the fraction of its runs with a verdict."""
 
     number: int
     name: str
@@ -203,8 +203,6 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class TestRow:
-    """A test that failed recently, with its state on each of these boards."""
-
     number: int
     name: str
     flaky: bool
@@ -243,7 +241,7 @@ def write_pages(history: sqlite3.Connection, folder: Path, reports: Path) -> int
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
-    """Write a page if it changed, so that a tool that syncs the folder copies no other."""
+    """Write a page if it changed, so that sync tools skip unchanged ones."""
     with contextlib.suppress(FileNotFoundError):
         if (folder / name).read_bytes() == content:
             return
@@ -337,7 +335,7 @@ def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: 
 
 
 def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dict[str, object]]:
-    """Figures on a board in 30 days: an SVG path, the newest value, and the number of changes."""
+    """Yield figures on a board in 30 days: SVG path, newest value, and number of changes."""
     rows = history.execute(
         "select series, model, executor, figure, min(value) low, max(value) high"
         " from series join figure using (series) where board = ? and started >= ?"
@@ -363,7 +361,7 @@ def _step_path(points: Points) -> str:
 
 
 def chart_pages(history: sqlite3.Connection, since: int) -> Iterator[ModelPage]:
-    """Pages of the models with figures since a time, in seconds since the epoch."""
+    """Yield the pages of models with figures since a time, in seconds since the epoch."""
     for model in history.execute("select min(series) number, model from series group by model order by model"):
         charts = sorted(_charts(history, model["model"], since), key=lambda chart: -chart.lines[0].steps)
         if charts:
@@ -371,7 +369,7 @@ def chart_pages(history: sqlite3.Connection, since: int) -> Iterator[ModelPage]:
 
 
 def _charts(history: sqlite3.Connection, model: str, since: int) -> Iterator[Chart]:
-    # SQLite finds series with a constant value, which are most, faster than their points are read.
+    # Finding the many constant series in SQL is faster than reading their points.
     rows = history.execute(
         "select series, figure, executor, name, kind, serial, min(value) low, max(value) high,"
         " min(started) first, max(started) last from series join board using (board) join figure using (series)"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SQLite file of a history: opening it, and adding runs.
 
-Each run is one transaction, so several processes may write at once. The write-ahead log keeps what was committed
-if a process is killed. A run is added once.
+Each run is one transaction, so processes may write concurrently; the write-ahead log keeps commits if a process is
+killed. A run is added once.
 """
 
 import calendar
@@ -70,7 +70,7 @@ MIGRATIONS = (
 
 
 _LOCK_SECONDS = 20.0
-_FILES = ("", "-journal", "-wal", "-shm")  # What SQLite opens: sqlite.org/tempfiles.html.
+_FILES = ("", "-journal", "-wal", "-shm")  # Files that SQLite opens: sqlite.org/tempfiles.html.
 _MESSAGE_LENGTH = 500  # The report has the whole message.
 _REBUILD = "move the file away and run history.import to rebuild it from the reports"
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -95,7 +95,7 @@ class _EscapingConnection(sqlite3.Connection):
 
 @contextlib.contextmanager
 def open_history(path: Path, create: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open a history and upgrade it to the current version; ``create`` makes a missing one."""
+    """Open a history and upgrade it to the current version; ``create`` creates a missing one."""
     if not create and not path.is_file():
         raise ConfigError(f"{path}: no history yet", "run hil or nightly, or import reports with history.import")
     connection = None
@@ -175,7 +175,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def record(path: Path, *reports: Mapping[str, Any]) -> str:
-    """Add runs, given the contents of their ``report.json``; return why that failed in one line, or ``""``."""
+    """Add runs from the contents of their ``report.json``; return a one-line error, or ``""``."""
     try:
         with open_history(path, create=True) as history:
             for report in reports:
@@ -186,10 +186,10 @@ def record(path: Path, *reports: Mapping[str, Any]) -> str:
 
 
 def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
-    """Add a run by its report; return True if it is new.
+    """Add a run by its report; return True if new.
 
-    The key ``night`` of a nightly run's report is its place in the nightly report. A nightly run may change the
-    verdict of a run already stored.
+    The key ``night`` is a run's location in the nightly report. A nightly run may change the verdict of a stored
+    run.
     """
     report = encodable_tree(report)
     with _transaction(history):
@@ -253,13 +253,12 @@ def _add_figures(
                 continue
             key = _key(history, "series", board=board, model=model["name"], executor=executor, figure=figure)
             plain = value if isinstance(value, int | float | str) else json.dumps(value, sort_keys=True)
-            # Sixteen digits tell one hash from another.
+            # Sixteen digits distinguish hashes.
             short = plain[:16] if figure.endswith("_sha256") and isinstance(plain, str) else plain
             history.execute("insert into figure values (?, ?, ?, ?)", (key, started, run, short))
 
 
 def _key(history: sqlite3.Connection, table: str, **columns: object) -> int:
-    """Number of the row with these values; a missing row is inserted."""
     where = " and ".join(f"{column} = ?" for column in columns)
     values = tuple(columns.values())
     row = history.execute(f"select {table} from {table} where {where}", values).fetchone()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common design of all pages: run reports, nightly reports, compile reports, profiles.
 
-A page is one self-contained file with its style, pictures and script. Its content security policy allows only that
-script, by its hash, and no connection. Templates extend ``page.html.j2`` and use macros of ``parts.html.j2``.
+A page is one self-contained file. Its content security policy allows only its own script, by hash, and no
+connection. Templates extend ``page.html.j2`` and use macros of ``parts.html.j2``.
 """
 
 import base64
@@ -22,7 +22,7 @@ _CHARACTER_WIDTH = 6.6
 
 @functools.cache
 def pages_of(package: str) -> jinja2.Environment:
-    """Templates of a package's pages, with filters that format figures; ``package`` is its dotted name."""
+    """Return the templates of a package's pages, with filters that format figures."""
     environment = templates_of(package, html=True)
     assert environment.loader is not None
     environment.loader = jinja2.ChoiceLoader([environment.loader, jinja2.PackageLoader(_PACKAGE)])
@@ -44,13 +44,13 @@ def pages_of(package: str) -> jinja2.Environment:
 
 
 def script_values(script: str) -> dict[str, str]:
-    """A page's script, and its hash for the content security policy, as values of ``page.html.j2``."""
+    """Return a page's script, and its hash for the content security policy, as values of ``page.html.j2``."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {"page_script": Markup(script), "page_script_hash": f"sha256-{digest}"}
 
 
 def _shorten(text: str, most: int) -> str:
-    """A text with its middle left out where it is too long; the end of a trace says most."""
+    """Cut the middle of a long text; the end of a trace matters most."""
     if len(text) <= most:
         return text
     head = most // 3

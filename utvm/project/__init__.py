@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects for other build systems: an application around a packaged library.
 
-:func:`create` writes one for a platform, a folder with ``platform.yaml`` and the templates that are its own.
-:class:`Project` builds it, flashes a board with it and reads its output, as microTVM's Project API did.
+:func:`create` writes one for a platform, a folder with ``platform.yaml`` and its templates. :class:`Project`
+builds it, flashes it and reads its output, as microTVM's Project API did.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class Project:
         return self.firmware(board)
 
     def firmware(self, board: Board | None = None) -> Firmware:
-        """The image built last; arguments and errors as for :meth:`build`."""
+        """Return the last built image; arguments and errors as for :meth:`build`."""
         board = board or boards.load(self.facts.board)
         model = self.directory / "model"
         paths = (path for path in model.rglob("*") if path.is_file())
@@ -107,7 +107,7 @@ class Project:
         return replace(image, libraries=(library,), pipe=self.facts.pipe)
 
     def expected(self) -> list[npt.NDArray[Any]]:
-        """The expected outputs, in the model's shapes and element types; empty if unknown."""
+        """Return the expected outputs, in the model's shapes and element types; empty if unknown."""
         file = self.directory / "expected.npz"
         if not file.is_file():
             return []
@@ -142,7 +142,7 @@ def run_on_host(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[np
 
 
 def differences(result: RunResult, expected: Sequence[npt.NDArray[Any]]) -> list[str]:
-    """Describe the outputs that differ: integers at all, floats by more than 1e-5, since C libraries differ."""
+    """Describe differing outputs: integers must be equal, floats within 1e-5, since C libraries differ."""
     messages = []
     for number, (output, reference) in enumerate(zip(result.outputs, expected, strict=True)):
         tolerance = 1e-5 if np.asarray(reference).dtype.kind == "f" else 0
@@ -159,7 +159,7 @@ COMMON = Path(__file__).parent / "common"
 """Templates of all platforms."""
 FILE = "platform.yaml"
 
-# A compiler of another version may warn of more.
+# Another compiler version may have more warnings.
 _STRICT = frozenset({"-Werror", "-Wl,--fatal-warnings"})
 _APPLICATION = runtime.DIRECTORY / "standing_alone"
 
@@ -168,10 +168,10 @@ class Platform(Record):
     """Contents of ``platform.yaml``. ``build`` and ``elf`` are templates.
 
     Attributes:
-        runtime: start-up code, port and linker script: ``utvm`` for the board's, or ``own``; then the folder has
-            C that implements the port functions of ``utvm.h``.
-        flat: folder for all C of the application and the runtime, for builds without include paths; empty to
-            keep their folders.
+        runtime: start-up code, port and linker script: ``utvm`` for the board's, or ``own``, with C in the folder
+            that implements the port functions of ``utvm.h``.
+        flat: folder for all C of the application and the runtime, for builds without include paths; empty to keep
+            their folders.
         needs: how to get each required program, or environment variable in capitals.
         cpus: supported CPUs, each with its ``cpu_word`` in templates; empty for all.
     """
@@ -302,7 +302,7 @@ def _facts(name: str, platform: Platform, image: ImageSources, values: dict[str,
 def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
     """Render the files of a folder: text by path. ``PROJECT`` in a file name becomes the project's name.
 
-    A template may extend or include one of a built-in platform: ``cmake/CMakeLists.txt``.
+    A template may extend or include a built-in platform's: ``cmake/CMakeLists.txt``.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, PLATFORMS]),

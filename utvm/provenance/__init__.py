@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where and from what a run was made: commit, locked packages, location, and the lease of a shared board."""
+"""Origin of a run: commit, locked packages, location, and the lease of a shared board."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources and the packages that run, and where: checkout, locks and location of this process.
+"""The running sources and packages, and their location.
 
 A command in another location inherits variables: the kind of the location, the host's names of its folders, and
-the checkout with the host's name, since a container may have no git and another host name. Whether the location is
-frozen is checked against the locks: an image may have been built upon, and anybody can set a variable.
+the checkout with the host's name, since a container may lack git. Whether the location is frozen is checked
+against the locks: an image may have been extended, and variables can be set by anyone.
 """
 
 import dataclasses
@@ -33,21 +33,19 @@ _CHECKOUT = "UTVM_CHECKOUT"
 
 @dataclass(frozen=True)
 class Checkout:
-    """The sources that run."""
-
     commit: str | None
     dirty: bool | None
     hostname: str
 
 
 def read_checkout(root: Path | None = None) -> Checkout:
-    """Ask git for the state of the current project, or of utvm itself."""
+    """Return git's state of the current project, or of utvm itself."""
     root = root or project() or ROOT
     inherited = os.environ.get(_CHECKOUT)
     if inherited:
         return Checkout(**json.loads(inherited))
-    # --git-dir: a copy inside another repository is no checkout of ours. safe.directory: utvm's own checkout may
-    # belong to another user, since its code runs anyway; for a project, git decides. No program watches files.
+    # --git-dir: a copy inside another repository is not our checkout. safe.directory: utvm's own checkout may
+    # belong to another user, since its code runs anyway; for a project, git decides. No file system monitor.
     git = [
         "git",
         "--no-optional-locks",
@@ -70,7 +68,7 @@ else:
 
 _FILES = ("environment.yaml", "debian.txt", "debian.lock", "python.in", "pylock.toml")
 MACHINE = "machine/"
-"""Prefix of the files that configure the virtual machine only: ``provision/machine``."""
+"""Prefix of the files that configure only the virtual machine: ``provision/machine``."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def files_digest(files: Mapping[str, str]) -> str:
 
 
 def environment_digest(folder: Path = PROVISION) -> str:
-    """Digest of the requested environment; the lists and locks are not checked against each other."""
+    """Return the digest of the requested environment; lists and locks are not compared."""
     return files_digest(read_lock_files(folder))
 
 
@@ -139,7 +137,7 @@ class CurrentLocation:
     """The location of this process.
 
     Attributes:
-        environment: digest of the locked environment if exactly its packages are installed, otherwise empty.
+        environment: digest of the locked environment if exactly its packages are installed, else empty.
     """
 
     kind: LocationKind
@@ -155,7 +153,7 @@ def parse_kind(name: str, hint: str) -> LocationKind:
 
 
 def current_kind() -> LocationKind:
-    # An image that was started by hand sets no variable, but its Python environment names it.
+    # A manually started image sets no variable, but its Python environment names it.
     name = os.environ.get(_KIND) or ("docker" if _environment_label() else "host")
     return parse_kind(name, f"unset {_KIND}: utvm sets it")
 
@@ -173,17 +171,17 @@ def inspect_location() -> CurrentLocation:
 
 
 def location_variables(kind: LocationKind, folders: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that pass its location and the checkout to a process in another location.
+    """Return variables that pass location and checkout to a process in another location.
 
     Args:
-        folders: the name in that location of each of the host's folders.
+        folders: the host's folders, mapped to their names in that location.
     """
     inside_out = {inside: host for host, inside in folders.items()}
     return {_KIND: kind, _FOLDERS: json.dumps(inside_out), _CHECKOUT: json.dumps(asdict(read_checkout()))}
 
 
 def host_path(path: Path) -> Path:
-    """The host's name of a path, for output that is read there."""
+    """Return the host's name of a path, for output that is read there."""
     for inside, host in json.loads(os.environ.get(_FOLDERS, "{}")).items():
         if path.is_relative_to(inside):
             return Path(host) / path.relative_to(inside)
@@ -191,7 +189,7 @@ def host_path(path: Path) -> Path:
 
 
 def _environment_label() -> str:
-    """Digest of the environment that this Python was built for; empty outside an image."""
+    """Return the digest of the environment that this Python was built for; empty outside an image."""
     try:
         labels = json.loads((Path(sys.prefix) / "environment.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -229,7 +227,7 @@ class Lease:
     Attributes:
         board: the host's record of the board: name, kind, serial, and the path of utvm.
         service: address, username and port for SSH.
-        earlier: boards that the run had before and that gave no verdict: place, host and why.
+        earlier: previous boards that gave no verdict: place, host and reason.
         outcome: ``verdict`` or ``infrastructure``, for the farm's health records.
     """
 
@@ -275,7 +273,7 @@ class Lease:
 
 
 def inherited_lease() -> Lease | None:
-    """The lease that the parent process holds for this one; None without one."""
+    """Return the lease that the parent process holds for this one, or None."""
     value = os.environ.get(_LEASE_VARIABLE)
     if not value:
         return None

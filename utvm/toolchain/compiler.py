@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross compilers as data: one YAML file a toolchain, one row a CPU."""
+"""Cross compilers as data: one YAML file per toolchain, one row per CPU."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ __all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFil
 
 DIRECTORY = DATA / "toolchains"
 OWN_ROWS = "toolchain.yaml"
-"""The file of a board's folder that has rows of its own."""
+"""File of a board's folder with additional CPU rows."""
 
 _PREFIX_MAPS = ("-ffile-prefix-map", "-Wa,--debug-prefix-map")
 _KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
@@ -32,15 +32,14 @@ _KEYS_OF_ROWS = "docs/porting.md, step 1, says what a row is"
 class Cpu(Record):
     """A row of a toolchain file: the flags for one core with its floating-point unit.
 
-    ``architecture`` names the folder of the runtime that has the start-up code for it, ``core`` is its maker's
-    name of it. ``extensions`` are what kernels may use beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit
-    multiply-accumulate), ``mve`` and ``neon`` its vectors of 16 bytes; ``fpu`` is a unit for float32 with 32
-    registers; one that no kernel knows changes nothing. ``traps`` are mistakes of a program that are faults on it,
-    not on every CPU. ``breakpoint_kind`` is what GDB's protocol calls a breakpoint in its code: for Arm, 2 is
-    Thumb and 4 is not. ``handler_stack`` is how many bytes of stack its fault handler needs, and what else runs on
-    the same. ``tells_faults`` is whether it says what a fault was, and not only that there was one.
-    ``stack_guard`` is what can stop a stack that overflows into memory: a region of its memory protection unit, or
-    a limit of the stack pointer.
+    ``architecture`` is the runtime folder with its start-up code, ``core`` the vendor's name. ``extensions`` may
+    be used by kernels beyond plain C: ``dsp`` is Arm's DSP extension (dual 16-bit multiply-accumulate), ``mve``
+    and ``neon`` its vectors of 16 bytes, ``fpu`` a float32 unit with 32 registers; unknown ones are ignored.
+    ``traps`` are program errors that fault on this CPU, but not on every one. ``breakpoint_kind`` is the GDB
+    protocol's kind of breakpoint in its code: for Arm, 2 is Thumb, 4 is not. ``handler_stack`` is the stack in
+    bytes of its fault handler and of everything else on the same stack. ``tells_faults``: the CPU reports the
+    cause of a fault. ``stack_guard`` detects stack overflow: a region of the memory protection unit, or a limit of
+    the stack pointer.
     """
 
     architecture: str
@@ -61,7 +60,7 @@ class _Rows(Record):
 class ToolchainFile(Record):
     """Contents of a toolchain file.
 
-    ``c_flags`` are for all C; ``small_flags`` come after them for code whose size matters more than its speed.
+    ``c_flags`` are for all C; ``small_flags`` follow them for code optimised for size.
     """
 
     name: str
@@ -84,13 +83,13 @@ class Toolchain:
     """A cross compiler and its binutils.
 
     Args:
-        beside: a folder whose :data:`OWN_ROWS`, if it is there, has rows beyond those of the toolchain's file.
+        beside: a folder that may have :data:`OWN_ROWS` with additional rows.
     """
 
     def __init__(self, name: str, beside: Path | None = None) -> None:
         self.path = DIRECTORY / f"{name}.yaml"
         stamp = self.path.stat() if self.path.is_file() else None
-        # Hundreds of boards ask for one file.
+        # Hundreds of boards share one file.
         self.data = _read(self.path, (stamp.st_mtime_ns, stamp.st_size) if stamp else ())
         self.name = self.data.name
         self.files: tuple[Path, ...] = (self.path,)
@@ -139,20 +138,20 @@ class Toolchain:
         flags: Mapping[Path, Sequence[str]] | None = None,
         beside: Sequence[str | Path] = (),
     ) -> Iterator["Objects"]:
-        """Compile C and assembler sources, on all cores; the objects are there for the length of a ``with`` block.
+        """Compile C and assembler sources on all cores; the objects exist during the ``with`` block.
 
         Args:
-            path_map: directories and what stands for them in debug information, so that the output does not
-                depend on where the checkout lies.
-            small: those of the sources whose size matters more than their speed.
-            contents: source to what constants of it hold that it does not say.
-            flags: source to flags that only it has, behind all others.
-            beside: objects that were compiled elsewhere, and words for the linker.
+            path_map: directories and their replacements in debug information, so that the output does not depend
+                on the checkout's path.
+            small: sources to optimise for size.
+            contents: contents of constants that are filled in after compilation, by source.
+            flags: additional flags by source, after all others.
+            beside: objects compiled elsewhere, and linker options.
         """
         compiler: list[str | Path] = [self.tool("gcc"), *self.cpu(cpu).flags, *self.data.c_flags]
-        # Of several that fit, the last one counts: one directory may lie in another.
+        # The last match wins: one directory may be inside another.
         path_map = sorted(path_map, key=lambda entry: len(str(entry[0])))
-        # The compiler's own folder as it calls it by itself, and the others as we call them to it.
+        # The compiler's own folder under its own name, the others as on our command line.
         prefixes = [(str(path), name) for path, name in path_map if path == directory]
         prefixes += [(f"{path}/.", name) for path, name in path_map]
         options = [
@@ -161,7 +160,7 @@ class Toolchain:
             *(f"-I{_as_called(folder, path_map)}" for folder in include),
         ]
 
-        from utvm.toolchain.object_file import fill  # Slow to import, and whoever lists boards compiles nothing.
+        from utvm.toolchain.object_file import fill  # Slow to import, and listing boards compiles nothing.
 
         def compile_one(source: Path, made: Path) -> None:
             first = self.data.small_flags if source in small else ()
@@ -170,7 +169,7 @@ class Toolchain:
             run_tool(command, cwd=directory, error=ToolchainError, temporary=made.parent)
             fill(made, (contents or {}).get(source, {}))
 
-        # Who compiles what is not trusted lets the compiler read that folder, and not the system's for such files.
+        # A confined compiler may read this folder, but not the system's temporary folder.
         with tempfile.TemporaryDirectory(dir=directory) as folder:
             made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             with ThreadPoolExecutor(os.cpu_count()) as cores:
@@ -185,7 +184,7 @@ class Toolchain:
             )
 
     def source_line(self, elf: Path, address: int) -> str:
-        """Return ``function at file:line`` for a code address, or an empty string where it is unknown."""
+        """Return ``function at file:line`` for a code address; empty if unknown."""
         said = run_tool(
             [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
         ).strip()
@@ -194,11 +193,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Objects:
-    """Compiled object files, ready to be linked as often as needed.
-
-    Attributes:
-        made: object files, each with what stands for its source's path.
-    """
+    """Compiled object files, ready to be linked repeatedly; ``made``: files and their sources' mapped paths."""
 
     made: tuple[tuple[Path, str], ...]
     words: tuple[str | Path, ...]
@@ -234,10 +229,10 @@ class Objects:
 
 
 def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
-    """Path for the compiler's command line, with a dot after its directory.
+    """Return a path for the compiler's command line, with a dot after its directory.
 
-    GCC lists a source twice in debug information, under its own name and under what stands for that, unless they
-    are the same: with the dot they never are, also where the checkout lies in the directory that stands for it.
+    GCC lists a source twice in debug information, under its own and its mapped name, unless they are equal: the
+    dot makes them always differ, even for a checkout in the mapped directory.
     """
     for directory, _ in reversed(path_map):
         if path.is_relative_to(directory):

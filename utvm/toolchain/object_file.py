@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object files: giving one the contents of constants that the compiler was not told, and which core one is for."""
+"""Object files: filling in constants that the compiler did not get, and the target core."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from utvm.errors import ToolchainError
 
 _RISCV_FLOAT_ABI = 0x6
 # Tag_CPU_arch of Arm's ABI for ELF ("Addenda to, and Errata in, the ABI for the Arm Architecture", 3.3.5): which
-# code runs on which core. From 7 to 10 that is M's Thumb where the profile is M.
+# code runs on which core. Levels 7 to 10 mean Thumb of profile M.
 _RUNS_ON = {
     11: {11, 12},  # Armv6-M
     12: {11, 12},
@@ -29,8 +29,8 @@ class ObjectCore:
 
     Attributes:
         machine: ``EM_ARM``...
-        float_abi: whether numbers go through registers of a floating-point unit; on RISC-V, which.
-        level: ``Tag_CPU_arch``; 0 where nothing is said.
+        float_abi: whether floats are passed in floating-point registers; on RISC-V, which ABI.
+        level: ``Tag_CPU_arch``; 0 if missing.
     """
 
     machine: str
@@ -41,7 +41,7 @@ class ObjectCore:
     fpu: bool = False
 
     def misfit(self, board: "ObjectCore") -> str:
-        """Reason why code for this core does not run on a board's core; empty if it does."""
+        """Return why code for this core does not run on a board's core; empty if it does."""
         if (self.machine, self.bits) != (board.machine, board.bits):
             return f"{self._name}, and the board's is {board._name}"
         if self.float_abi != board.float_abi:
@@ -92,7 +92,7 @@ def core_of(elf: ELFFile) -> ObjectCore:
 
 
 def defined_names(elf: ELFFile) -> dict[str, str]:
-    """The global names that an object defines, each with its kind: ``STT_FUNC``, ``STT_OBJECT``..."""
+    """Return the global names that an object defines, with their kinds: ``STT_FUNC``, ``STT_OBJECT``..."""
     table = elf.get_section_by_name(".symtab")
     return {
         symbol.name: str(symbol["st_info"]["type"])
@@ -108,7 +108,6 @@ def wanted_names(elf: ELFFile) -> set[str]:
 
 
 def fill(path: Path, contents: Mapping[str, bytes]) -> None:
-    """Write constants into an object file."""
     if not contents:
         return
     with path.open("r+b") as file:
@@ -116,9 +115,7 @@ def fill(path: Path, contents: Mapping[str, bytes]) -> None:
         table = elf.get_section_by_name(".symtab")
         places = {}
         for name, data in contents.items():
-            symbols = (
-                table.get_symbol_by_name(name) if table else None
-            )  # an object without any symbol has no table
+            symbols = table.get_symbol_by_name(name) if table else None  # an object without symbols has no table
             matches = [symbol for symbol in symbols or () if symbol["st_size"] == len(data)]
             section = elf.get_section(matches[0]["st_shndx"]) if len(matches) == 1 else None
             if section is None or section["sh_type"] != "SHT_PROGBITS":

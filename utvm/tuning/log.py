@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuning log: one line of JSON for each measured candidate. It is the only result of a search."""
+"""The tuning log: one line of JSON per measured candidate; the only result of a search."""
 
 import importlib.metadata
 import os
@@ -21,15 +21,11 @@ _MOST_BYTES = 1 << 28
 Kind = Literal["default", "kernel", "trace"]
 
 UNITS = ("cycles", "ns", "modelled cycles", "instructions")
-"""Units of counts, of a chip, a process, and virtual boards. The first one that a layer has is used."""
+"""Units of counts: of a chip, a process, and virtual boards. The first that a layer has is used."""
 
 
 class Origin(Record):
-    """Board, compilers and core of a measurement.
-
-    Attributes:
-        cpu: the toolchain's file and the CPU's row there.
-    """
+    """Board, compilers and core of a measurement; ``cpu``: the toolchain's file and its CPU row."""
 
     board: str
     cpu: str

@@ -59,10 +59,10 @@ class Measurer(Protocol):
 
 
 class LocalMeasurer:
-    """Measures on one board here.
+    """Measures on one local board.
 
     Args:
-        in_ram: prefer images in RAM where possible: flash wears, and is slow to write.
+        in_ram: prefer images in RAM: flash wears, and is slow to write.
     """
 
     def __init__(self, holder: BoardHolder, in_ram: bool) -> None:
@@ -154,7 +154,7 @@ class TrackerMeasurer:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _measure(self, candidate: ServedCandidate) -> CandidateResult:
-        """Measure on the next free board; after a failure on another one, if there is one."""
+        """Measure on the next free board; after a failure, on another one if possible."""
         tries = 0
         while not self._stopped:
             worker = self._free.get()
@@ -206,7 +206,7 @@ class _Worker:
         return self._board
 
     def measure(self, candidate: ServedCandidate, limit: float) -> CandidateResult:
-        """Measure a candidate; after a failure the process is killed, since its board may hang."""
+        """Measure a candidate; on failure kill the process, since its board may hang."""
         assert self._pipe
         self.busy = True
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search space of operators without a kernel of ours: TVM's MetaSchedule with restricted rules.
 
-No schedule changes the bits of a result: sums keep their order, so no reduction is split or vectorised.
+No schedule changes a result bit: sums keep their order, so no reduction is split or vectorised.
 """
 
 import json
@@ -32,7 +32,7 @@ _ALL = 1 << 20
 
 @dataclass(frozen=True)
 class Trial:
-    """A schedule to be measured: its trace as JSON, and TVM's candidate."""
+    """A schedule to measure: its trace as JSON, and TVM's candidate."""
 
     trace: str
     candidate: Any
@@ -62,7 +62,7 @@ class ScheduleSearch:
         )
 
     def ask(self) -> list[Trial]:
-        """The next batch of schedules; empty at the end of the search."""
+        """Return the next batch of schedules; empty at the end of the search."""
         candidates = self._context.generate_measure_candidates() or ()
         traces = (
             json.dumps(_plain(candidate.sch.trace.as_json()), separators=(",", ":")) for candidate in candidates

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TVM's RPC tracker for one user of this computer: ``python -m utvm.tuning.tracker [PORT]``.
 
-TVM's own command accepts connections of every user. Its tracker's loop is a private function, which takes any
-listening socket (apache-tvm 0.27).
+TVM's own command accepts connections of every user. Its private loop function takes any listening socket
+(apache-tvm 0.27).
 """
 
 import argparse

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search: choose the next candidate of each layer of a model, measure it, log it.
 
-Layers with several implementations are extracted, so that each can be measured alone.
+Layers with several implementations are extracted and measured alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,13 +58,15 @@ class ModelLayer:
         return library_of(symbol, graph, self.target)
 
     def inputs(self, seed: int) -> list[npt.NDArray[Any]]:
-        """Random inputs: normal floats, full-range small integers; other integers, maybe indices, are 0 or 1."""
+        """Return random inputs: normal floats, full-range small integers; other integers, maybe indices, are 0 or
+        1.
+        """
         generator = np.random.default_rng(seed)
         return [_random(generator, tensor.dtype, tensor.shape) for tensor in self.graph.inputs]
 
 
 def layers_of(model: Model, target: Target) -> list[ModelLayer]:
-    """Find the layers of a model with several implementations; tuning choices of the target are ignored."""
+    """Return the layers of a model with several implementations; the target's tuning choices are ignored."""
     target = replace(target, tuned=())
     graph = graph_of(model, target)
     variants = _kernel_variants(model, graph, target)
@@ -109,7 +111,7 @@ def _kernel_of(graph: Graph, number: int) -> str:
 
 
 def _extract(graph: Graph, step: Step) -> Graph:
-    """A step as a graph: its variable operands become inputs, its results outputs."""
+    """Return a step as a graph: its variable operands become inputs, its results outputs."""
     function = graph.functions[step.function]
     tensors = [
         Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
@@ -140,7 +142,7 @@ def _random(generator: np.random.Generator, dtype: str, shape: Sequence[int]) ->
     return generator.integers(0, 2, shape).astype(dtype)
 
 
-_BATCH = 16  # Candidates in an image, and between two updates of the best.
+_BATCH = 16  # Candidates per image, and per update of the best.
 _OTHER_BITS = "its result differs from that without tuning"
 
 
@@ -162,11 +164,7 @@ class _State:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a search.
-
-    Attributes:
-        before, best: its count without tuning, and the best count.
-    """
+    """Progress of a search; ``before`` and ``best`` are counts without tuning and of the best candidate."""
 
     measured: int
     trials: int
@@ -194,7 +192,7 @@ class Tuner:
         return self.entries[-1].unit if self.entries else ""
 
     def rows(self) -> list[tuple[ModelLayer, int, int, Kind]]:
-        """Each measured layer, its count without tuning, its best count, and the kind of that candidate."""
+        """Return each measured layer, its count without tuning, its best count, and that candidate's kind."""
         return [(state.layer, state.default, *state.best) for state in self._states]
 
     def run(self, trials: int) -> Iterator[Progress]:

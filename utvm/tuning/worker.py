@@ -16,11 +16,7 @@ _SESSION_SECONDS = 3600
 
 @dataclass(frozen=True)
 class ServedCandidate:
-    """A candidate for a served board.
-
-    Attributes:
-        repeats: number of runs, by unit.
-    """
+    """A candidate for a served board; ``repeats`` is the number of runs, by unit."""
 
     package: Path
     inputs: Sequence[bytes]
@@ -38,7 +34,7 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """Counts and outputs of a candidate; without counts, ``error`` says why it was rejected."""
+    """Counts and outputs of a candidate; without counts, ``error`` is the reason for its rejection."""
 
     unit: str
     counts: tuple[int, ...]
@@ -91,7 +87,7 @@ def _measure(session: Any, candidate: ServedCandidate, unit: str) -> CandidateRe
 
 
 if __name__ == "__main__":
-    # Objects on the pipe are of this module, and it is not this module that runs as __main__.
+    # Objects on the pipe belong to this module by its real name, not to __main__.
     from utvm.tuning.worker import work as _work
 
     _pipe, _host, _port, _key = sys.argv[1:]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log: the standard ``logging``, one tree of loggers below ``utvm``, a branch per topic.
+"""The log: standard ``logging``, one tree of loggers below ``utvm``, a branch per topic.
 
-A branch without readers is off, and its messages are not formatted. A record is one line: boards and programs
-choose much of its text, so unprintable characters are written as escapes.
+A branch without handlers is off, and its messages are not formatted. A record is one line; unprintable characters,
+often from boards and programs, are escaped.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ BRANCHES: Mapping[str, str] = {
     "utvm.session.rpc": "frames to and from a board's RPC server",
     "utvm.session.serve": "clients of a served board: connect, disconnect, errors",
 }
-"""Every branch, and its messages."""
+"""Branches and their messages."""
 
 VARIABLE = "UTVM_LOG"
 FILE = "utvm.log"
@@ -46,11 +46,11 @@ LEVELS = "a level (debug, info, warning, error), or BRANCH=LEVEL,... for branche
 _ROOT = "utvm"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _FORM = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
-_MOST_SHOWN = 120  # Bytes of a packet: its kind and address, not all of an image.
+_MOST_SHOWN = 120  # Bytes shown of a packet: its kind and address.
 
 
 class Excerpt:
-    """The first bytes of a packet and its length, formatted only if the record is written, which escapes them."""
+    """The first bytes of a packet and its length, formatted (and escaped) only if the record is written."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -75,7 +75,7 @@ class _Levels:
         self.by_branch = {_ROOT: level, **branches}
 
     def level(self, name: str) -> int:
-        """The level of the branch that a logger is in: of the longest name that its own begins with."""
+        """Return the level of a logger's branch: the longest matching prefix."""
         while name not in self.by_branch:
             name = name.rpartition(".")[0]
         return self.by_branch[name]
@@ -92,8 +92,8 @@ def configure(levels: str, file: str) -> None:
     """Set up the log of this process; later calls do nothing.
 
     Args:
-        levels: as :data:`LEVELS` says; empty for the environment's ``UTVM_LOG``, or without that for everything
-            where there is a file, else for warnings.
+        levels: as :data:`LEVELS`; empty for the environment's ``UTVM_LOG``, or else everything with a file, and
+            warnings without.
     """
     if _begun.is_set():
         return
@@ -102,7 +102,7 @@ def configure(levels: str, file: str) -> None:
     warnings = _Levels(logging.WARNING, {})
     if file:
         _attach(_file_handler(Path(file), "w"), wish or _Levels(logging.DEBUG, {}))
-    # Warnings go to the terminal, too.
+    # Warnings also appear on the terminal.
     _attach(logging.StreamHandler(_standard_error()), warnings if file else wish or warnings)
     _begun.set()
 
@@ -132,10 +132,10 @@ def capture(branch: str) -> Iterator[list[str]]:
 
 
 class _File(logging.FileHandler):
-    """A file handler that reports one write error and then stops, so that the run goes on."""
+    """A file handler that reports one write error and then stops, so that the run continues."""
 
     def _open(self) -> TextIOWrapper:
-        # Users name a file as they like, a pipe too; the name in a run's folder is ours.
+        # A user's file may be a pipe; the name in a run's folder is ours.
         raw = open(self.baseFilename, f"{self.mode}b", opener=open_regular if self.mode == "a" else None)  # noqa: SIM115
         return TextIOWrapper(raw, encoding=self.encoding, errors=self.errors)
 
@@ -159,7 +159,7 @@ def _file_handler(path: Path, mode: Literal["a", "w"]) -> logging.Handler:
 def _standard_error() -> TextIO:
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, errors="backslashreplace")
-    except OSError:  # It has no file descriptor where a program has put something else in its place.
+    except OSError:  # A replaced stream may have no file descriptor.
         return sys.stderr
 
 
@@ -185,7 +185,7 @@ def _attach(handler: logging.Handler, wish: _Levels) -> None:
     _handlers[handler] = wish
     root = logging.getLogger(_ROOT)
     root.addHandler(handler)
-    # The program around us, whose own log it is above, has not asked for every packet.
+    # A program that embeds us has not requested every packet in its own log.
     root.propagate = False
     _set_levels()
     words = f"this is process {os.getpid()}: {shlex.join(sys.argv)}"
@@ -195,7 +195,7 @@ def _attach(handler: logging.Handler, wish: _Levels) -> None:
 def _detach(handler: logging.Handler) -> None:
     logging.getLogger(_ROOT).removeHandler(handler)
     _handlers.pop(handler, None)
-    # Closing writes what is left: that may be what could not be written.
+    # Closing flushes the rest, which may fail again.
     with contextlib.suppress(OSError):
         handler.close()
     _set_levels()
@@ -221,7 +221,7 @@ def log_folder(folder: Path) -> Path:
         raise ConfigError(f"{KEEP_VARIABLE}={text}: is not a number", "it says how many runs' logs are kept")
     try:
         create_own_folder(folder)
-        # Left open: the kernel takes the lock back when this process has ended, however it ends.
+        # Left open: the kernel releases the lock when this process ends.
         fcntl.flock(os.open(folder, _FOLDER), fcntl.LOCK_SH)
     except OSError as error:
         raise ConfigError(

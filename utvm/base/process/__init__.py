@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting, supervising and ending processes; who is at the other end of a socket."""
+"""Starting, supervising and ending processes; identifying a socket's peer."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restricts the files that a function and its child processes can read, with Linux's Landlock.
 
-A C source can include any file of the computer in the output of the compiler, and sources may be untrusted.
+An untrusted C source could include any file of the computer in the compiler's output.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def run_confined(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
         _restrict(allowed)
         return work()
 
-    # Only the thread that asks for it is restricted, with what it starts.
+    # Landlock restricts only the calling thread and its children.
     with ThreadPoolExecutor(1, thread_name_prefix="confined") as thread:
         return thread.submit(restricted).result()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user at the other end of a loopback TCP connection.
 
-Loopback is not private: every local user can connect to every port. A Unix socket in a folder of mode 0700 is the
-better channel; this is for programs that speak TCP only.
+Every local user can connect to every loopback port. Prefer a Unix socket in a folder of mode 0700; this is for
+programs that speak TCP only.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ _UID_OFFSET = _HEADER.size + 4 + 48 + 3 * 4  # in struct inet_diag_msg: state, s
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """The uid of the process that opened the other end of an accepted TCP connection.
+    """Return the uid of the process that opened the other end of an accepted TCP connection.
 
-    None when no process of this computer holds that end any more, or it is on another computer. (The kernel
-    reports uid 0 for a socket without an owner; such a socket is never taken for root's.)
+    None if no process of this computer holds that end any more. (The kernel reports uid 0 for a socket without an
+    owner; it is not taken for root's.)
     """
     peer, own = connection.getpeername()[:2], connection.getsockname()[:2]
     try:
@@ -37,12 +37,12 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 class OwnerOnlySocket(socket.socket):
-    """A listening TCP socket whose ``accept`` returns connections of this process's own user only.
+    """A listening TCP socket whose ``accept`` returns only connections of this process's user.
 
-    Others are reset before a byte of theirs is read.
+    Others are reset before any byte is read.
 
     Attributes:
-        also: further users whose connections it returns.
+        also: further accepted users.
     """
 
     also: frozenset[int] = frozenset()
@@ -74,7 +74,6 @@ def listen(
     """Listen on a TCP port, for this process's user only or for anyone.
 
     Args:
-        anyone: accept everybody who reaches the address.
         also: uids of further users to accept.
     """
     if anyone:
@@ -86,7 +85,7 @@ def listen(
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """Make both ends of a TCP connection within this process, as socketpair() does of a Unix one."""
+    """Create a connected TCP pair within this process, like socketpair()."""
     with OwnerOnlySocket.listen_on("127.0.0.1", 0) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, address = listener.accept()
@@ -94,14 +93,14 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
             theirs.close()
             theirs, address = listener.accept()
     for end in (ours, theirs):
-        # Answers are short, and each is waited for.
+        # Replies are short, and the client waits for each.
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return ours, theirs
 
 
 def is_own(connection: socket.socket, also: frozenset[int] = frozenset()) -> bool:
-    """True if the other end belongs to this process's user, or to one of further ones."""
-    with contextlib.suppress(OSError):  # The peer has gone already.
+    """True if the other end belongs to this process's user, or to one in ``also``."""
+    with contextlib.suppress(OSError):  # The peer has already closed.
         return peer_uid(connection) in {os.geteuid(), *also}
     return False
 
@@ -123,7 +122,7 @@ def access_note(*, anyone: bool) -> str:
 
 
 def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """Ask for the one socket whose local address is the peer's (sock_diag(7))."""
+    """Query the one socket with the peer's local address (sock_diag(7))."""
     source, destination = _packed(family, peer[0]), _packed(family, own[0])
     identity = _SOCKET_ID.pack(peer[1], own[1], source.ljust(16, b"\0"), destination.ljust(16, b"\0"))
     request = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity + _ANY_INTERFACE
@@ -133,7 +132,7 @@ def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int
         reply = kernel.recv(8192)
     if _HEADER.unpack_from(reply)[1] != _DIAG_BY_FAMILY:
         (error,) = struct.unpack_from("=i", reply, _HEADER.size)
-        if error == -2:  # ENOENT: there is no such socket here
+        if error == -2:  # ENOENT: no such socket here
             return None
         raise OSError(-error, os.strerror(-error))
     uid, inode = _UID_AND_INODE.unpack_from(reply, _UID_OFFSET)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tools that end by themselves, and returns their output."""
+"""Runs tools to completion and returns their output."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ _LOG = logging.getLogger("utvm.process")
 
 
 def last_lines(log: Path, lines: int = 12) -> str:
-    """The last lines of a log; nothing when there is no such file, or none can be opened."""
+    """Return the last lines of a log; empty if it cannot be read."""
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -36,12 +36,12 @@ def run_tool(
     temporary: Path | None = None,
     exit_meanings: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
-    """Run a tool to its end and return what it printed on standard output.
+    """Run a tool to completion and return its standard output.
 
     Args:
-        timeout: seconds; temporary: a folder for the tool's own files meanwhile, in place of the system's.
-        error: the error raised when the tool is missing, fails or takes too long.
-        exit_meanings: what happened where it ends with one of these exit codes.
+        timeout: seconds; temporary: a folder for the tool's temporary files, instead of the system's.
+        error: raised if the tool is missing, fails or times out.
+        exit_meanings: error messages by exit code.
     """
     words = [str(word) for word in command]
     _LOG.debug("running %s", shlex.join(words))
@@ -74,7 +74,7 @@ def run_tool(
 def version_of(
     command: Sequence[str | Path], *, error: type[UtvmError], timeout: float = 300.0, pattern: str = ""
 ) -> str:
-    """Version of a tool: the group of a pattern, or the first line of its output."""
+    """Return the version of a tool: the group of a pattern, or the first line of its output."""
     output = run_tool(command, error=error, timeout=timeout).strip()
     if not output:
         raise error(f"{command[0]} says nothing of its version", "is it the program that it should be?")
@@ -83,7 +83,7 @@ def version_of(
 
 
 def clean_environment(variables: Mapping[str, str]) -> Sequence[str]:
-    """Prefix for a command that gets only these environment variables.
+    """Return a command prefix that passes only these environment variables.
 
     For reproducible builds: a package's script may depend on any variable.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long-running processes: started, supervised and ended here.
+"""Long-running processes: start, supervision and end.
 
 Leaving a ``with`` block sends SIGTERM, then SIGKILL to the whole process group. If utvm itself is killed, the
 kernel ends the process (``PR_SET_PDEATHSIG``).
@@ -28,8 +28,6 @@ _ClosingT = TypeVar("_ClosingT", bound="Closing")
 
 
 class Closing:
-    """Base of objects with ``close``: leaving the ``with`` block closes them."""
-
     def close(self) -> None:
         raise NotImplementedError
 
@@ -40,22 +38,22 @@ class Closing:
         self.close()
 
 
-_INTERVAL = 1.0  # Seconds. Checks are counted, not seconds: a computer that sleeps or is busy makes fewer.
+_INTERVAL = 1.0  # Seconds. Checks are counted, since a sleeping or busy computer makes fewer.
 STOPPED_LOOKS = 5
-"""A process that is stopped in so many checks, a second apart, counts as hung."""
+"""A process found stopped in this many checks, a second apart, counts as hung."""
 _IDLE_CHECKS = 12
 
 
 class Watchdog:
-    """Kills a process that hangs: one stopped by a signal for 5 s, or that should be busy and is idle for 12 s.
+    """Kills a hung process: stopped by a signal for 5 s, or idle for 12 s although it should be busy.
 
-    The kernel's state of the process decides, not a timeout of its task, so a busy computer makes no difference.
+    The process state decides, not a timeout, so a busy computer makes no difference.
 
     Args:
         always_busy: the process always uses processor time: OpenOCD polls its target ten times a second.
 
     Attributes:
-        reason: why the process was killed, or an empty string.
+        reason: why the process was killed, or empty.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ _STDIN = (subprocess.PIPE, subprocess.DEVNULL)
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """End a process that leads its own session, and everything it started. Safe to call again."""
+    """End a session leader and everything it started. Safe to call again."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,7 +128,7 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
 
 
 class _OwnedProcess:
-    """A process with its output in a log; it has ended when its ``with`` block ends."""
+    """A process with its output in a log; it ends with its ``with`` block."""
 
     def __init__(
         self,
@@ -190,7 +188,7 @@ class _OwnedProcess:
                     stdout=stdout.fileno() if stdout else log,
                     stderr=log,
                     pass_fds=[end.fileno() for end in inherited],
-                    # A session of its own: Ctrl-C in the terminal reaches us first, and we end it in order.
+                    # Its own session: Ctrl-C reaches only us, and we end it in order.
                     start_new_session=True,
                     preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
@@ -206,7 +204,7 @@ class _OwnedProcess:
 
 
 class Subprocess(_OwnedProcess):
-    """A process that ends by itself, at the latest with its ``with`` block."""
+    """A process that exits by itself, at the latest with its ``with`` block."""
 
     def __enter__(self) -> "Subprocess":
         self._start()
@@ -226,13 +224,13 @@ class Subprocess(_OwnedProcess):
 
 
 class Service(_OwnedProcess):
-    """A process that stays until its ``with`` block ends.
+    """A process that runs until its ``with`` block ends.
 
     Args:
-        health: regular expression; the service is ready once a line of the log matches it, without one at once.
-        stdin: text handed to it on standard input, or a socket that becomes that.
-        inherited: sockets that it has under their numbers. All sockets are closed here once it runs.
-        log_branch: logger that gets its lines as well.
+        health: regular expression; the service is ready once a log line matches it, or at once if empty.
+        stdin: text for its standard input, or a socket that becomes it.
+        inherited: sockets inherited under their numbers; all are closed here once it runs.
+        log_branch: logger that also gets its lines.
         always_busy: it never sleeps: no processor time means that it hangs.
         poke_stdin: send an empty line to its standard input each second, which keeps it busy.
     """
@@ -294,11 +292,7 @@ class Service(_OwnedProcess):
         self._copy_lines()
 
     def send_and_wait(self, number: signal.Signals, answer: str, timeout: float = 60.0) -> None:
-        """Send a signal and wait for a line of the log.
-
-        Args:
-            answer: regular expression for the new line.
-        """
+        """Send a signal and wait for a new log line that matches ``answer``."""
         known = len(self._lines())
         self.check()
         os.kill(self.pid, number)
@@ -331,7 +325,7 @@ class Service(_OwnedProcess):
     def _copy_lines(self) -> None:
         if self._log_branch is None or not self._log_branch.isEnabledFor(logging.DEBUG):
             return
-        # It may not be there yet, or too many files may be open: no reason to take the process for dead.
+        # The log may not exist yet, or too many files may be open; neither means that the process ended.
         with contextlib.suppress(OSError):
             lines = self._lines()
             for line in lines[self._lines_copied :]:
@@ -348,7 +342,7 @@ class Service(_OwnedProcess):
                 self._process.stdin.close()
 
     def _write_empty_line(self) -> None:
-        # It may have closed it, or just have ended.
+        # The process may have closed it, or just ended.
         assert self._process and self._process.stdin
         with contextlib.suppress(OSError, ValueError):
             os.write(self._process.stdin.fileno(), b"\n")

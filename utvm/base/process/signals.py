@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start and the end of a process: its environment, signals, and exit code.
+"""The start and end of a process: environment, signals, and exit code.
 
 Ctrl-C, SIGTERM and SIGHUP end ``with`` blocks in order; the death of the parent kills a child.
 """
@@ -22,12 +22,12 @@ from utvm.errors import ExitCode
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP.
 
-    A class of its own: CPython remembers a plain KeyboardInterrupt that passed through ``exec``, as it does while
-    modules are imported, and then ends with the signal whatever exit code was asked for.
+    Not a plain KeyboardInterrupt: CPython remembers one that passed through ``exec``, as during imports, and then
+    ends with the signal whatever the exit code.
     """
 
 
-# Under nohup, a terminal that is closed is of no concern.
+# Under nohup, ignore a closed terminal.
 _NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 _ENDING = (signal.SIGINT, signal.SIGTERM, *(() if _NOHUP else (signal.SIGHUP,)))
 _DEBOUNCE = 1.0  # Seconds.
@@ -37,9 +37,8 @@ _signal_times: list[float] = []
 def raise_on_signals() -> None:
     """Make Ctrl-C, SIGTERM and SIGHUP raise :class:`Interrupted`, so that ``with`` blocks clean up.
 
-    Several within a moment are one: a hurried Ctrl-C, a terminal that is closed. So the second does not interrupt
-    what the first has begun. What came before is forgotten: a program may run suites again after it was
-    interrupted.
+    Signals within a second count as one, so that a hurried second Ctrl-C or a closing terminal does not interrupt
+    the clean-up. Earlier signals are forgotten: a program may run suites again after an interruption.
     """
     _signal_times.clear()
     last = float("-inf")
@@ -58,8 +57,8 @@ def raise_on_signals() -> None:
 def ignore_signals() -> None:
     """Ignore Ctrl-C, SIGTERM and SIGHUP from here on: the exit code is decided.
 
-    Without this, Python gives its handlers back while it ends, and a signal then ends it with an exit code of its
-    own; what it does to an ignored signal is nothing. :func:`raise_on_signals` undoes it.
+    Otherwise Python restores default handlers while it exits, and a signal would change the exit code; ignored
+    signals stay ignored. :func:`raise_on_signals` undoes it.
     """
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
@@ -74,8 +73,8 @@ def record_signals() -> None:
 def was_interrupted() -> bool:
     """True if such a signal has arrived since :func:`raise_on_signals`.
 
-    The exception alone does not always tell. While modules are imported it may arrive as another: what comes in a
-    ``__set_name__`` Python before 3.12 wraps in RuntimeError. In a callback from C it is lost.
+    The exception may be replaced or lost: during imports, Python before 3.12 wraps it in RuntimeError in a
+    ``__set_name__``; a callback from C loses it.
     """
     return bool(_signal_times)
 
@@ -91,20 +90,20 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn`` for processes that are to end when the thread that starts them ends."""
+    """Return a ``preexec_fn`` for processes that must end with the thread that starts them."""
     return partial(die_with, os.getpid())
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel end the calling process when the thread that started it ends; it has if that has ended."""
+    """End the calling process when the thread that started it ends, or at once if it has ended."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # One that was killed before it could be asked for: nothing would tell of that any more.
+    # The parent may have died before prctl.
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_with_inv() -> bool:
-    """If ``inv`` has started this process and waits for it, end with it, and return True."""
+    """If ``inv`` started this process and waits for it, end with it, and return True."""
     starter = os.environ.pop("UTVM_STARTED_BY", "")
     if starter:
         die_with(int(starter))
@@ -115,10 +114,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def prepare_environment() -> None:
-    """Open closed standard streams, give a user that passwd does not know a name,
-    and send no connection to this computer through a proxy.
-    """
-    # A closed stream's number would be the next file's.
+    """Open closed standard streams, name a user unknown to passwd, and bypass proxies for this computer."""
+    # The next opened file would get a closed stream's number.
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
@@ -126,9 +123,9 @@ def prepare_environment() -> None:
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        # What getpass.getuser() looks at first, in labgrid too.
+        # getpass.getuser() reads this first, in labgrid too.
         os.environ.setdefault("LOGNAME", f"uid-{os.getuid()}")
-    # gRPC looks at the first alone where there is one; it and others know the lower case only, Go's both.
+    # gRPC reads only the first that is set; others read only lower case, Go both.
     for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
         hosts = os.environ.get(name, "")
         if name != "no_grpc_proxy" or hosts:
@@ -143,7 +140,7 @@ _HANDLER_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)
 
 @contextlib.contextmanager
 def guard_exit_code() -> Iterator[None]:
-    """End the process with 3 where anything but Python itself calls C's ``exit()`` within the ``with`` block."""
+    """Exit with 3 if anything but Python itself calls C's ``exit()`` within the ``with`` block."""
     guarding = True
     process = os.getpid()
 
@@ -160,5 +157,5 @@ def guard_exit_code() -> Iterator[None]:
         yield
     finally:
         guarding = False
-        # Calls the handler once more, and forgets it: Python's own end must not find it.
+        # Calls the handler once more and unregisters it, so that Python's own exit does not run it.
         _C_LIBRARY.__cxa_finalize(name)

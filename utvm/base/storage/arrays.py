@@ -16,13 +16,13 @@ from utvm.base.text.quoting import archive_member, printable
 from utvm.errors import ConfigError
 
 MAX_BYTES = 1 << 30
-"""All arrays of a file together, unpacked."""
+"""Limit of all arrays of a file together, unpacked."""
 
 MAX_CSV_BYTES = 1 << 26
 """A text of numbers."""
 
 MAX_ARRAYS = 4096
-"""In one file."""
+"""Limit of arrays per file."""
 
 _Array = npt.NDArray[Any]
 _NPY = b"\x93NUMPY"
@@ -31,10 +31,9 @@ PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
 
 
 def read_arrays(path: str) -> dict[str, _Array]:
-    """Read the arrays of an .npz file by their names, or that of a .npy or .csv file, whose name is empty.
+    """Read the arrays of an .npz file by name, or that of a .npy or .csv file under an empty name.
 
-    Nothing is believed: an array's size is taken from its header and compared with the limit, and with what there
-    is, before it is unpacked.
+    Sizes in headers are checked against the limit and the actual data before unpacking.
     """
     check_readable(path, "give a .npy, .npz or .csv file")
     if path.endswith(".csv"):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache of results by content: a result is reused if its inputs and tools are the same.
 
-An entry is a directory below the user's cache directory, named by a SHA-256 over everything that shaped it. It
-appears by one rename, so a reader sees a whole entry or none, and two writers cannot mix their files. The next
-writer removes the temporary folder of one that was killed. An entry is sealed when it is made, and the seal is
-checked at each use.
+An entry is a directory below the user's cache directory, named by a SHA-256 over all inputs. It appears by one
+atomic rename, so readers see all of it or nothing, and writers do not conflict. The next writer removes temporary
+folders of killed ones. An entry is sealed when created; each use checks the seal.
 
 :func:`mark_used` protects an entry from pruning while the process lives, by a kernel lock on one byte of a shared
 file; the byte's offset is a hash of the entry's name.
@@ -27,14 +26,14 @@ from utvm.base.storage.temporary import remove_tree, temporary_folder
 from utvm.errors import ConfigError
 from utvm.paths import user_folder
 
-# Packages are files, in folders by the first letters of their names.
+# Package files are in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
 _handles: dict[Path, IO[bytes]] = {}
 _checked: set[Path] = set()
 
 
 def cache_root() -> Path:
-    """The user's cache directory: a folder in it for each kind of entry."""
+    """Return the user's cache directory, with a folder per kind of entry."""
     root = user_folder("cache")
     if root not in _checked:
         try:
@@ -44,7 +43,7 @@ def cache_root() -> Path:
                 f"{root}: is not used as the cache: {error.strerror}",
                 "set XDG_CACHE_HOME to a folder that only you can write into",
             ) from error
-        except OSError:  # It is not there yet, or cannot be: said by whoever writes into it.
+        except OSError:  # Missing or inaccessible: the next writer reports it.
             return root
         _checked.add(root)
     return root
@@ -54,12 +53,12 @@ def mark_used(entry: Path) -> None:
     """Protect an entry from pruning while this process lives, and set its time of last use.
 
     Args:
-        entry: there or not, yet. What is not below the user's cache directory is left alone.
+        entry: may not exist yet; ignored outside the user's cache directory.
     """
     root = cache_root()
     if not entry.is_relative_to(root):
         return
-    # Where nothing may be written, nothing is pruned either.
+    # A read-only cache is not pruned either.
     with contextlib.suppress(OSError):
         fcntl.lockf(_locks(root), fcntl.LOCK_SH, 1, _byte(root, entry))
         os.utime(entry)
@@ -86,7 +85,7 @@ def entries() -> Iterator[CacheEntry]:
 
 
 def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
-    """Remove what was not used for some seconds and is not in use; yield each."""
+    """Remove and yield entries not in use and not used for some seconds."""
     root, now = cache_root(), time.time()
     for entry in entries():
         if now - entry.used < older_than:
@@ -95,7 +94,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
             if not open_things.enter_context(_lock_unused(root, entry.path)):
                 continue
             if not dry_run:
-                # Gone by one rename: nobody sees half of it, and a killed pruning leaves a draft.
+                # One atomic rename; a killed pruning leaves a temporary folder.
                 trash = open_things.enter_context(temporary_folder(root / entry.kind))
                 entry.path.rename(trash / entry.path.name)
             yield entry
@@ -104,7 +103,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
 def _locks(root: Path) -> IO[bytes]:
     if root not in _handles:
         create_own_folder(root, 0o700)
-        # Such locks are a process's own: closed anywhere, the file would lose them all. So it stays open.
+        # Closing any handle of the file would drop all of the process's locks, so it stays open.
         _handles[root] = open(root / "in-use", "a+b", opener=open_regular)  # noqa: SIM115
     return _handles[root]
 
@@ -132,7 +131,7 @@ _SEAL = "seal"
 
 
 def content_key(*parts: str | bytes) -> str:
-    """The SHA-256, in hexadecimal, over some parts, each told apart from the next."""
+    """Return the hex SHA-256 over length-prefixed parts."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -142,7 +141,7 @@ def content_key(*parts: str | bytes) -> str:
 
 
 def tree_digest(directory: Path) -> str:
-    """The SHA-256 over the names and contents of all source files below a directory."""
+    """Return the hex SHA-256 over the names and contents of all source files below a directory."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return content_key(*(part for path in files for part in (str(path.relative_to(directory)), path.read_bytes())))
 
@@ -156,12 +155,12 @@ def file_digest(path: Path) -> str:
 
 
 def seal(folder: Path, name: str) -> None:
-    """Finish a folder: write into it what is in it and whose it is, and all of it to the disk.
+    """Finish a folder: write its seal, and flush everything to the disk.
 
-    After that it may be renamed: no power cut leaves it with an empty file.
+    Renaming it afterwards is safe: a power cut leaves no empty files.
 
     Args:
-        name: what the folder is the entry of; under another name the seal does not hold.
+        name: name of the entry; under another name the seal is invalid.
     """
     (folder / _SEAL).write_bytes(_contents(folder, name))
     for path in (*folder.rglob("*"), folder):
@@ -172,11 +171,11 @@ def seal(folder: Path, name: str) -> None:
 def is_sealed(folder: Path, name: str) -> bool:
     """True if the folder is unchanged since it was sealed under this name: bytes, files and access rights.
 
-    The seal is not parsed but written once more and compared, so that there is no case of a damaged seal.
+    The seal is not parsed but computed again and compared, so a damaged seal needs no special case.
     """
     kept = folder / _SEAL
     try:
-        # What is no file may have no end, or nobody who writes into it.
+        # Special files may block or have no end.
         return stat.S_ISREG(kept.lstat().st_mode) and kept.read_bytes() == _contents(folder, name)
     except OSError:
         return False
@@ -195,7 +194,7 @@ class Cache:
         self.directory = (root or cache_root()) / kind
 
     def find(self, key: str) -> Path | None:
-        """The entry's directory, or None if there is none; one that is not as it was made is set aside."""
+        """Return the entry's directory, or None if it does not exist; set a damaged one aside."""
         entry = self.directory / key
         mark_used(entry)
         if is_sealed(entry, key):
@@ -204,7 +203,7 @@ class Cache:
         if not os.path.lexists(entry):
             return None
         try:
-            # Alone: somebody else may have done this meanwhile, and made a good one.
+            # Under the lock: another process may have replaced it with a good one.
             with self._exclusive():
                 if is_sealed(entry, key):
                     return entry
@@ -218,10 +217,10 @@ class Cache:
         return None
 
     def fetch(self, key: str, make: Callable[[Path], None]) -> Path:
-        """The entry's directory, making it first if there is none or it is damaged.
+        """Return the entry's directory; create it if it is missing or damaged.
 
         Args:
-            make: fills the empty directory it is handed. What it raises leaves no entry behind.
+            make: fills the given empty directory. If it raises, no entry remains.
         """
         found = self.find(key)
         while not found:
@@ -241,7 +240,7 @@ class Cache:
                 seal(folder, key)
                 rename_durably(folder, entry)
             except OSError as error:
-                # Somebody else made the same entry meanwhile; theirs is as good.
+                # Another process created the same entry meanwhile; use it.
                 if not entry.is_dir():
                     raise self._unwritable(error) from error
                 return self.find(key)
@@ -249,10 +248,10 @@ class Cache:
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Keep others from setting aside what is in this directory."""
+        """Lock this directory against other processes that set entries aside."""
         handle = os.open(self.directory, os.O_RDONLY)
         try:
-            # A file system that has no such locks: two at once would make an entry twice.
+            # Without file locks, two processes at once may create an entry twice.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -260,7 +259,7 @@ class Cache:
             os.close(handle)
 
     def _set_aside(self, entry: Path) -> None:
-        """Keep a damaged entry for whoever wants to know how it came about, in the place of an earlier one."""
+        """Keep a damaged entry for inspection, replacing an earlier one."""
         aside = entry.with_name(f"{entry.name}.damaged")
         remove_tree(aside)
         aside.unlink(missing_ok=True)

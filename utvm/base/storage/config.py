@@ -22,7 +22,7 @@ _INVALID_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class Record(BaseModel):
-    """Base of records that come from a file: frozen, and an unknown key is an error."""
+    """Base of records read from a file: frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,14 +41,14 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object
 
 
 def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
-    """Read a YAML file: its content, which must not be changed, and its text."""
+    """Read a YAML file; return its content, which must not be changed, and its text."""
     text = read_text(path, hint)
     try:
         content = _parsed(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply", hint) from error
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
-        # PyYAML lets through what Python says of a date or a number that there is not.
+        # PyYAML passes on Python's errors for invalid dates and numbers.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}", hint) from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
@@ -58,11 +58,11 @@ def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    # In C it is quicker by far, but its stack is the machine's: what could be deep goes the long way.
-    # A level takes a bracket, or a column.
+    # The C parser is much faster, but deep nesting would overflow its stack. Each level takes a bracket or a
+    # column.
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
     if yaml.__with_libyaml__ and depth < _MAX_DEPTH:
-        # What is wrong is said in the words of the other one.
+        # Errors are reported by the Python parser, below.
         with contextlib.suppress(yaml.YAMLError):
             return _constructed(yaml.CSafeLoader(text))
     return _constructed(yaml.SafeLoader(text))
@@ -98,11 +98,11 @@ def _check_nodes(node: yaml.Node | None) -> None:
 
 
 def validate(record: type[RecordT], content: object, where: str, hint: str = "", text: str = "") -> RecordT:
-    """Read what a file holds into a record.
+    """Validate the content of a file as a record.
 
     Args:
         where: the file, and the key in it, for the message.
-        text: what the file says, so that lines can be named.
+        text: of the file, for line numbers.
     """
     try:
         return record.model_validate(content)

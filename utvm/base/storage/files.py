@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of users, and files at names that another user of this computer can guess.
 
-In a folder that several users may write into, another user may have put a link, a FIFO or their own file at a
-name. Everything at such a name is opened by :func:`open_regular` and :func:`create_own_folder`. User files are
-read only if they are regular files, and written whole or not at all.
+In a shared folder another user may have put a link, a FIFO or their own file at a name, so such names are opened
+by :func:`open_regular` and :func:`create_own_folder`. User files are read only if regular, and written atomically.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFREG: "a file",
 }
-# open(2) of a link, of a FIFO or a socket without a reader, of a folder; mkdir(2) of what exists.
+# open(2) of a link, a FIFO or socket without a reader, or a folder; mkdir(2) of an existing name.
 _WRONG_KIND = (errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 _HINT = "remove it, or have its owner remove it"
 
@@ -45,9 +44,9 @@ class UnsafeFileError(OSError):
 
 
 def open_regular(path: str | Path, flags: int, *, shared: bool = False) -> int:
-    """Open a regular file, and nothing else: no link is followed, and nothing blocks.
+    """Open a regular file only, without following links or blocking.
 
-    It has the form of an ``opener`` of :func:`open`. A file is truncated after it was checked.
+    Usable as ``opener`` of :func:`open`. A file is truncated after it was checked.
 
     Args:
         shared: it may belong to another user.
@@ -70,7 +69,7 @@ def open_regular(path: str | Path, flags: int, *, shared: bool = False) -> int:
 
 
 def check_regular(path: str | Path, *, shared: bool = False) -> None:
-    """Raise as :func:`open_regular` for what another program will open; what is not there is fine."""
+    """Raise as :func:`open_regular` for a file that another program will open; it may be missing."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -79,16 +78,16 @@ def check_regular(path: str | Path, *, shared: bool = False) -> None:
 
 
 def create_own_folder(path: Path, mode: int = 0o755) -> None:
-    """Make a folder, or see that what is there is one by :func:`check_own_folder`; raises as that."""
+    """Create a folder, or check an existing one; raises as :func:`check_own_folder`."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode, parents=True, exist_ok=True)
     check_own_folder(path)
 
 
 def check_own_folder(path: Path) -> None:
-    """See that something is a folder that nobody but this user and root can write into.
+    """Check that only this user and root can write into a folder.
 
-    A link to one is followed if this user or root made it.
+    A link to a folder is followed if this user or root made it.
     """
     if path.is_symlink() and not path.exists():
         raise UnsafeFileError(path, "it is a symbolic link to what is not there")
@@ -158,7 +157,7 @@ def read_text(path: str | Path, hint: str = "") -> str:
 
 
 def check_writable(*paths: str | Path) -> None:
-    """Refuse files that could not be written, before there is any work for them; an empty path is none."""
+    """Refuse unwritable files before any work is done for them; empty paths are ignored."""
     for path in filter(None, map(str, paths)):
         place = Path(path).resolve()
         if not place.parent.is_dir():
@@ -171,7 +170,7 @@ def check_writable(*paths: str | Path) -> None:
 
 
 def check_folder(path: str | Path) -> None:
-    """Refuse a folder that could not be made or written into, before there is any work for it."""
+    """Refuse a folder that cannot be created or written before any work is done for it."""
     place = Path(path).resolve()
     there = next(folder for folder in (place, *place.parents) if folder.exists())
     if not there.is_dir():
@@ -180,7 +179,7 @@ def check_folder(path: str | Path) -> None:
 
 
 def _try_out(folder: Path, path: str | Path) -> None:
-    # What root may do, and where nobody may, is not to be seen from the mode.
+    # The mode does not tell root's rights, or a read-only file system.
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -192,7 +191,7 @@ def _try_out(folder: Path, path: str | Path) -> None:
 
 
 def write_whole(path: Path, data: bytes | str) -> None:
-    """Write a file whole or not at all; text in UTF-8, where a lone surrogate becomes ``\\udc80``."""
+    """Write a file atomically; text in UTF-8, with a lone surrogate as ``\\udc80``."""
     draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
         with open(draft, "xb", opener=open_regular) as file:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The right to one thing that only one process at a time may use: a board.
+"""Locks for things that one process at a time may use, such as a board.
 
-A lock is a file under ``/run/lock`` that the kernel locks for us (``flock``), so that it is free again
-however its holder ends. The text in it says who holds it; the file itself stays.
+A lock is a file under ``/run/lock`` with a kernel lock (``flock``), which is released however its holder ends. Its
+text names the holder; the file itself stays.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from utvm.base.text.quoting import encodable
 from utvm.errors import BoardError
 
 _SYSTEM_DIRECTORY = Path("/run/lock")
-_LONGEST = 500  # Letters of a command that are kept.
+_LONGEST = 500  # Characters stored of a command.
 
 
 def shared_directory() -> Path | None:
-    """The directory where all users of this machine may lock things; None where there is none."""
+    """Return the directory for locks of all users of this machine, or None."""
     return _SYSTEM_DIRECTORY if os.access(_SYSTEM_DIRECTORY, os.W_OK) else None
 
 
@@ -39,11 +39,11 @@ def hold(
     patience: float = 0.0,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Iterator[None]:
-    """Hold the lock of that name while the ``with`` block runs.
+    """Hold the named lock while the ``with`` block runs.
 
     Args:
-        name: what is locked, such as ``stm32f746 066BFF303430`` (board and serial number).
-        waiting: called once, when there is one to wait for, with who that is and since when.
+        name: of the locked thing, such as ``stm32f746 066BFF303430`` (board and serial number).
+        waiting: called once if the lock is held, with its holder and start time.
     """
     directory = directory or shared_directory() or Path(tempfile.gettempdir())
     path = directory / f"utvm-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.lock"
@@ -76,7 +76,7 @@ def _own_description() -> str:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         user = f"user {os.getuid()}"
-    # Under its first word a program may have been started in many ways.
+    # Without the program's path, which varies.
     command = shlex.join(sys.argv[1:]) or Path(sys.argv[0]).name
     return f"{user}: {command[:_LONGEST]} (pid {os.getpid()}, since {now})\n"
 
@@ -93,12 +93,12 @@ def _open(path: Path) -> int:
     try:
         while True:
             try:
-                # In a directory with the sticky bit the kernel may refuse O_CREAT for a file of another user's.
+                # In a sticky directory the kernel may refuse O_CREAT for another user's file.
                 return open_regular(path, os.O_RDWR, shared=True)
             except FileNotFoundError:
                 with contextlib.suppress(FileExistsError):
                     handle = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-                    # Past the umask: the next holder may be another user.
+                    # Despite the umask: the next holder may be another user.
                     os.fchmod(handle, 0o666)
                     return handle
     except OSError as error:
@@ -108,7 +108,7 @@ def _open(path: Path) -> int:
 
 
 def _holder(handle: int) -> str:
-    """Read who holds the lock; the holder writes that a moment after it has taken it."""
+    """Read the holder's text, which is written just after locking."""
     for _ in range(20):
         text = os.pread(handle, 4 * _LONGEST, 0).decode(errors="replace").strip()
         if text:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Temporary folders, and the check for free space.
 
-A temporary folder is removed when its ``with`` block ends. Its owner locks it, so that the next one can tell and
-remove the folders of processes that were killed. :func:`private_folder` is for sockets, whose paths the kernel
-limits.
+A temporary folder is removed when its ``with`` block ends. Its owner locks it, so that later ones can detect and
+remove folders of killed processes. :func:`private_folder` is for sockets, whose path length the kernel limits.
 """
 
 import contextlib
@@ -28,9 +27,9 @@ remove_tree = functools.partial(shutil.rmtree, ignore_errors=True)
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree) -> Iterator[Path]:
-    """Make an empty folder in ``parent``, and remove it in the end, whatever happened.
+    """Create an empty folder in ``parent``, and always remove it at the end.
 
-    Its path is absolute. It may be renamed meanwhile: then it stays.
+    Its path is absolute. If it is renamed meanwhile, it stays.
     """
     parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +46,10 @@ def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree)
 
 @contextlib.contextmanager
 def private_folder() -> Iterator[Path]:
-    """Make a temporary folder of mode 0700, and remove it in the end: for Unix sockets.
+    """Create a temporary folder of mode 0700 for Unix sockets, and remove it at the end.
 
-    Its path is at most 74 bytes long, so that a socket in it may have a name of 32: where ``TMPDIR`` is too long,
-    or cannot be written, the folder is made elsewhere.
+    Its path has at most 74 bytes, so that a socket in it may have a name of 32; if ``TMPDIR`` is too long or not
+    writable, another parent is used.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
     parents = (os.environ.get("TMPDIR", ""), "/tmp", runtime, "/var/tmp", "/dev/shm")
@@ -74,17 +73,17 @@ def _create_locked(parent: Path) -> tuple[Path, int]:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(folder, _FOLDER)
-            # A file system that has no such locks has no sweeping either.
+            # Without file locks, there is no sweeping either.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():
                 return folder, handle
             os.close(handle)
-        # Somebody else took it for a dead one's, in the moment before it was locked.
+        # Another process swept it before it was locked.
 
 
 def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
-    """Remove those whose makers were killed; leave alone what cannot be told to be one."""
+    """Remove folders of killed processes; skip those that cannot be identified."""
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             handle = os.open(folder, _FOLDER)
@@ -105,9 +104,9 @@ _EACH = 16 << 20  # Bytes: more than a run's logs, its report, or the firmware o
 
 
 def require_free_space(folders: Iterable[Path]) -> None:
-    """See that each folder can be written and has room, all of them at the same time.
+    """Check that all folders are writable and have free space, at the same time.
 
-    The room is taken for a moment, which asks quotas and limits too, by files without a name: none can be left.
+    The space is allocated briefly, which also checks quotas and limits, in unnamed files that leave no trace.
     """
     with contextlib.ExitStack() as held:
         for folder in folders:

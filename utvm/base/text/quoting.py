@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Escapes text from outside, with one function per output language.
 
-Serial numbers, names of tensors and tests, failure messages, console output and paths come from outside. Code that
-writes one of them into a language calls the function of that language; no other code escapes anything:
+Serial numbers, names of tensors and tests, failure messages, console output and paths are untrusted. Code that
+writes one of them into a language calls that language's function; no other code escapes anything:
 
     terminal, log              printable, printable_lines
     UTF-8 (SQLite, files)      encodable, encodable_tree
@@ -19,8 +19,8 @@ writes one of them into a language calls the function of that language; no other
     Prometheus, GitHub         prometheus_label, workflow_message, workflow_property
     archive members            archive_member
 
-SQL takes values as parameters. Vagrant's Ruby reads JSON. udev rules hold numbers, and names that their pattern
-keeps plain. A text that a language cannot hold at all, such as NUL in Tcl, is a ConfigError.
+SQL takes values as parameters. Vagrant's Ruby reads JSON. udev rules hold only numbers and names with plain
+patterns. Text that a language cannot represent, such as NUL in Tcl, is a ConfigError.
 """
 
 import re
@@ -34,26 +34,26 @@ from utvm.errors import ConfigError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_C = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\?')
-# XML 1.0, section 2.2: what a document may not hold, even escaped.
+# XML 1.0, section 2.2: characters that a document may not contain, even escaped.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def printable(text: str) -> str:
-    """Text on one line: control characters, and whatever else cannot be printed, as escapes."""
+    """Return text on one line, with unprintable characters as escapes."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def printable_lines(text: str) -> str:
-    """Text of several lines, each as :func:`printable` writes it; tabs stay."""
+    """Return text of several lines, each as by :func:`printable`; tabs stay."""
     if text.isprintable():
         return text
     return "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
 
 
 def encodable(text: str) -> str:
-    """Text that UTF-8 can hold: a lone surrogate, a byte of a path for instance, becomes ``\\udc80``."""
+    """Return text that UTF-8 can hold: a lone surrogate, e.g. a byte of a path, becomes ``\\udc80``."""
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -69,7 +69,7 @@ def encodable_tree(content: Any) -> Any:
 
 
 def tcl(text: str) -> str:
-    """A word of Tcl that has this value; between double quotes, too, unless it is empty."""
+    """Return a Tcl word with this value; unless empty, it is also valid between double quotes."""
     _refuse("Tcl", text, "\0")
     letters = (
         letter
@@ -83,13 +83,13 @@ def tcl(text: str) -> str:
 
 
 def gdb(text: str) -> str:
-    """An argument of a GDB command that has this value."""
+    """Return an argument of a GDB command."""
     _refuse("GDB", text, "\0\n\r")
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def ssh_config(text: str) -> str:
-    """A file's path for a line of ssh_config."""
+    """Return a file's path for a line of ssh_config."""
     _refuse("ssh_config", text, "\0\n\r")
     return '"' + re.sub(r'(["\\])', r"\\\1", text.replace("%", "%%")) + '"'
 
@@ -104,63 +104,63 @@ def _refuse(language: str, text: str, letters: str) -> None:
 
 
 def c_string(text: str) -> str:
-    """A string literal of C that holds the UTF-8 of a text: its quotes, too."""
+    """Return a C string literal, with quotes, of the UTF-8 of a text."""
     # Octal escapes end after three digits; a question mark may be half a trigraph.
     letters = (chr(byte) if byte in _PLAIN_C else f"\\{byte:03o}" for byte in encodable(text).encode())
     return f'"{"".join(letters)}"'
 
 
 def comment(text: str) -> str:
-    """Text that stays what it is in a comment of C and in a table of Markdown, in ASCII."""
+    """Return ASCII text that is safe in a C comment and in a Markdown table."""
     return re.sub(r"[^ -~]|[*/\\?|`<>]", "_", text)
 
 
 def linker_name(text: str) -> str:
-    """A name in a GNU linker script. A quote, which has no escape there, becomes ``_``."""
+    """Return a name for a GNU linker script. A quote, which cannot be escaped there, becomes ``_``."""
     return '"' + re.sub(r'[^ -~]|["\\*?\[\]]', "_", text) + '"'
 
 
 def legal_xml(text: str) -> str:
-    """Text without the characters that XML cannot hold, even escaped."""
+    """Return text without the characters that XML cannot hold, even escaped."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def markdown_cell(text: str) -> str:
-    """Text that a cell of a Markdown table shows as it is."""
+    """Return text that a Markdown table cell shows literally."""
     plain = escape(printable(" ".join(text.split())), quote=False)
-    # Within a word, an underscore is none of Markdown's.
+    # Markdown ignores an underscore within a word.
     signs = r"[\\`*\[\]|#{}~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
     return re.sub(signs, lambda found: f"&#{ord(found[0])};", plain)
 
 
 def yaml_string(text: str) -> str:
-    """A string of YAML, in double quotes, on one line."""
+    """Return a YAML string in double quotes, on one line."""
     return str(yaml.safe_dump(encodable(text), default_style='"', width=2**31, allow_unicode=True)).rstrip("\n")
 
 
 def prometheus_label(text: str) -> str:
-    """The value of a label in Prometheus's text format, without its quotes."""
+    """Return a label value in Prometheus's text format, without quotes."""
     return encodable(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def workflow_message(text: str) -> str:
-    """The message of one of GitHub's workflow commands."""
+    """Return the message of a GitHub workflow command."""
     return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def workflow_property(text: str) -> str:
-    """A property of one of GitHub's workflow commands."""
+    """Return a property of a GitHub workflow command."""
     return workflow_message(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def archive_member(name: str) -> str:
-    """The path of a member of an archive for a name: one that lies in the folder it is unpacked into.
+    """Return the path of an archive member for a name, always inside the folder it is unpacked into.
 
     Different names have different paths. Slashes stay, as TensorFlow's names are full of them.
     """
     coded = "".join(_coded(letter) if letter in "%\\:" or not letter.isprintable() else letter for letter in name)
     parts = coded.split("/")
-    # What is empty, here or above would lead out of the folder, or to one that has a name already.
+    # Empty parts, "." and ".." would leave the folder or collide with another name.
     return "/".join(part.replace(".", "%2E") if part in (".", "..") else part or "%" for part in parts)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates: every package that writes text from them keeps them in its folder ``templates``."""
+"""Templates: each package stores them in its folder ``templates``."""
 
 import jinja2
 
 
 def templates_of(package: str, *, html: bool = False) -> jinja2.Environment:
-    """A package's templates; a name that is not given to one is an error.
+    """Return a package's templates; undefined names are errors.
 
     Args:
-        html: whether what is filled in is escaped for HTML.
+        html: escape values for HTML.
     """
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terminal, as rich writes to it: whatever a stranger called something, it is shown and does nothing."""
+"""The terminal, through rich: untrusted text is shown without effect."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from utvm.errors import ExitCode
 
 
 class Terminal(Console):
-    """A console that writes escape sequences in the words it is given as what they are."""
+    """A console that shows escape sequences in its text literally."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, emoji=False, **settings)
 
     def print(self, *objects: Any, **settings: Any) -> None:
-        """Print; what does not fit into a table's column goes on in the next line, and numbers stay whole."""
+        """Print; long table cells wrap, and numbers stay whole."""
         for table in objects:
             if isinstance(table, Table):
                 for column in table.columns:
@@ -41,7 +41,7 @@ class Terminal(Console):
         return self.render_str(cell).plain if isinstance(cell, str) else str(cell)
 
     def on_broken_pipe(self) -> None:
-        """End in silence where nobody reads any more: rich's exit code for it would say that a test failed."""
+        """Exit silently if the reader has gone: rich's exit code would mean a failed test."""
         try:
             super().on_broken_pipe()
         except SystemExit:

@@ -21,19 +21,17 @@ from utvm.errors import ProvisionError
 
 _USER = "vagrant"
 _REPLACED = f"/home/{_USER}/replaced"
-"""Where the guest keeps what a copy of the checkout has replaced or removed."""
+"""Folder in the guest for files that a copy of the checkout has replaced or removed."""
 _LONGEST_START = 600.0
 _LONGEST_ANSWER = 60.0
 # Not in a container either, or the guest has its own.
 _LEFT_OUT = ("/.git", "/.venv", "/build")
 
-# Says that it is there, takes the time from us, and says whether it could set it. A frozen guest's clock stood.
+# Reply, set the clock, and report success: a suspended guest's clock had stopped.
 _PROOF = "echo here; read now && sudo -n date --utc --set=@$now >/dev/null && echo set"
 
 
 class Guest:
-    """The machine of some records, while it runs."""
-
     def __init__(self, records: Records) -> None:
         self._records = records
 
@@ -55,7 +53,7 @@ class Guest:
             time.sleep(0.5)
 
     def sync(self) -> None:
-        """Make the guest's checkout what this one is. What only the guest has is kept aside there, in its home."""
+        """Copy the checkout to the guest. Files that only the guest has move to its home folder."""
         left_out = [f"--exclude={name}" for name in _LEFT_OUT]
         self._rsync(
             *("--delete", "--filter=:- .gitignore", *left_out, "--backup", f"--backup-dir={_REPLACED}"),
@@ -64,7 +62,7 @@ class Guest:
         )
 
     def send(self, host_path: Path, guest_path: str, without: Sequence[Path] = ()) -> None:
-        """Copy the contents of a folder into one of the guest, but for folders ``without`` and ``.git``."""
+        """Copy a folder's contents into one of the guest, except folders ``without`` and ``.git``."""
         inside = [path.relative_to(host_path) for path in without if path.is_relative_to(host_path)]
         left_out = [f"--exclude=/{path}/" for path in (Path(".git"), *inside)]
         self._rsync("--mkpath", *left_out, f"{host_path}/", f"{self._records.name}:{Path(CHECKOUT) / guest_path}/")
@@ -83,7 +81,7 @@ class Guest:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ProvisionError("a shell needs a terminal", "vm.run runs a command without one")
         command = self._ssh("-t", f"cd {CHECKOUT} && exec bash --login")
-        # The terminal is raw: every key is the guest's, Ctrl-C too.
+        # The terminal is raw: every key goes to the guest, even Ctrl-C.
         return self._check_connection(subprocess.run(command, check=False).returncode)
 
     def _check_connection(self, code: int) -> int:
@@ -101,7 +99,7 @@ class Guest:
             preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
         ) as dialogue:
             assert dialogue.stdin is not None and dialogue.stdout is not None
-            # One that hangs is as good as none.
+            # Treat a hanging command as no reply.
             limit = threading.Timer(_LONGEST_ANSWER, dialogue.kill)
             limit.start()
             try:
@@ -123,9 +121,9 @@ class Guest:
         rsync(ssh, *words, hint="is there room on both disks? ./inv vm.run 'df -h'")
 
     def _write_ssh_config(self) -> bool:
-        """Write how the guest is reached; return whether that is known.
+        """Write the guest's ssh configuration; return False if its address is unknown.
 
-        The network forgets the address of a guest that was frozen for longer than it had lent it.
+        After a long suspension, the guest's DHCP lease has expired and its address is lost.
         """
         given = libvirt.address(self._records.name)
         if given is None:
@@ -136,7 +134,7 @@ class Guest:
             "IdentityFile": ssh_config(str(self._records.key)),
             "IdentitiesOnly": "yes",
             "IdentityAgent": "none",
-            # The guest's key is learnt at the first connection and insisted on afterwards.
+            # The guest's key is stored at the first connection and required afterwards.
             "HostKeyAlias": self._records.name,
             "UserKnownHostsFile": ssh_config(str(self._records.known_hosts)),
             "GlobalKnownHostsFile": "/dev/null",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libvirt through virsh: machines, disks, snapshots, networks, the removal of ours, and its daemons.
+"""libvirt through virsh: machines, disks, snapshots, networks, removal of ours, and the daemons.
 
-The daemons are started if there is no systemd, and stopped with the last machine. They and the machines are the
+Without systemd the daemons are started on demand and stopped with the last machine. They and the machines are the
 only processes that outlive the command that started them.
 """
 
@@ -37,14 +37,14 @@ NETWORK = "utvm"
 _T = TypeVar("_T")
 _URI = "qemu:///system"
 _POOL = "default"
-"""Vagrant's choice, and the only one that it makes where there is none."""
+"""Vagrant's choice if no other pool exists."""
 _BOX_VOLUME = re.compile(r"utvm-VAGRANTSLASH-.*_vagrant_box_image_.*\.img")
 _PATIENCE = 120.0
 _NETWORKS = tuple(IPv4Network(f"192.168.{third}.0/24") for third in (187, 203, 219, 235, 171, 155))
 
 
 def qemu_user() -> str:
-    """User as whom libvirt runs QEMU: Debian's, or Fedora's; an empty string where there is neither."""
+    """User that libvirt runs QEMU as, on Debian or Fedora; empty if neither exists."""
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next((name for name in ("libvirt-qemu", "qemu") if name in known), "")
 
@@ -85,7 +85,7 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
     if shutil.which("virsh") is None:
         raise LibvirtError("virsh is not installed: libvirt's own command line", INSTALL)
     try:
-        # "system" is asked for by its name: a user's own libvirt, the default for users, cannot make networks.
+        # Explicitly "system": a user's own libvirt, the default for users, cannot create networks.
         return run_tool(
             ["env", "LC_ALL=C", "virsh", "--quiet", "--connect", _URI, *words],
             timeout=timeout,
@@ -121,7 +121,7 @@ def domains() -> list[Domain]:
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
-    """Look at something, or return None: another checkout's may be removed while we go through them."""
+    """Inspect an object, or return None if another checkout has just removed it."""
     try:
         return look(name)
     except LibvirtError:
@@ -146,10 +146,10 @@ def address(name: str) -> str | None:
 
 
 def wait_for_jobs(name: str) -> None:
-    """Wait until libvirt has finished what a killed command asked it for, such as a suspension to the disk."""
+    """Wait for libvirt jobs of a killed command, such as a suspension to disk."""
     deadline = time.monotonic() + _PATIENCE
     while _look(name).state in (State.RUNNING, State.PAUSED):
-        with contextlib.suppress(LibvirtError):  # It may end between the two questions.
+        with contextlib.suppress(LibvirtError):  # It may end between the two requests.
             if re.search(r"Job type:\s+None", virsh("domjobinfo", name)):
                 return
         if time.monotonic() > deadline:
@@ -180,7 +180,7 @@ def attached_device(name: str, device: UsbFilter) -> Iterator[None]:
         try:
             yield
         finally:
-            # Unplugged meanwhile, it is gone already.
+            # It may have been unplugged meanwhile.
             with contextlib.suppress(LibvirtError):
                 virsh("detach-device", name, file.name, "--live")
 
@@ -201,7 +201,7 @@ def snapshots(name: str) -> dict[str, str]:
 def volumes() -> list[str]:
     if _POOL not in virsh("pool-list", "--all", "--name").split():
         return []
-    # Somebody may have stopped it, and what Vagrant wrote last it may not have seen.
+    # The pool may be stopped, and its last changes by Vagrant unknown to libvirt.
     if _POOL not in virsh("pool-list", "--name").split():
         virsh("pool-start", _POOL)
     virsh("pool-refresh", _POOL)
@@ -231,12 +231,12 @@ def remove_volume(name: str) -> None:
 
 
 def remove_domain(name: str) -> list[str]:
-    """Remove a machine, whatever it does, with its disk and its snapshots; return what was removed."""
+    """Remove a machine in any state with its disk and snapshots; return their names."""
     removed = []
     found = domain(name)
     if found is not None:
         if found.state in (State.RUNNING, State.PAUSED, State.BROKEN):
-            # It may end between the two.
+            # It may end between the two calls.
             with contextlib.suppress(LibvirtError):
                 cut_power(name)
         virsh("undefine", name, "--managed-save", "--snapshots-metadata")
@@ -287,9 +287,9 @@ def network_address() -> str:
 
 
 FOLDER = Path("/run/utvm")
-"""Their process ids, logs and locks."""
+"""Process ids, logs and locks of our daemons."""
 _SYSTEMD = Path("/run/systemd/system")
-# In the order of their start.
+# In start order.
 _DAEMONS = ("virtlogd", "libvirtd")
 _DAEMON_SECONDS = 60.0
 # They and their machines inherit the shell's limits. Limit: minimum, option of ulimit, description.
@@ -309,7 +309,7 @@ def running_libvirt(say: Callable[[str], None]) -> Iterator[None]:
         return
     create_own_folder(FOLDER)
     with open(FOLDER / "users", "w", opener=open_regular) as users:
-        # While a command holds this lock, no other one stops the daemons; the kernel releases it.
+        # While a command holds this lock, no other stops the daemons; the kernel releases it.
         fcntl.flock(users, fcntl.LOCK_SH)
         started = _ensure(say)
         try:
@@ -327,7 +327,7 @@ def running_daemons() -> dict[str, int]:
     for name in _DAEMONS:
         with contextlib.suppress(OSError, ValueError):
             pid = int((FOLDER / f"{name}.pid").read_text())
-            # The number may have been reused.
+            # The process id may have been reused.
             if Path(f"/proc/{pid}/comm").read_text().strip() == name:
                 pids[name] = pid
     return pids
@@ -350,7 +350,7 @@ def _ensure(say: Callable[[str], None]) -> bool:
         started: list[str] = []
         deadline = time.monotonic() + _DAEMON_SECONDS
         while error := problem():
-            # Repeatedly: a daemon that is ending no longer answers.
+            # Repeatedly: a terminating daemon no longer replies.
             started += [name for name in _DAEMONS if _start(name)]
             if time.monotonic() > deadline:
                 log = FOLDER / "libvirtd.log"
@@ -375,14 +375,14 @@ def _check_limits() -> None:
 
 
 def _stop_if_idle() -> list[str]:
-    """Stop our daemons, unless there is a running machine or one of ours; return their names.
+    """Stop our daemons unless a machine runs or is ours; return their names.
 
     A stopped machine counts, since a new libvirt may take a minute to probe QEMU.
     """
     ours = running_daemons()
     if not ours or virsh("list", "--name").split() or domains():
         return []
-    # Otherwise bridges and DHCP servers would stay.
+    # Otherwise bridges and DHCP servers would remain.
     for network in virsh("net-list", "--name").split():
         virsh("net-destroy", network)
     for name, pid in reversed(ours.items()):

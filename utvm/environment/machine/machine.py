@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The virtual machine of a checkout: its state, commands that change it, and commands that run in it.
 
-A machine is complete when it has started, has the checkout, and has the snapshot ``ready`` of the running machine.
-An incomplete machine is removed and created again. A complete one is never removed, and keeps its disk, unless the
-user asks for it.
+A machine is complete when it has started, has the checkout, and has the snapshot ``ready``. An incomplete one is
+recreated. A complete one is removed or reset only on request.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ from utvm.probe.virtual import UsbProbe, start_virtual
 from utvm.provenance.location import location_variables
 
 READY = "ready"
-"""The first snapshot of a machine."""
+"""First snapshot of a machine."""
 Say = Callable[[str], None]
 _PLUGS = 2
 _LOCK_TIMEOUT = 900.0  # Seconds for another checkout to create or remove its machine.
@@ -40,7 +39,7 @@ _LOCK_TIMEOUT = 900.0  # Seconds for another checkout to create or remove its ma
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """State of the machine, snapshots, our daemons, and leftovers; ``problem``: why libvirt does not answer."""
+    """State of the machine, snapshots, daemons, leftovers; ``problem``: why libvirt does not reply."""
 
     records: Records
     domain: Domain | None
@@ -52,8 +51,6 @@ class MachineStatus:
 
 
 class Machine:
-    """The virtual machine of a checkout, by default this one."""
-
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
         self.records = records or records_of()
         self.guest = Guest(self.records)
@@ -124,7 +121,7 @@ class Machine:
             Vagrant(self.records).suspend()
 
     def snapshots(self) -> dict[str, str]:
-        """Snapshots and their states, by name. Starts nothing, not even libvirt."""
+        """Return snapshots and their states, by name. Starts nothing, not even libvirt."""
         self._require_complete()
         if problem := libvirt.problem():
             raise ProvisionError(problem.message, "./inv vm.up starts it")
@@ -155,7 +152,7 @@ class Machine:
             Vagrant(self.records).snapshot_delete(name)
 
     def destroy(self) -> list[str]:
-        """Remove the machine in any state, and leftovers of other machines of ours; return their names."""
+        """Remove the machine in any state, and leftovers of our other machines; return their names."""
         with self._alone(), self._making():
             found = libvirt.domain(self.records.name)
             if found is not None:
@@ -163,7 +160,7 @@ class Machine:
             return self._remove() + self._sweep()
 
     def status(self) -> MachineStatus:
-        """State of the machine. Starts nothing, not even libvirt."""
+        """Return the state of the machine. Starts nothing, not even libvirt."""
         if problem := libvirt.problem():
             return MachineStatus(
                 self.records, None, self.records.facts, {}, libvirt.running_daemons(), [], problem.message
@@ -186,7 +183,7 @@ class Machine:
 
     def _remove_incomplete(self) -> bool:
         removed = self._remove()
-        # An incomplete copy of a box looks like a complete one, but no disk is based on it.
+        # An incomplete copy of a box looks complete, but no disk is based on it.
         self._remove_unused_boxes()
         return bool(removed)
 
@@ -363,14 +360,14 @@ def _records_are_gone(description: str) -> bool:
     try:
         return not Path(folder).exists()
     except PermissionError:
-        # Another user's, then.
+        # Another user's.
         return False
 
 
 _HOME = PurePosixPath("/home/vagrant")
-_MACHINE_TIMEOUT = 600.0  # Seconds that another command may use the machine: it may be creating it.
+_MACHINE_TIMEOUT = 600.0  # Seconds that another command may use, or be creating, the machine.
 _PLUG_TIMEOUT = 120  # Seconds for the guest's kernel to see a probe; an emulated guest is slow.
-# Wait until Linux has a device of a serial number.
+# Wait until Linux has a device with a serial number.
 _AWAIT_DEVICE = (
     f"for i in $(seq {_PLUG_TIMEOUT * 2}); do"
     ' grep -qxsF -- "$1" /sys/bus/usb/devices/*/serial && exit 0; sleep 0.5; done; exit 1'
@@ -403,7 +400,7 @@ class InMachine:
                 variables = (f"{name}={value}" for name, value in location_variables("vm", folders).items())
                 code = machine.run(["env", *variables, *command.argv(paths, CHECKOUT)])
         except BaseException:
-            # If the machine no longer answers, the first error is the one to report.
+            # If the machine no longer replies, report the first error.
             with contextlib.suppress(ProvisionError):
                 self._fetch_outputs(command.output_folders, paths, own)
             raise
@@ -431,7 +428,7 @@ class InMachine:
                 stack.enter_context(self._virtual(command))
                 serial = command.selection.serial
             elif command.probe:
-                # A probe that is not here may be in the machine: one that a program connected to its plugs.
+                # A probe not on this computer may be in the machine, connected to its plugs by a program.
                 wait = command.selection.wait
                 probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
@@ -445,7 +442,7 @@ class InMachine:
 
     @contextlib.contextmanager
     def _virtual(self, command: RemoteCommand) -> Iterator[None]:
-        """Run the virtual board in a process of this computer, with its probe in a plug of the machine."""
+        """Run the virtual board on this computer, with its probe in a USB plug of the machine."""
         assert command.usb
         plug = next((plug for plug in self._machine.plugs if _is_free(plug)), None)
         if plug is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and settings of a checkout's machine, and the choice between KVM and emulation.
 
-The records lie outside of the checkout: removing ``build`` must not lose a machine. Its name is a hash of the
-checkout and the records' folder, so that each checkout has its own. ``vm/Vagrantfile`` reads the settings as JSON.
+The records are outside the checkout: removing ``build`` must not lose a machine. The machine's name is a hash of
+the checkout and the records' folder. ``vm/Vagrantfile`` reads the settings as JSON.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ class UsbFilter:
     """Identifies a probe on USB.
 
     Attributes:
-        bus: number of its current bus; None if it is not plugged in.
-        device: its number on that bus, which changes with each plugging in.
+        bus: current bus number; None if not plugged in.
+        device: number on that bus, which changes at each plug-in.
     """
 
     vendor: str
@@ -50,7 +50,7 @@ def usb_filter(probe: Probe) -> UsbFilter:
 
 @dataclass(frozen=True)
 class Plug:
-    """A USB plug of the machine, connected to a socket: a usbredir server that listens there is plugged in."""
+    """A USB plug of the machine, connected to the usbredir server at a socket."""
 
     port: int
     host: str = "127.0.0.1"
@@ -94,15 +94,15 @@ DEVICE = Path("/dev/kvm")
 _GOT_THROUGH = "Unable to mount root fs"
 _PATIENCE = 10.0  # seconds; where KVM works it takes two
 _EMULATED = ("qemu", "maximum")
-# In the words of QEMU's -cpu. Some hosts advertise a register of the CPU and refuse to write it.
+# Values of QEMU's -cpu. Some hosts advertise this CPU register but refuse to write it.
 _MODELS = ("host", "host,arch-capabilities=off")
 
 
 def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
     """Choose KVM if a guest kernel starts with it, otherwise emulation.
 
-    That ``/dev/kvm`` exists is not enough: it can refuse a CPU model, hang, or be slower than emulation. So the
-    box's kernel is started with each CPU model, without a disk: where KVM works, it panics within seconds.
+    An existing ``/dev/kvm`` can refuse a CPU model, hang, or be slower than emulation. So start the box's kernel
+    with each CPU model, without a disk: where KVM works, it panics within seconds.
     """
     if shutil.which(QEMU) is None:
         raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
@@ -114,7 +114,7 @@ def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
     for model in _MODELS:
         problem = _problem(kernel, model)
         if not problem:
-            # libvirt's word for QEMU's "host". vagrant-libvirt takes no features beside it.
+            # libvirt's name for QEMU's "host". vagrant-libvirt takes no features with it.
             own = "" if model == "host" else model
             return Acceleration("kvm", "host-passthrough", own, why=f"a kernel starts with -cpu {model}")
         problems.append(f"with -cpu {model} {problem}")
@@ -122,7 +122,6 @@ def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
 
 
 def _problem(kernel: Path, model: str) -> str:
-    """Start the kernel; return the problem, or an empty string."""
     command: list[str | Path] = [
         *(QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "256"),
         *("-accel", "kvm", "-cpu", model, "-no-reboot", "-serial", "stdio", "-kernel", kernel),
@@ -157,7 +156,7 @@ class Records:
     """The records of one machine.
 
     Attributes:
-        description: the machine's in libvirt, which identifies it as ours.
+        description: description in libvirt that identifies the machine as ours.
         known_hosts: the guest's host key, created at its first start.
     """
 
@@ -174,12 +173,12 @@ class Records:
 
     @property
     def is_used(self) -> bool:
-        """True if a command has run since the snapshot ``ready``: the disk may hold somebody's work."""
+        """True if a command has run since the snapshot ``ready``: the disk may hold a user's work."""
         return self._used_mark.exists()
 
     @property
     def facts(self) -> dict[str, str] | None:
-        """Box and settings of a complete machine; None before."""
+        """Box and settings of a complete machine; else None."""
         if not self._facts.exists():
             return None
         facts: dict[str, str] = json.loads(self._facts.read_text(encoding="utf-8"))
@@ -206,7 +205,7 @@ class Records:
             self._used_mark.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove the records, first the mark of a complete machine."""
+        """Remove the records, starting with the mark of a complete machine."""
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vagrant, through python-vagrant, and the environment's box in it.
 
-Its boxes and keys are in a folder of our own; the user's ``~/.vagrant.d`` is not used.
+Boxes and keys are in a folder of our own, not the user's ``~/.vagrant.d``.
 """
 
 import json
@@ -29,7 +29,7 @@ from utvm.paths import ROOT, user_folder
 
 PROVIDER = "libvirt"
 _INSTALL = "sudo apt-get install vagrant vagrant-libvirt"
-# What Vagrant itself does on SIGTERM takes a while; it is asked to end in order before it is made to.
+# Seconds after SIGTERM before Vagrant is killed; its own clean-up takes a while.
 _STOP_TIMEOUT = 10.0
 
 
@@ -50,10 +50,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
         return [(box.name, box.version) for box in self.box_list() if box.provider == PROVIDER]
 
     def add_box(self, catalogue: Path) -> None:
-        """Add the box that a catalogue on this computer describes, in the place of an earlier one.
-
-        What a killed download left goes first.
-        """
+        """Add the box of a local catalogue, replacing an earlier one; clear killed downloads first."""
         shutil.rmtree(vagrant_home() / "tmp", ignore_errors=True)
         self._run_vagrant_command(["box", "add", str(catalogue), "--provider", PROVIDER, "--force"])
 
@@ -68,7 +65,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             "VAGRANT_CHECKPOINT_DISABLE": "1",
             "VAGRANT_DEFAULT_PROVIDER": PROVIDER,
             "UTVM_MACHINE": self._records.settings,
-            # What is about boxes is about no machine: it may not be written yet.
+            # Box commands need no machine, and its settings may not exist yet.
             **({"VAGRANT_VAGRANTFILE": "none"} if words[0] == "box" else {}),
             "LC_ALL": "C.UTF-8",
         }
@@ -92,7 +89,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             output = log.read_text(encoding="utf-8", errors="replace")
             if job.exit_code != 0:
                 raise _translate_error(" ".join(words[:2]), output, log)
-        # Its complaints go into the same log, and are no rows of a table.
+        # Error messages go into the same log; skip them in tables.
         rows = [line for line in output.splitlines() if re.match(r"\d+,", line)]
         return "\n".join(rows) if for_programs else output
 
@@ -110,7 +107,7 @@ def _translate_error(what: str, output: str, log: Path) -> ProvisionError:
             f"the disk is full ({full.f_bavail * full.f_frsize // 1_000_000} MB free in {vagrant_home()})",
             "a machine takes its box twice, and what is written in it; libvirt keeps them in /var/lib/libvirt",
         )
-    # Progress is written over itself with carriage returns.
+    # Progress overwrites itself with carriage returns.
     lines = [line.rpartition("\r")[2].rstrip() for line in output.splitlines()]
     last = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line) for line in lines if line.strip()][-12:]
     return ProvisionError(
@@ -119,20 +116,18 @@ def _translate_error(what: str, output: str, log: Path) -> ProvisionError:
 
 
 LOCAL_CATALOGUE = ROOT / "build" / "box" / CATALOGUE
-"""Where ``./inv vm.box`` writes it."""
+"""Output of ``./inv vm.box``."""
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Box:
-    """The box of one state of the locks."""
-
     name: str
     version: str
 
     @property
     def folder(self) -> Path:
-        """Its folder in Vagrant; newer versions have a subfolder for each architecture."""
+        """The box's folder in Vagrant; newer versions have a subfolder per architecture."""
         return vagrant_home() / "boxes" / self.name.replace("/", "-VAGRANTSLASH-") / self.version
 
     @property
@@ -151,7 +146,7 @@ def locked_box(locked: Locked) -> Box:
 
 
 def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None]) -> bool:
-    """Add the box to Vagrant if it is missing, or if its checksum has changed; return whether it was added.
+    """Add the box to Vagrant if it is missing or its checksum has changed; return True if added.
 
     Args:
         where: path or URL of a catalogue; empty for the one of ``./inv vm.box``.
@@ -168,7 +163,7 @@ def ensure_box(box: Box, vagrant: Vagrant, where: str, make: Callable[[], None])
     provider = _provider(_read(url), box, where or str(LOCAL_CATALOGUE))
     if has_it and box.checksum.exists() and box.checksum.read_text(encoding="utf-8") == provider["checksum"]:
         return False
-    # Vagrant takes a path in a catalogue for one below its own working directory.
+    # Vagrant resolves a relative path in a catalogue against its own working directory.
     absolute = {**provider, "url": urllib.parse.urljoin(url, provider["url"])}
     only = {"name": box.name, "versions": [{"version": box.version, "providers": [absolute]}]}
     with temporary_root(vagrant_home()) as folder:

@@ -17,12 +17,10 @@ from utvm.pages import format_duration
 
 _STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "bold red"}
 _NO_VERDICT = "bold yellow"
-_PROGRESS_INTERVAL = 60.0  # Seconds without a word.
+_PROGRESS_INTERVAL = 60.0  # Seconds without output.
 
 
 class NightlyDisplay:
-    """Prints a nightly run as it goes."""
-
     def __init__(self, stream: TextIO) -> None:
         self._console = Terminal(file=stream, width=None if stream.isatty() else PLAIN_WIDTH)
         self._total = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of boards, ``nightly.yaml``, checked before anything is started."""
+"""The list of boards, ``nightly.yaml``, checked before anything starts."""
 
 import contextlib
 import dataclasses
@@ -28,8 +28,8 @@ class Job:
     """One board's job.
 
     Attributes:
-        label: what its part of the report is called; no other board of the list has the same.
-        kind: what it is before it was reached: ``auto`` where that is yet to be seen.
+        label: folder name of its part of the report, unique in the list.
+        kind: kind of board as far as known before the run; ``auto`` if not yet known.
     """
 
     entry: Entry
@@ -53,7 +53,7 @@ def load(path: Path) -> tuple[Job, ...]:
             choice = dataclasses.replace(narrow(BoardSelection, entry), board=name)
             board = boards.load(name)
             required_tags(PlaceChoice("farm", tags=entry.tags))
-            # Whether a physical board is there now is its health check's business.
+            # The health check tests whether a physical board is present.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
                 kind = "process" if choose(board, choice).kind == "process" else kind
@@ -84,15 +84,15 @@ def _label(entry: Entry, number: str) -> str:
 
 def _may_be_same(first: Job, second: Job) -> bool:
     if first.entry.place == second.entry.place == "farm":
-        return first.label == second.label  # else a farm has one for each of them, or one after the other
+        return first.label == second.label  # a farm leases a different board to each, or the same one in turn
     if first.entry.serial and second.entry.serial:
         return first.entry.serial == second.entry.serial
-    # A serial number names a probe on USB, which no virtual board without one has.
+    # A serial number names a USB probe; a virtual board without one is not on USB.
     kinds = {"physical" if job.entry.serial else job.kind for job in (first, second)}
     if first.entry.place != second.entry.place and kinds <= {"virtual", "process"}:
         return False
     if kinds == {"virtual"}:
-        # With another setting, it is another machine that is emulated.
+        # Other settings emulate another machine.
         return first.board.full_name == second.board.full_name
     return first.board.name == second.board.name and kinds != {"physical", "virtual"}
 

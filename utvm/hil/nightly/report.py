@@ -2,7 +2,7 @@
 """Results of a nightly run, its report, and the message if the verdict has changed.
 
 A report is ``nightly.json``, ``junit.xml``, ``index.html``, and the report of each board. Its directory appears by
-one rename, as that of a single run does, and sorts by when the run began.
+one atomic rename; names sort by start time.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ class BoardResult:
     """Result of one job.
 
     Attributes:
-        board: its kind is ``auto`` where the run ended before that was known.
-        content: what its ``report.json`` holds: that of the suites, or else of the health check; None without one.
-        lease: of a board of a farm, with those that were tried before; None elsewhere, and where it had none.
+        board: kind ``auto`` if the run ended before the kind was known.
+        content: ``report.json`` of the suites, else of the health check; None without a report.
+        lease: lease of a farm's board, with those tried earlier; else None.
     """
 
     label: str
@@ -53,7 +53,7 @@ class BoardResult:
 
     @property
     def spoken(self) -> str:
-        """Board for a line of output, with its kind in capitals, and its location unless that is the host."""
+        """Board for a line of output, with its location unless that is the host."""
         return self.board.spoken + ("" if self.place == "host" else f" in {self.place}")
 
     @property
@@ -86,9 +86,9 @@ class BoardResult:
 
 @dataclass(frozen=True)
 class NightlyReport:
-    """Everything that is reported about one nightly run. ``started`` is in UTC, ISO 8601.
+    """Contents of the report on a nightly run. ``started`` is in UTC, ISO 8601.
 
-    ``advisories`` are those that apply to locked packages; None where nobody looked. They change no verdict.
+    ``advisories`` apply to locked packages (None if not checked) and do not change the verdict.
     """
 
     run_id: str
@@ -102,7 +102,7 @@ class NightlyReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Worst verdict; a board without a verdict counts as worse than a failed test, as in a single run."""
+        """Worst verdict; as in a single run, no verdict is worse than a failed test."""
         codes = {result.verdict.exit_code for result in self.boards}
         if self.interrupted:
             return Verdict.INTERRUPTED
@@ -143,9 +143,9 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True)
 class TestOfNight:
-    """One test."""
+    """A test and its outcomes on the boards."""
 
-    __test__ = False  # For pytest, which looks at names.
+    __test__ = False  # pytest would collect the class by its name.
 
     id: str
     boards: Mapping[Outcome, Sequence[str]]
@@ -165,7 +165,7 @@ class TestOfNight:
 
     @property
     def summary(self) -> str:
-        """Outcomes with numbers of boards; boards without a pass are named."""
+        """Outcomes with the number of boards that passed and the names of the others."""
         parts = []
         for outcome in _WORST_FIRST:
             where = self.boards.get(outcome, ())
@@ -184,7 +184,7 @@ def tests_of(results: Sequence[BoardResult]) -> list[TestOfNight]:
     return [TestOfNight(name, boards) for name, boards in outcomes.items()]
 
 
-# The page is to stay under 300 KB.
+# The page must stay under 300 KB.
 _TESTS = 600
 
 
@@ -211,7 +211,7 @@ def write_report(report: NightlyReport, root: Path) -> Path:
 
 
 def _copy(source: Path, target: Path, final: Path) -> None:
-    """Copy a board's own report, and adapt the links to its logs, which stay where they are."""
+    """Copy a board's report and adapt the links to its logs, which are not moved."""
     for file in FILES:
         shutil.copyfile(source / file, target / file)
     logs = logs_beside(source.parent) / source.name
@@ -221,7 +221,7 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 
 
 def render_html(report: NightlyReport, root: Path) -> str:
-    """The page: what went wrong, the boards, the models, and each test with what became of it where."""
+    """Render the page: troubled boards, all boards, models, and tests."""
 
     def output_of(result: BoardResult) -> list[LogTail]:
         tails = log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
@@ -263,9 +263,9 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
 
 
 def render_junit(report: NightlyReport) -> str:
-    """Return JUnit XML with one suite a board: what the board's own file holds, under the board's label.
+    """Return JUnit XML with one suite per board, named by its label.
 
-    A board that is not passed and of whose tests none shows it gets one more case, which does.
+    A board that did not pass but has no failing case gets one extra case.
     """
     root = ET.Element("testsuites")
     for result in report.boards:
@@ -290,7 +290,7 @@ def _suite(result: BoardResult) -> ET.Element:
 
 
 def last_line(report: NightlyReport) -> str:
-    """The verdict in one line: how many boards ended how, which are not well, and the exit code."""
+    """Return the verdict in one line: counts per verdict, boards with trouble, exit code."""
     counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
     unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
     return (
@@ -301,7 +301,7 @@ def last_line(report: NightlyReport) -> str:
 
 
 def previous_verdict(root: Path) -> str:
-    """The verdict of the newest night that has a report; passed where there is none."""
+    """Verdict of the newest nightly report; passed if there is none."""
     for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(path.read_text(encoding="utf-8"))["verdict"])
@@ -309,7 +309,7 @@ def previous_verdict(root: Path) -> str:
 
 
 def write_message(path: Path, report: NightlyReport, before: str) -> None:
-    """Write the message, a subject in its first line; where the verdict is as before, see that there is none."""
+    """Write the message, its first line the subject; remove it if the verdict is unchanged."""
     now = report.verdict.value
     if now == before:
         try:

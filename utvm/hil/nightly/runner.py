@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the jobs of all boards, several in parallel, and writes the report.
 
-A job is the health check of one board, then its suites, each as ``./inv hil`` in its own process. For a board of a
-farm, this process holds one lease for both, and passes it to them.
+A job is the health check of one board, then its suites, each as ``./inv hil`` in its own process. For a farm's
+board, this process holds one lease and passes it to both.
 """
 
 import contextlib
@@ -39,16 +39,16 @@ from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice,
 
 
 class JobLease(LeaseHolder):
-    """The lease of one job, for the length of a ``with`` block.
+    """The lease of one job, as a context manager.
 
     Args:
-        used: boards that other jobs of the same entry had; this job takes another one, and adds it.
+        used: boards leased by other jobs of the same entry; excluded here and extended.
     """
 
     def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
         entry = job.entry
         tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
-        # An unattended run must not wait for ever.
+        # An unattended run must not wait forever.
         wait = entry.wait or 60 * entry.minutes
         super().__init__(coordinator_address(), tags, wait, folder / "labgrid.log", say)
         self._used = used
@@ -60,14 +60,13 @@ class JobLease(LeaseHolder):
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """``lease`` of the report; None if there was no lease."""
         last = self.lease or self._last
         return {**last.record, "earlier": [dict(board) for board in self.earlier]} if last else None
 
     def poll(self) -> Lease | None:
         lease = super().poll()
         if lease and lease.place in self._used.difference(self._excluded):
-            # Another job took it while this one was in the queue.
+            # Another job leased it while this one was queued.
             self.exchange(self._used)
             return None
         if lease:
@@ -91,15 +90,15 @@ class JobLease(LeaseHolder):
 
 HEALTH = "health"
 
-# How long a run may take to let go of its board and to write its report, once it has been told to end.
+# Seconds for an interrupted run to release its board and write its report.
 PATIENCE = 30.0
 
 
 class RunningJob:
-    """One board's turn while it runs; to be asked again and again by :meth:`poll`.
+    """One running job; call :meth:`poll` repeatedly.
 
     Args:
-        used: boards of a farm that other turns of the same entry had; it adds its own.
+        used: boards leased by other jobs of the same entry; extended here.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class RunningJob:
             self._process = self._start(HEALTH, job.choice, [HEALTH])
 
     def poll(self) -> BoardResult | None:
-        """Go on where the board has got to; return the result once there is one."""
+        """Advance the job; return the result once it has finished."""
         if self._process is None:
             return self._await_board()
         if self._process.running:
@@ -173,7 +172,7 @@ class RunningJob:
         while self._process.running and time.monotonic() < deadline:
             time.sleep(0.05)
         self._process.stop()
-        # It may have ended by itself a moment before.
+        # It may have ended just before.
         result = self._read_result()
         if self._healthy is not None and result.verdict.exit_code is not ExitCode.INFRASTRUCTURE:
             return result
@@ -181,8 +180,8 @@ class RunningJob:
         return self._result(Verdict.INTERRUPTED, f"interrupted during {phase}", result.content, result.source)
 
     def _start_suites(self, health: BoardResult) -> None:
-        """Start the suites on the very board that was healthy: one that vanishes is not replaced by another."""
-        # That of a virtual board on USB is the one that was asked for.
+        """Start the suites on exactly the board that passed the health check."""
+        # A virtual board on USB keeps the requested serial number.
         serial = health.board.serial if health.board.kind == "physical" else self.job.entry.serial
         self._step_started = time.monotonic()
         kind = "auto" if health.board.kind == "process" else cast(BoardKind, health.board.kind)
@@ -266,16 +265,16 @@ def not_run_result(job: Job, reason: str) -> BoardResult:
     )
 
 
-# What one run of all suites takes at most with what it starts, TVM and the emulator included, rounded up.
+# Most memory a run of all suites takes, with TVM and the emulator, rounded up.
 _BYTES_A_BOARD = 2**30
 
-_POLL = 0.1  # Seconds; a turn takes tens of them.
+_POLL = 0.1  # Seconds; a job takes tens of them.
 
 
 def jobs_carried() -> int:
-    """Number of boards that this computer can run in parallel: one per core and per GiB of free memory.
+    """Return how many boards this computer can run in parallel: one per core and GiB of free memory.
 
-    An emulated board keeps one core busy. At least one board runs.
+    An emulated board keeps one core busy. At least 1.
     """
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, psutil.virtual_memory().available // _BYTES_A_BOARD))
@@ -292,8 +291,7 @@ def run(
     """Run all jobs, print their results, and write the report.
 
     Args:
-        notify: the file of a message, which is there afterwards if the verdict is not that of the night before;
-            empty for none.
+        notify: file for a message, written only if the verdict has changed since the last run; empty for none.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -357,7 +355,7 @@ def _run_all(
                 time.sleep(_POLL)
         except KeyboardInterrupt:
             interrupted = True
-            # All at once first: each takes a while to let go of its board.
+            # Interrupt all first: each takes a while to release its board.
             for running_job in running:
                 running_job.interrupt()
             deadline = time.monotonic() + PATIENCE
