@@ -41,6 +41,7 @@ class ResultReport:
 
     ``reset_cause`` is that of the last reset, as text; ``stack_used`` the maximum stack use since then, in bytes.
     """
+
     model: str
     reset_cause: str
     status: int
@@ -61,8 +62,7 @@ Report = ResultReport | FaultReport
 
 
 class ReportReader:
-    """Extracts reports from console output in chunks of any size; ``damaged`` counts incomplete or corrupt ones.
-    """
+    """Extracts reports from console output in chunks of any size; ``damaged`` counts incomplete or corrupt ones."""
 
     def __init__(self) -> None:
         self.damaged = 0
