@@ -27,7 +27,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Setup:
-    """The context of a driver's processes: a stack that stops them, their log folder, and a function for messages."""
+    """The context of a driver's processes: a stack that stops them, their log folder, and a function for
+    messages.
+    """
 
     stack: contextlib.ExitStack
     logs: Path

@@ -383,7 +383,9 @@ def _linker_options(board: Board, image: ImageSources) -> tuple[str, ...]:
 
 
 def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
-    """Return the folders of an image's sources with their names in debug information; ``generated`` has its ELF."""
+    """Return the folders of an image's sources with their names in debug information;
+    ``generated`` has its ELF.
+    """
     return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 

@@ -33,7 +33,9 @@ class SectionSize:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive sections; ``executable`` if they contain code; ``stretch`` names the only allowed one, if any."""
+    """Consecutive sections; ``executable`` if they contain code;
+    ``stretch`` names the only allowed one, if any.
+    """
 
     sections: tuple[SectionSize, ...]
     executable: bool = False
@@ -77,7 +79,9 @@ class Stretch:
 
 
 class NoRoom(Exception):
-    """A chunk does not fit. ``room`` bytes are left in ``stretch``, the best one; None if no memory is executable."""
+    """A chunk does not fit. ``room`` bytes are left in ``stretch``, the best one;
+    None if no memory is executable.
+    """
 
     def __init__(self, chunk: Chunk, stretch: Stretch | None, need: int, room: int) -> None:
         super().__init__(f"{chunk.name} needs {need} bytes, {room} are left")

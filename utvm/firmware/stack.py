@@ -176,7 +176,9 @@ class _Reader:
         return callees
 
     def _pointer_callees(self, start: int, function: _Function) -> set[int]:
-        """Return the functions that may be called through a pointer: those of its own file, else of its library."""
+        """Return the functions that may be called through a pointer: those of its own file, else of its
+        library.
+        """
         for file in filter(None, (function.file, self.library)):
             some = {at for at, f in self.functions.items() if f.pointed_at and f.file.startswith(file)}
             if some - {start}:

@@ -353,7 +353,9 @@ class GdbClient:
     # Flash
 
     def flash(self, segments: Sequence[tuple[int, bytes]]) -> None:
-        """Erase the sectors of disjoint segments (address and bytes) and program them; the target must be halted."""
+        """Erase the sectors of disjoint segments (address and bytes) and program them;
+        the target must be halted.
+        """
         try:
             areas = parse_flash(self._transfer("memory-map", ""))
             ranges = erase_ranges(areas, [(address, len(data)) for address, data in segments])

@@ -88,7 +88,9 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Readiness:
-    """A probe that OpenOCD can use: ``was_reset`` if it did not reply and was reset, which may change its address."""
+    """A probe that OpenOCD can use: ``was_reset`` if it did not reply and was reset, which may change its
+    address.
+    """
 
     probe: Probe
     vitals: Vitals

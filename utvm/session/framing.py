@@ -15,7 +15,9 @@ _CRC_INIT = 0xFFFF
 
 
 def encode(payload: bytes, *, after_reset: bool = False) -> bytes:
-    """Encode a packet; with ``after_reset``, FE comes first, to complete an escape left open by an earlier sender."""
+    """Encode a packet; with ``after_reset``, FE comes first, to complete an escape left open by an earlier
+    sender.
+    """
     body = _OPENING + _escape_bytes(len(payload).to_bytes(4, "little")) + _escape_bytes(payload)
     crc = binascii.crc_hqx(body, _CRC_INIT).to_bytes(2, "little")
     return (bytes((_NOTHING,)) if after_reset else b"") + body + _escape_bytes(crc)

@@ -60,7 +60,9 @@ class OpenBoard(Closing):
 
     @property
     def connection(self) -> Connection:
-        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has died."""
+        """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has
+        died.
+        """
         return self._holder.connection
 
     @property

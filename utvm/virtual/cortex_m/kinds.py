@@ -38,7 +38,9 @@ def _component(part: int, component_class: int = _GENERIC, upper: int = 0xB0) ->
 
 
 def _rom_table(offsets: list[int], maker: Words | None = None, *, part: int = 0) -> Words:
-    """Build a ROM table from offsets of components and the identification: ``maker``, or ``part`` of an Arm table."""
+    """Build a ROM table from offsets of components and the identification: ``maker``, or ``part`` of an Arm
+    table.
+    """
     entries = {4 * index: offset | _PRESENT for index, offset in enumerate(offsets)}
     identity = _component(part, _ROM_TABLE, 0xB4)
     if maker is not None:
