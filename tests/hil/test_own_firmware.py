@@ -162,7 +162,7 @@ def test_debugger_stops_at_a_function_and_reads_symbols(counter: Path) -> None:
     assert re.search(r"^#1  0x[0-9a-f]{8} in start \(\) at main\.c:\d+$", done.stdout, re.MULTILINE)
     assert "$1 = 2\n" in done.stdout  # two events before the third call
     assert f"{line}\t{source[line - 1]}\n" in done.stdout
-    console = re.search(r"console is in (\S+)", done.stdout)
+    console = re.search(r"console is written to (\S+)", done.stdout)
     assert console and "counter 1.4 ready" in Path(console[1]).read_text()
 
 
