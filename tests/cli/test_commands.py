@@ -163,11 +163,25 @@ def test_no_color_means_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ["--json", "y.json", "--board", "host", "--model=x.onnx"],
         ["x.onnx", "--wait", "--json"],
         ["--debug", "-j", "y.json", "x.onnx"],
+        ["--json", "x.onnx", "--board", "host"],
+        ["-j", "x.onnx"],
     ],
 )
 def test_file_may_follow_an_option_with_optional_value(words: list[str]) -> None:
     (context,) = _read("model.run", *words).tasks
     assert context.args["model"].value == "x.onnx"
+
+
+def test_models_behind_json_are_not_overwritten() -> None:
+    (context,) = _read("model.compare", "--json", "x.onnx", "y.onnx", "--boards", "host").tasks
+    assert context.args["models"].value == "x.onnx,y.onnx"
+
+
+@pytest.mark.parametrize("option", ["--log-level", "--log-file", "--board-path"])
+def test_common_option_without_its_value_is_wrong_usage(option: str) -> None:
+    done = inv("board.list", option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needed value" in done.stderr
 
 
 def test_a_reader_that_has_read_enough_is_no_error() -> None:

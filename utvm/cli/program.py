@@ -162,15 +162,25 @@ class Inv(Program):
             word = left.pop(0)
             flag, equals, value = word.partition("=")
             option = flags[flag] if flag in flags and flag not in own else None  # get() knows no letters
-            if option is None:
+            follows = bool(left) and not left[0].startswith("-")
+            if option is None or (option.takes_value and not option.optional and not equals and not follows):
                 others.append(word)
             elif not option.takes_value:
                 common.append(word)
             else:
-                if not equals:
-                    value = left.pop(0) if left and not left[0].startswith("-") else STDOUT
-                common.append(f"--{option.name}={value}")
+                # A model behind --json is the command's file, and not overwritten.
+                if not equals and follows and not (option.optional and self._is_file(name, others, left)):
+                    value = left.pop(0)
+                common.append(f"--{option.name}={value or STDOUT}")
         return common, others
+
+    def _is_file(self, name: str, before: list[str], behind: list[str]) -> bool:
+        """True if the first word behind an option is the command's file, because no other word names one."""
+        command = self._command(name)
+        positional = {f"--{file.replace('_', '-')}" for file in command.positional}
+        if not positional or positional & {word.partition("=")[0] for word in before + behind}:
+            return False
+        return not self._has_file(name, before if command.several else before + behind[1:])
 
     def _has_file(self, name: str, words: list[str]) -> bool:
         """True if a word after a command is neither an option nor an option's value."""

@@ -115,18 +115,3 @@ def attach(
     wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
     with choose(board, wanted).open(log_directory, say) as connection:
         yield connection
-
-
-__all__ = [
-    "BoardIdentity",
-    "Connection",
-    "Driver",
-    "ReachableBoard",
-    "Setup",
-    "all_drivers",
-    "attach",
-    "capabilities_of",
-    "choose",
-    "drivers_for",
-    "settings_of",
-]
