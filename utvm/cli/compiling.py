@@ -112,10 +112,10 @@ def _memory(regions: str, pins: str) -> Memory:
 
 
 def _region(text: str) -> Region:
-    name, _, size = text.partition("=")
-    if not size:
+    name, equals, size = text.partition("=")
+    if not equals:
         return Region(name)
-    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1] in _UNITS else (size, 1)
+    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1:] in _UNITS else (size, 1)
     if not number.isdecimal():
         raise ConfigError(f"{text!r} is no memory region", "write NAME=SIZE, with a size like 65536 or 64K")
     return Region(name, int(number) * unit)
