@@ -4,6 +4,7 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from utvm.base.log import BRANCHES
 from utvm.paths import ROOT
@@ -16,6 +17,32 @@ def test_each_word_is_where_the_page_says() -> None:
     assert [
         word for word, places in rows for place in re.findall("`(.*?)`", places) if not (ROOT / place).exists()
     ] == []
+
+
+def test_no_name_in_the_code_has_a_word_that_is_not_used() -> None:
+    table = (ROOT / "docs" / "words.md").read_text().partition("## Words that utvm does not use")[2]
+    unused = {
+        word for row in re.findall(r"^\| ([a-z, ]+) \|", table, re.MULTILINE)[1:] for word in row.split(", ")
+    }
+    assert len(unused) > 8
+    names = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "utvm").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _names_bound_by(node)
+    }
+    assert [name for name in sorted(names) if unused & set(re.findall("[a-z]+", name[1].lower()))] == []
+
+
+def _names_bound_by(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
 
 
 def test_the_walks_through_the_house_go_past_what_is_there() -> None:

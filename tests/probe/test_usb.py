@@ -83,7 +83,7 @@ def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
 def test_virtual_probe_is_known_by_its_maker(bus: Path, maker: str, virtual: bool) -> None:
     plug_in(bus, "1", "066BFF303430", maker=maker)
     assert (_only().virtual, _only().problem) == (virtual, "")
-    assert _only().spoken.startswith("virtual st-link 066BFF303430") == virtual
+    assert _only().full_name.startswith("virtual st-link 066BFF303430") == virtual
 
 
 @pytest.mark.parametrize("unread", ["manufacturer", "serial"])

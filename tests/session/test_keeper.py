@@ -27,7 +27,7 @@ def bench() -> FakeBench:
 @pytest.fixture
 def keeper(bench: FakeBench, tmp_path: Path) -> BoardHolder:
     made = BoardHolder(bench.board, BoardSelection(kind="virtual"), tmp_path)
-    made._bench = cast(Connection, bench)
+    made._connection = cast(Connection, bench)
     return made
 
 

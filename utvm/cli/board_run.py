@@ -114,11 +114,11 @@ def listen(
                 time.sleep(left)
             else:
                 try:
-                    said = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                    message = heard.read(left).decode("utf-8", "replace").replace("\r", "")
                 except TransportError:
                     time.sleep(_LOOK)  # A stopping emulator closes its console first.
                     connection.check()
                     raise
-                sys.stdout.write(printable_lines(said))
+                sys.stdout.write(printable_lines(message))
                 sys.stdout.flush()
             connection.check()

@@ -134,7 +134,7 @@ def detect_boards() -> None:
     detection = detect([ids for board in known for ids in ids_of(board)])
     vitals = {probe: examine(probe) for probe in detection.probes}
     content = [
-        dataclasses.asdict(probe) | {"boards": _candidates(probe, known), "it_says": vitals[probe].spoken}
+        dataclasses.asdict(probe) | {"boards": _candidates(probe, known), "it_says": vitals[probe].full_name}
         for probe in detection.probes
     ]
     OUT.results({"problem": detection.problem or "", "probes": content})
@@ -152,7 +152,7 @@ def detect_boards() -> None:
                 probe.serial or "(unreadable)",
                 probe.usb_path,
                 ", ".join(_candidates(probe, known)),
-                vitals[probe].spoken,
+                vitals[probe].full_name,
             )
             for probe in detection.probes
         ],

@@ -75,7 +75,7 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
         fitting = [board for board in known if match_of(board, probe)]
         if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:
             names = " or ".join(board.name for board in fitting)
-            _say(f"left out: {probe.spoken}: {probe.problem or f'it may be {names}'}")
+            _say(f"left out: {probe.full_name}: {probe.problem or f'it may be {names}'}")
             continue
         (board,) = fitting
         place = _place_name(host, board.name, probe.serial)

@@ -26,7 +26,7 @@ from utvm.selection import BOARD, BoardSelection
 )
 def build(
     _: Context,
-    asked: CompiledChoice,
+    request: CompiledChoice,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
     output: str = "",
@@ -41,10 +41,10 @@ def build(
     if mlperf:
         from utvm.cli.mlperf_run import write_image
 
-        write_image(asked, board, mlperf, output)
+        write_image(request, board, mlperf, output)
         return
     chip = boards.load_chip(board)
-    model = check_named(asked.model)
+    model = check_named(request.model)
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
         raise ConfigError(
@@ -52,7 +52,7 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_writable(elf, block)
-    library = compile_named(chip, asked)
+    library = compile_named(chip, request)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -98,15 +98,15 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
     json=True,
     help={"board": BOARD},
 )
-def size(_: Context, asked: LinkedChoice, board: str = "") -> None:
+def size(_: Context, request: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
     from utvm.cli.compiling import compile_for, compile_options, load_named, print_use
     from utvm.firmware.stack import UnknownNeedError, stack_need
 
     chip = boards.load_chip(board)
-    options = compile_options(chip, asked)
-    library = compile_for(chip, load_named(asked), options)
+    options = compile_options(chip, request)
+    library = compile_for(chip, load_named(request), options)
     image = firmware.build(chip, [library], in_ram=options.in_ram)
     need, unknown = None, ""
     try:

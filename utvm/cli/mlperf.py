@@ -23,7 +23,7 @@ from utvm.selection import BoardSelection
 )
 def run(
     _: Context,
-    asked: CompiledChoice,
+    request: CompiledChoice,
     where: BoardSelection,
     *,
     task: str = "",

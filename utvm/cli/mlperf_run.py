@@ -27,13 +27,13 @@ _WARMUPS = 1
 _SEED = 0
 
 
-def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> None:
+def write_image(request: CompiledChoice, board: str, task: str, output: str) -> None:
     """Build firmware for the benchmark's own runner, and write it as an ELF file."""
     if not output:
         raise ConfigError("no file is named", "--output FILE.elf")
     check_writable(output)
     chip = boards.load_chip(board)
-    image = _image(chip, chip.capabilities, asked, task)
+    image = _image(chip, chip.capabilities, request, task)
     write_whole(Path(output), image.elf.read_bytes())
     through = (
         f"on {chip.line.name}, {chip.line.baud} baud" if image.pipe == "console" and chip.line else "over RTT"
@@ -42,7 +42,7 @@ def write_image(asked: CompiledChoice, board: str, task: str, output: str) -> No
 
 
 def run_task(
-    asked: CompiledChoice,
+    request: CompiledChoice,
     where: BoardSelection,
     task: str,
     mode: str,
@@ -59,7 +59,7 @@ def run_task(
     found = find(where)
     if mode == "performance":
         check_counts(found)
-    image = _image(found.board, found.capabilities, asked, task)
+    image = _image(found.board, found.capabilities, request, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
     windows = samples or _WINDOWS
@@ -85,12 +85,12 @@ def run_task(
     OUT.results({**names, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
-def _image(board: Board, able: frozenset[str], asked: CompiledChoice, task: str) -> Firmware:
-    check_named(asked.model)
+def _image(board: Board, able: frozenset[str], request: CompiledChoice, task: str) -> Firmware:
+    check_named(request.model)
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
     # A board's reply to a query of its task is the name of its library.
-    library = compile_named(board, asked, name=task)
+    library = compile_named(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
 

@@ -45,7 +45,7 @@ def run(
         "validate_against": "second board that runs the same: exit code 1 if an output differs in a bit",
     },
 )
-def eval_(_: Context, asked: SampleChoice, *, validate_against: str = "", where: BoardSelection) -> None:
+def eval_(_: Context, request: SampleChoice, *, validate_against: str = "", where: BoardSelection) -> None:
     """Run a model on samples on a board: predictions, accuracy, and a bitwise comparison with another board."""
 
 
@@ -56,7 +56,7 @@ def eval_(_: Context, asked: SampleChoice, *, validate_against: str = "", where:
     json=True,
     help={"output": "model file to write (default: MODEL_int8.onnx or MODEL_16x8.onnx)"},
 )
-def quantize(_: Context, asked: QuantizeChoice, output: str = "") -> None:
+def quantize(_: Context, request: QuantizeChoice, output: str = "") -> None:
     """Quantise an ONNX float model to int8 by samples, and report the quantisation error of each layer."""
 
 
@@ -68,7 +68,7 @@ def quantize(_: Context, asked: QuantizeChoice, output: str = "") -> None:
     several=True,
     help={"output": "picture to write (default: compare.svg)"},
 )
-def compare(_: Context, asked: CompareChoice, output: str = "compare.svg") -> None:
+def compare(_: Context, request: CompareChoice, output: str = "compare.svg") -> None:
     """Run several models on several boards and compare them in one table and one picture."""
 
 
@@ -93,7 +93,7 @@ def profile(_: Context, model: InputChoice, where: CountingChoice, output: str =
     json=True,
     in_farm=True,
 )
-def tune(_: Context, asked: TuneChoice, where: CountingChoice) -> None:
+def tune(_: Context, request: TuneChoice, where: CountingChoice) -> None:
     """Find the fastest kernel of each layer by measuring on a board; results stay bit-identical."""
 
 
@@ -104,7 +104,7 @@ def tune(_: Context, asked: TuneChoice, where: CountingChoice) -> None:
     json=True,
     help={"output": "archive to write (default: MODEL.tar)"},
 )
-def package(_: Context, asked: CompileChoice, output: str = "") -> None:
+def package(_: Context, request: CompileChoice, output: str = "") -> None:
     """Compile a model into an archive for other build systems: CMake, Zephyr, Arduino, any C99 compiler."""
 
 
@@ -119,5 +119,7 @@ def package(_: Context, asked: CompileChoice, output: str = "") -> None:
         "misra": "count MISRA C:2012 violations with cppcheck; takes minutes",
     },
 )
-def report(_: Context, asked: CompileChoice, output: str = "", explain: bool = False, misra: bool = False) -> None:
+def report(
+    _: Context, request: CompileChoice, output: str = "", explain: bool = False, misra: bool = False
+) -> None:
     """Compile a model and report its operators, those not quantised and why, and the memory plan."""

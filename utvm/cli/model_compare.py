@@ -51,26 +51,28 @@ class Panel:
     bars: Sequence[tuple[Row, str, float]]
 
 
-def compare_models(asked: CompareChoice, output: str) -> None:
-    names = [name.strip() for name in asked.boards.split(",") if name.strip()]
-    models = [name.strip() for name in asked.models.split(",") if name.strip()]
+def compare_models(request: CompareChoice, output: str) -> None:
+    names = [name.strip() for name in request.boards.split(",") if name.strip()]
+    models = [name.strip() for name in request.models.split(",") if name.strip()]
     if not names:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
     check_writable(output)
     for name in names:
         find(BoardSelection(name))  # reject a wrong name before the first board runs
-    rows = [_row(asked, model, name) for model in models for name in names]
+    rows = [_row(request, model, name) for model in models for name in names]
     _print(rows)
     write_whole(Path(output), draw(rows))
     OUT.print(f"picture: {output}")
     OUT.results(rows)
 
 
-def _row(asked: CompareChoice, model: str, board: str) -> Row:
-    choice = SampleChoice(model=model, inputs=asked.inputs, set_=asked.set_, samples="" if asked.inputs else "1")
+def _row(request: CompareChoice, model: str, board: str) -> Row:
+    choice = SampleChoice(
+        model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
+    )
     try:
         library, samples = prepare(choice, find(BoardSelection(board)).board)
-        labels = read_labels(asked.labels, len(samples)) if asked.labels else []
+        labels = read_labels(request.labels, len(samples)) if request.labels else []
         runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)

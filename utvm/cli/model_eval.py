@@ -49,28 +49,30 @@ class Runs:
     results: list[RunResult]
 
 
-def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
+def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
     """Run a model on samples and print each prediction; FAILED if any output bit differs on another board.
 
     Args:
         validate_against: the other board; empty for none.
     """
-    if asked.inputs and asked.source != asked.inputs:
+    if request.inputs and request.source != request.inputs:
         raise ConfigError(
             "--samples and --inputs both name samples", "give one; a number of --samples says how many"
         )
-    if asked.labels == IN_SAMPLES and not Path(asked.source).is_file():
+    if request.labels == IN_SAMPLES and not Path(request.source).is_file():
         raise ConfigError("--labels names no file, and no file of samples has them", "give --labels FILE")
     board = find(where).board
     other = BoardSelection(validate_against) if validate_against else None
     if other:
         find(other)  # reject a wrong name before the first board runs
-    library, samples = prepare(asked, board)
+    library, samples = prepare(request, board)
     # Reject wrong options before the board runs.
-    file = asked.source if asked.labels == IN_SAMPLES else asked.labels
+    file = request.source if request.labels == IN_SAMPLES else request.labels
     labels = read_labels(file, len(samples)) if file else []
     answers = (
-        reference_answers(asked.reference, asked.model, samples, len(library.outputs)) if asked.reference else []
+        reference_answers(request.reference, request.model, samples, len(library.outputs))
+        if request.reference
+        else []
     )
     runs = run_samples(where, library, samples, show=True)
     ours = [list(result.outputs) for result in runs.results]
@@ -81,9 +83,9 @@ def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) 
         judged["accuracy"], judged["confusion"] = found.accuracy, found.counts.tolist()
     if answers:
         apart = distance(ours, answers)
-        print_distance(asked.reference, apart, len(samples))
-        judged["reference"] = {"name": asked.reference, **asdict(apart)}
-    _remember(asked, runs, labels)
+        print_distance(request.reference, apart, len(samples))
+        judged["reference"] = {"name": request.reference, **asdict(apart)}
+    _remember(request, runs, labels)
     mismatches: list[Mismatch] = []
     reference = None
     if other:
@@ -91,78 +93,80 @@ def evaluate(asked: SampleChoice, where: BoardSelection, validate_against: str) 
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    OUT.results(_content(asked, library, runs, reference, mismatches) | judged)
+    OUT.results(_content(request, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
-def _remember(asked: SampleChoice, runs: Runs, labels: list[int]) -> None:
-    name = Path(asked.model).stem
+def _remember(request: SampleChoice, runs: Runs, labels: list[int]) -> None:
+    name = Path(request.model).stem
     summary = summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
     if why := remember_model(runs.identity, summary):
         OUT.print(f"warning: {why}")
 
 
-def prepare(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
+def prepare(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     """Build or load the model, compile it for the board, and draw or read the samples."""
-    if asked.count is not None and asked.count < 1:
+    if request.count is not None and request.count < 1:
         raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
-    if asked.model not in CATALOGUE:
-        return _prepare_file(asked, board)
-    named, weights = CATALOGUE[asked.model], asked.settings.get("weights", "")
+    if request.model not in CATALOGUE:
+        return _prepare_file(request, board)
+    named, weights = CATALOGUE[request.model], request.settings.get("weights", "")
     if weights and not named.takes_weights:
         takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
-        raise ConfigError(f"{asked.model} takes no file of weights", f"these do: {takers}")
-    arrays = _read(asked)
+        raise ConfigError(f"{request.model} takes no file of weights", f"these do: {takers}")
+    arrays = _read(request)
     made = named.make(_SEED, Path(weights) if weights else None)
-    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(asked.source):
-        raise ConfigError(f"{asked.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
+    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):
+        raise ConfigError(f"{request.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
     library = compile_for(board, made.model)
     if named.random and not weights:
         give = " (give a file with --set weights=FILE)" if named.takes_weights else ""
         OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
-        return library, _select_samples(asked, library, arrays, made.read)
+        return library, _select_samples(request, library, arrays, made.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _check_enough(made.samples(asked.count or _SAMPLES), asked, asked.model)
+    return library, _check_enough(made.samples(request.count or _SAMPLES), request, request.model)
 
 
-def _prepare_file(asked: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
-    path = check_named(asked.model)
+def _prepare_file(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
+    path = check_named(request.model)
     if not path.exists():
         names = ", ".join(CATALOGUE)
-        raise ConfigError(f"there is no model {asked.model!r}", f"name a model file, or one of: {names}")
-    if "weights" in asked.settings:
+        raise ConfigError(f"there is no model {request.model!r}", f"name a model file, or one of: {names}")
+    if "weights" in request.settings:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")
-    arrays = _read(asked)
-    library = compile_for(board, load_named(asked))
+    arrays = _read(request)
+    library = compile_for(board, load_named(request))
     if arrays is not None:
-        return library, _select_samples(asked, library, arrays)
+        return library, _select_samples(request, library, arrays)
     OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
-    return library, [random_inputs(library, generator) for _ in range(asked.count or _SAMPLES)]
+    return library, [random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
 
 
-def _read(asked: SampleChoice) -> Mapping[str, Any] | None:
+def _read(request: SampleChoice) -> Mapping[str, Any] | None:
     """Read a file of samples, if any; pictures are read once the model's input is known."""
-    if asked.source and are_pictures(asked.source):
+    if request.source and are_pictures(request.source):
         return {}
-    check_scale(asked.settings.get("scale", ""))
-    return read_arrays(asked.source) if asked.source else None
+    check_scale(request.settings.get("scale", ""))
+    return read_arrays(request.source) if request.source else None
 
 
 def _select_samples(
-    asked: SampleChoice,
+    request: SampleChoice,
     library: Library,
     arrays: Mapping[str, Any],
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> list[Sample]:
     """Return the first samples of a file, converted by ``read`` if given."""
-    if are_pictures(asked.source):
-        tensor = input_for_pictures(asked.source, library.inputs)
-        scale = asked.settings.get("scale", "")
+    if are_pictures(request.source):
+        tensor = input_for_pictures(request.source, library.inputs)
+        scale = request.settings.get("scale", "")
         if read and scale:
-            raise ConfigError(f"{asked.model} has its own scale of colours", "leave --set scale out")
-        arrays = {"": read_pixels(asked.source, tensor) if read else read_pictures(asked.source, tensor, scale)}
+            raise ConfigError(f"{request.model} has its own scale of colours", "leave --set scale out")
+        arrays = {
+            "": read_pixels(request.source, tensor) if read else read_pictures(request.source, tensor, scale)
+        }
     if read:
         arrays = {"": read(*arrays.values())}
     if len(library.inputs) == 1:
@@ -170,15 +174,15 @@ def _select_samples(
         # Format of a samples file in docs/own-project.md.
         if "x" in arrays and only.name not in arrays:
             arrays = {"": arrays["x"]}
-        if asked.source.endswith(".csv"):
+        if request.source.endswith(".csv"):
             arrays = {"": rows_as(arrays[""], only)}
         arrays = {name: as_integers(array, only) for name, array in arrays.items()}
-    samples = _check_enough(as_samples(arrays, library.inputs), asked, asked.source)
-    return samples[: asked.count]
+    samples = _check_enough(as_samples(arrays, library.inputs), request, request.source)
+    return samples[: request.count]
 
 
-def _check_enough(samples: list[Sample], asked: SampleChoice, whose: str) -> list[Sample]:
-    least = asked.count or 1
+def _check_enough(samples: list[Sample], request: SampleChoice, whose: str) -> list[Sample]:
+    least = request.count or 1
     if len(samples) < least:
         raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")
     return samples
@@ -214,14 +218,14 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:
     predicted = prediction(result.outputs)
-    told = "" if predicted is None else f"  predicted {predicted}"
+    message = "" if predicted is None else f"  predicted {predicted}"
     time = _milliseconds(result, clock_hz)
     outputs = " ".join(
         np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
     )
     took = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
     took += "" if time is None else f" ({time:.3f} ms)"
-    return f"sample {number}{told}{took}  {outputs}"
+    return f"sample {number}{message}{took}  {outputs}"
 
 
 def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
@@ -244,7 +248,7 @@ def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> N
 
 
 def _content(
-    asked: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
+    request: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
     def sample_content(result: RunResult) -> dict[str, Any]:
         time = _milliseconds(result, runs.board.clock_hz)
@@ -258,7 +262,7 @@ def _content(
         }
 
     return {
-        "model": asked.model,
+        "model": request.model,
         "library_sha256": library.digest,
         "board": runs.board.name,
         "description": runs.description,

@@ -21,10 +21,10 @@ from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 
 
-def _library(asked: CompileChoice, explain: bool = False) -> Library:
-    board = boards.load(asked.board) if asked.board else None
-    options = compile_options(board, asked)
-    model = load_named(asked)
+def _library(request: CompileChoice, explain: bool = False) -> Library:
+    board = boards.load(request.board) if request.board else None
+    options = compile_options(board, request)
+    model = load_named(request)
     with compiling(model.origin, explain):
         return compiler.compile_model(
             model,
@@ -35,31 +35,31 @@ def _library(asked: CompileChoice, explain: bool = False) -> Library:
         )
 
 
-def package(asked: CompileChoice, output: str) -> None:
-    model, board = check_named(asked.model), boards.load(asked.board) if asked.board else None
-    if asked.settings.get("accelerator") == "all":
+def package(request: CompileChoice, output: str) -> None:
+    model, board = check_named(request.model), boards.load(request.board) if request.board else None
+    if request.settings.get("accelerator") == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
-    options = compile_options(board, asked)
+    options = compile_options(board, request)
     path = Path(output or f"{model.stem}.tar")
     check_writable(path)
     with compiling(model):
         package_model(
             model,
             path,
-            run_python=asked.run_python,
-            shapes=asked.shapes,
+            run_python=request.run_python,
+            shapes=request.shapes,
             target=options.target or ANY,
             executor=options.executor,
             memory=options.memory,
-            stack=run_stack(board, _library(asked)) if board else None,
+            stack=run_stack(board, _library(request)) if board else None,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
     OUT.results({"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})
 
 
-def report(asked: CompileChoice, output: str, explain: bool, misra: bool) -> None:
+def report(request: CompileChoice, output: str, explain: bool, misra: bool) -> None:
     check_folder(output or "build")
-    library = _library(asked, explain)
+    library = _library(request, explain)
     OUT.table(
         *("step", "operator", "makes", ">MACs", "kernel"),
         rows=[

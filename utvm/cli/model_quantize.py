@@ -39,27 +39,27 @@ class _CountedSamples(list[Sample]):
             yield sample
 
 
-def quantize_model(asked: QuantizeChoice, output: str) -> None:
-    if asked.to not in _KINDS:
-        raise ConfigError(f"--to {asked.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
-    if not asked.samples:
+def quantize_model(request: QuantizeChoice, output: str) -> None:
+    if request.to not in _KINDS:
+        raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
+    if not request.samples:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
-    path = Path(output or f"{Path(asked.model).stem}_{asked.to}.onnx")
+    path = Path(output or f"{Path(request.model).stem}_{request.to}.onnx")
     check_writable(path)
-    model = load_named(asked)
+    model = load_named(request)
     if model.format != "onnx":
         raise ConfigError(
-            f"{asked.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
+            f"{request.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
         )
     real = onnx.load_from_string(model.content)
     tensors = _inputs(real)
-    arrays = _read(asked, tensors)
+    arrays = _read(request, tensors)
     labels_in_it = arrays.pop("labels", None) is not None
     samples = _samples(tensors, arrays)
-    source = asked.labels or (asked.samples if labels_in_it else "")
+    source = request.labels or (request.samples if labels_in_it else "")
     labels = read_labels(source, len(samples)) if source else []
     with working("ranges of tensors:") as step:
-        quantised = quantize(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[asked.to])
+        quantised = quantize(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to])
         before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
         layers = costs(real, quantised, _CountedSamples(samples, step, "errors of layers"))
@@ -77,7 +77,7 @@ def quantize_model(asked: QuantizeChoice, output: str) -> None:
     OUT.print(f"what stays in float, if anything: ./inv model.report {shlex.quote(str(path))}")
     OUT.results(
         {
-            "model": asked.model,
+            "model": request.model,
             "written": str(path),
             "samples": len(samples),
             **figures,
@@ -90,12 +90,12 @@ def quantize_model(asked: QuantizeChoice, output: str) -> None:
     )
 
 
-def _read(asked: QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
-    scale = asked.settings.get("scale", "")
-    if are_pictures(asked.samples):
-        return {"": read_pictures(asked.samples, input_for_pictures(asked.samples, tensors), scale)}
+def _read(request: QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
+    scale = request.settings.get("scale", "")
+    if are_pictures(request.samples):
+        return {"": read_pictures(request.samples, input_for_pictures(request.samples, tensors), scale)}
     check_scale(scale)
-    return read_arrays(asked.samples)
+    return read_arrays(request.samples)
 
 
 def _inputs(model: onnx.ModelProto) -> list[Tensor]:

@@ -42,21 +42,21 @@ _TRACKER_READY = r"^the tracker listens on port (\d+)"
 _SEED = 0
 
 
-def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
-    if asked.trials < 1:
-        raise ConfigError(f"--trials {asked.trials}: nothing would be measured", "give the number of candidates")
-    if asked.count != 1:
-        raise ConfigError(f"--count {asked.count} is for boards of a farm", "use it with --in farm")
+def tune_model(request: TuneChoice, where: BoardSelection) -> None:
+    if request.trials < 1:
+        raise ConfigError(f"--trials {request.trials}: nothing would be measured", "give the number of candidates")
+    if request.count != 1:
+        raise ConfigError(f"--count {request.count} is for boards of a farm", "use it with --in farm")
     board = boards.load(where.board)
-    if not asked.tracker:
+    if not request.tracker:
         check_counts(find(where))
     origin = origin_of(board)
-    model = load_named(asked)
-    log = Path(asked.log or f"{model.name}-{board.name}.jsonl")
+    model = load_named(request)
+    log = Path(request.log or f"{model.name}-{board.name}.jsonl")
     check_writable(str(log))
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []
     before = compile_for(board, model)
-    with log_into(logs_of("model.tune")), _measurer(board, where, asked, model) as measurer:
+    with log_into(logs_of("model.tune")), _measurer(board, where, request, model) as measurer:
         # TVM takes seconds to import.
         from utvm.tuning.tuner import layers_of
 
@@ -67,7 +67,7 @@ def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
                 "it is as fast as it gets here",
             )
         begun = time.monotonic()
-        ended = _search(tuner, asked.trials)
+        ended = _search(tuner, request.trials)
         seconds = time.monotonic() - begun
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
@@ -91,12 +91,12 @@ def tune_model(asked: TuneChoice, where: BoardSelection) -> None:
 
 
 @contextlib.contextmanager
-def _measurer(board: Board, where: BoardSelection, asked: TuneChoice, model: Model) -> Iterator[Measurer]:
-    if asked.tracker:
+def _measurer(board: Board, where: BoardSelection, request: TuneChoice, model: Model) -> Iterator[Measurer]:
+    if request.tracker:
         # TrackerMeasurer's processes load TVM, which takes seconds.
         from utvm.tuning.measure import TrackerMeasurer, parse_address
 
-        address, _, key = asked.tracker.partition("/")
+        address, _, key = request.tracker.partition("/")
         key = key or board.name
         with TrackerMeasurer(parse_address(address), key, board, model) as measurer:
             OUT.print(f"{measurer.board_count()} boards with the key {key} at {address}")
@@ -168,9 +168,9 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
     return measured
 
 
-def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -> None:
+def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice) -> None:
     """Lease boards, serve each at its host to our tracker, tune on all of them, and return them."""
-    if asked.tracker or where.wait_states:
+    if request.tracker or where.wait_states:
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)
     key = f"{board.name}-{secrets.token_hex(4)}"
@@ -193,6 +193,6 @@ def tune_together(there: FarmChoice, asked: TuneChoice, where: CountingChoice) -
         assert tracker.health_match
         port = int(tracker.health_match[1])
         say = lambda line: OUT.print(printable(line)) if line else None  # noqa: E731
-        served = stack.enter_context(ServedBoards(there, serve_command, port, asked.count, say))
+        served = stack.enter_context(ServedBoards(there, serve_command, port, request.count, say))
         served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
-        tune_model(dataclasses.replace(asked, tracker=f"127.0.0.1:{port}/{key}", count=1), where)
+        tune_model(dataclasses.replace(request, tracker=f"127.0.0.1:{port}/{key}", count=1), where)

@@ -28,7 +28,7 @@ class SearchPicture:
     before: int
     best: int
     level: float
-    course: str
+    progress: str
     dots: Sequence[Dot]
 
 
@@ -54,16 +54,16 @@ def _counts(entry: LogEntry, unit: str) -> bool:
 
 def _search(makes: str, before: int, best: int, entries: Sequence[LogEntry]) -> SearchPicture:
     step = _WIDTH / len(entries)
-    dots, course, least = [], [], before
+    dots, progress, least = [], [], before
     for number, entry in enumerate(entries):
         count, x = entry.count or 0, step * (number + 0.5)
-        course.append(f"{x - step / 2:.1f},{_level(least, before)}")
+        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
         least = min(least, count)
-        course.append(f"{x - step / 2:.1f},{_level(least, before)}")
+        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
         hint = f"{number + 1}: {count:,} {entry.unit}"
         dots.append(Dot(round(x, 1), _level(count, before), int(entry.kind == "kernel"), hint))
-    course.append(f"{_WIDTH:.1f},{_level(least, before)}")
-    return SearchPicture(makes, before, best, _level(before, before), " ".join(course), dots)
+    progress.append(f"{_WIDTH:.1f},{_level(least, before)}")
+    return SearchPicture(makes, before, best, _level(before, before), " ".join(progress), dots)
 
 
 def _level(count: int, before: int) -> float:

@@ -36,7 +36,7 @@ _DIRECTORY = "the project's folder"
 )
 def create(
     _: Context,
-    asked: OptionalModelChoice,
+    request: OptionalModelChoice,
     *,
     board: str = "",
     input: str = "",  # noqa: A002  the option's name
@@ -57,7 +57,7 @@ def create(
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
-    chip, model = boards.load_chip(board), load_named(asked)
+    chip, model = boards.load_chip(board), load_named(request)
     library = compile_for(boards.load("host"), model)
     inputs = read_inputs(library, input)
     made = project.create(

@@ -131,12 +131,12 @@ def _usb() -> Iterator[_Finding]:
     detection = detect([ids for board in boards.probe_boards() for ids in ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
-    probes = ", ".join(probe.spoken for probe in detection.probes)
+    probes = ", ".join(probe.full_name for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
         vitals = examine_probe(probe)
         advice = probe.problem or ("" if vitals.powered else vitals.remark)
-        state = ", ".join(filter(None, ("may be used", vitals.spoken, vitals.left_out)))
+        state = ", ".join(filter(None, ("may be used", vitals.full_name, vitals.left_out)))
         yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else state, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
 

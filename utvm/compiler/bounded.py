@@ -26,7 +26,7 @@ _LOG = logging.getLogger("utvm.compiler")
 _ResultT = TypeVar("_ResultT")
 _Answer = tuple[bool, object]
 _LOOK = 1.0  # Seconds.
-_MOST_SAID = 1 << 20  # Bytes.
+_MOST_OUTPUT = 1 << 20  # Bytes.
 _onlookers: list[Callable[[], None]] = []
 
 
@@ -48,7 +48,7 @@ def bounded(
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
-    said = os.memfd_create("said")
+    output = os.memfd_create("said")
     end_with_us = die_with_parent()
     child = os.fork()
     if child == 0:
@@ -56,7 +56,7 @@ def bounded(
         os.close(reading)
         # C++ writes messages for its own developers to the terminal.
         for standard in (1, 2):
-            os.dup2(said, standard)
+            os.dup2(output, standard)
         _work(os.fdopen(writing, "wb"), work)
     os.close(writing)
     _LOG.debug("process %d has to %s: %s", child, doing, origin)
@@ -77,7 +77,7 @@ def bounded(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        _log_output(said, doing, heard)
+        _log_output(output, doing, heard)
     if status != 0:
         raise _exit_error(origin, doing, os.waitstatus_to_exitcode(status))
     good, result = pickle.loads(content)
@@ -86,10 +86,10 @@ def bounded(
     raise result
 
 
-def _log_output(said: int, doing: str, heard: Callable[[str], None] | None) -> None:
-    with os.fdopen(said, "rb") as file:
+def _log_output(output: int, doing: str, heard: Callable[[str], None] | None) -> None:
+    with os.fdopen(output, "rb") as file:
         file.seek(0)
-        for line in file.read(_MOST_SAID).decode(errors="replace").splitlines():
+        for line in file.read(_MOST_OUTPUT).decode(errors="replace").splitlines():
             _LOG.debug("what had to %s said: %s", doing, line)
             if heard:
                 heard(line)

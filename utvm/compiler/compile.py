@@ -70,8 +70,8 @@ def compile_model(
     memory = memory or Memory()
     parts = [model.digest, symbol, repr(target), memory.text, executor]
     if assistant:
-        wish = "all" if assistant.everything else repr(assistant.cpu_cycles)
-        parts += [assistant.identity, assistant.revision, wish]
+        request = "all" if assistant.everything else repr(assistant.cpu_cycles)
+        parts += [assistant.identity, assistant.revision, request]
     parts += _tools()
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.

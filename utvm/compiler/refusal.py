@@ -80,17 +80,17 @@ def hints(refused: Iterable[CompileError]) -> str:
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
     """Raise an error with all reasons, each once; without reasons do nothing."""
-    told = list(
+    shown = list(
         dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
     )
-    if not told:
+    if not shown:
         return
-    helps = [help_ for said, help_ in _HELPS if any(re.search(said, item) for item in told)]
+    helps = [help_ for text, help_ in _HELPS if any(re.search(text, item) for item in shown)]
     begin = f"{origin}: " if origin else ""
-    message = f"{begin}{told[0]}"
-    if len(told) > 1:
-        more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
-        message = "\n    ".join([f"{begin}cannot be compiled, for {len(told)} reasons:", *told[:_MOST], *more])
+    message = f"{begin}{shown[0]}"
+    if len(shown) > 1:
+        more = [f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else []
+        message = "\n    ".join([f"{begin}cannot be compiled, for {len(shown)} reasons:", *shown[:_MOST], *more])
     raise CompileError(message, "; ".join(filter(None, [*helps, hint])) or HINT)
 
 

@@ -46,7 +46,7 @@ class BoardIdentity:
     serial: str = ""
 
     @property
-    def spoken(self) -> str:
+    def full_name(self) -> str:
         """Kind and name, as the first and the last line print them."""
         return f"{self.kind.upper()} {self.name}"
 

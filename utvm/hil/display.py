@@ -130,7 +130,7 @@ def last_line(report: RunReport) -> str:
     if report.trouble:
         summary += "; " + first_line(report.trouble)
     return (
-        f"{VERDICTS[report.verdict][0]} on a {report.board.spoken}: {summary}; "
+        f"{VERDICTS[report.verdict][0]} on a {report.board.full_name}: {summary}; "
         f"exit code {int(report.verdict.exit_code)}"
     )
 
@@ -162,7 +162,7 @@ def _suites(report: RunReport) -> Table:
     suites: dict[str, list[CaseResult]] = {}
     for case in report.cases:
         suites.setdefault(case.suite, []).append(case)
-    table = Table("suite", title=f"Suites on a {report.board.spoken}", title_justify="left")
+    table = Table("suite", title=f"Suites on a {report.board.full_name}", title_justify="left")
     # A terminal may be too narrow for all of them.
     columns = [
         outcome for outcome in Outcome if report.count(outcome) or outcome in (Outcome.PASSED, Outcome.FAILED)
@@ -181,7 +181,7 @@ def _suites(report: RunReport) -> Table:
 
 
 def _models(report: RunReport) -> Table:
-    table = Table("model", "executor", title=f"Models on a {report.board.spoken}", title_justify="left")
+    table = Table("model", "executor", title=f"Models on a {report.board.full_name}", title_justify="left")
     figures = present_figures(model.figures for model in report.models)
     for figure in figures:
         table.add_column(figure.title, justify="right")

@@ -50,14 +50,14 @@ def judge_loading(error: BaseException, suite: Path) -> Outcome:
     return Outcome.ERROR if outcome is Outcome.FAILED else outcome
 
 
-def cause_of(error: BaseException, said: str) -> str:
+def cause_of(error: BaseException, output: str) -> str:
     """Return a key that is equal for errors with the same cause."""
     behind: BaseException | None = error
     while behind is not None:
         if isinstance(behind, OSError) and behind.errno is not None:
             return f"errno {behind.errno}"
         behind = behind.__cause__
-    return said
+    return output
 
 
 def _origin(trace: TracebackType | None, suite: Path) -> Literal["utvm", "suite", ""]:

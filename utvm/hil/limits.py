@@ -45,7 +45,7 @@ def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: st
         content, folder = load_project(), project()
         if content is None or folder is None:
             return []
-        known = _read_baseline(folder / BASELINE).get(board.spoken, {})
+        known = _read_baseline(folder / BASELINE).get(board.full_name, {})
         limits = {name: model.relative() for name, model in content.models.items()}
         return list(_limit_cases(board, models, limits, known, commit))
     except ConfigError as error:
@@ -73,14 +73,16 @@ def _limit_cases(
             node = f"{PROJECT_FILE}::{model}:{name}"
             was = known.get(model, {}).get(name)
             if was is None:
-                reason = f"{BASELINE} has no {name} of {model} on {board.spoken}; history.changes --accept adds it"
+                reason = (
+                    f"{BASELINE} has no {name} of {model} on {board.full_name}; history.changes --accept adds it"
+                )
                 yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
                 continue
             most = was * (1 + float(limit.strip("+% ")) / 100)
             if max(values) <= most:
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
-            excess = f"{name} is {max(values):,} on {board.spoken}, and at most {most:,.0f} is asked"
+            excess = f"{name} is {max(values):,} on {board.full_name}, and at most {most:,.0f} is asked"
             where = _crossing_commit(board, model, figure, most, commit)
             yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {was:,}{where}")
 
@@ -113,7 +115,7 @@ def accept_figures() -> Path:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():
             if RELATIVE[name] == row["figure"]:
-                board = BoardIdentity(row["name"], row["kind"]).spoken
+                board = BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
     write_whole(path, text + yaml.safe_dump({"baseline": figures}))

@@ -46,7 +46,7 @@ def render_junit(report: RunReport) -> str:
     suite = ET.SubElement(
         root,
         "testsuite",
-        name=f"hil {report.board.spoken}",
+        name=f"hil {report.board.full_name}",
         tests=str(len(report.cases)),
         failures=str(report.count(Outcome.FAILED)),
         errors=str(report.count(Outcome.INFRASTRUCTURE) + report.count(Outcome.ERROR)),
@@ -130,7 +130,7 @@ def write_report(report: RunReport, root: Path) -> Path:
         "junit.xml": render_junit(report),
         "index.html": html.render_page(report, logs_beside(root) / report.run_id, root / report.run_id),
     }
-    return publish(root, report.run_id, lambda draft: write_texts(draft, texts))
+    return publish(root, report.run_id, lambda temporary: write_texts(temporary, texts))
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
@@ -147,10 +147,10 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".draft-", dir=root, ignore_cleanup_errors=True) as name:
-            draft = Path(name) / run_id
-            draft.mkdir()
-            fill(draft)
-            draft.rename(directory)
+            temporary = Path(name) / run_id
+            temporary.mkdir()
+            fill(temporary)
+            temporary.rename(directory)
         _switch_latest(root, run_id)
     except OSError as error:
         raise ConfigError(
@@ -161,12 +161,12 @@ def publish(root: Path, run_id: str, fill: Callable[[Path], None]) -> Path:
 
 
 def _switch_latest(root: Path, run_id: str) -> None:
-    latest, draft = root / "latest", root / f".latest-{secrets.token_hex(4)}"
+    latest, temporary = root / "latest", root / f".latest-{secrets.token_hex(4)}"
     if latest.is_dir() and not latest.is_symlink():
         # For example, from an archive that followed symbolic links.
         shutil.rmtree(latest)
-    draft.symlink_to(run_id)
-    draft.replace(latest)
+    temporary.symlink_to(run_id)
+    temporary.replace(latest)
 
 
 def checkout_digest(provision: Path = PROVISION) -> str:

@@ -237,11 +237,11 @@ def case_id(node: str) -> str:
     return file.rpartition("/")[2].removeprefix("test_").removesuffix(".py") + separator + name
 
 
-def board_entry(spoken: str) -> dict[str, object]:
+def board_entry(spelling: str) -> dict[str, object]:
     """Return ``board`` of a report from the board's name with settings."""
-    name, _, chosen = spoken.partition(":")
+    name, _, chosen = spelling.partition(":")
     settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
-    return {"id": spoken, "name": name, "settings": settings}
+    return {"id": spelling, "name": name, "settings": settings}
 
 
 def decide(cases: Iterable[CaseResult], *, trouble: str, interrupted: bool) -> tuple[Verdict, str]:

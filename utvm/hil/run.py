@@ -220,7 +220,7 @@ class HilRun:
             plugged = "a board is" if identity.kind == "physical" else "no physical board is"
             why = f" ({plugged} plugged in)"
         place = self._environment.place.title if self._environment else ""
-        self._display.line(", ".join(filter(None, (f"{identity.spoken}{why}", place, f"run {self._run_id}"))))
+        self._display.line(", ".join(filter(None, (f"{identity.full_name}{why}", place, f"run {self._run_id}"))))
 
     def _reattach(self) -> str:
         if self.holder.attach_count > 1:

@@ -42,19 +42,19 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
     if all(probe.problem for probe in probes):
-        raise ProbeError(f"the {probes[0].spoken} cannot be used", probes[0].problem)
+        raise ProbeError(f"the {probes[0].full_name} cannot be used", probes[0].problem)
     return probes
 
 
-def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
+def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
     """Return the probe on USB for a board, or None if another driver is to be used.
 
     A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
     on every machine.
     """
-    if wish == "virtual" and not serial:
+    if request == "virtual" and not serial:
         return None
-    if wish == "virtual" and not board.virtual_probes:
+    if request == "virtual" and not board.virtual_probes:
         raise ConfigError("--serial names a physical board", "leave out --virtual")
     detection = detect(ids_of(board))
     known = [probe for probe in detection.probes if match_of(board, probe)]
@@ -66,7 +66,7 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
     else:
         candidates = [probe for probe in known if not probe.virtual]
     if not candidates:
-        if wish == "physical" or serial:
+        if request == "physical" or serial:
             raise _not_there(board, serial, detection.problem, known)
         return None
     if len(candidates) > 1 and not serial:
@@ -74,7 +74,7 @@ def find_probe(board: Board, wish: BoardKind, serial: str) -> Probe | None:
         raise ConfigError(
             f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
         )
-    _check_usable(candidates[0], wish, known)
+    _check_usable(candidates[0], request, known)
     return candidates[0]
 
 
@@ -95,14 +95,14 @@ def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], Non
 def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
-        reason = f"plugged in: {', '.join(probe.spoken for probe in known)}"
+        reason = f"plugged in: {', '.join(probe.full_name for probe in known)}"
     elif known:
-        reason = f"what is plugged in is virtual: {', '.join(probe.spoken for probe in known)}"
+        reason = f"what is plugged in is virtual: {', '.join(probe.full_name for probe in known)}"
     which = f"probe {serial}" if serial else f"probe for {board.name}"
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
-def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
+def _check_usable(probe: Probe, request: BoardKind, known: list[Probe]) -> None:
     if not probe.serial:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(
@@ -117,7 +117,7 @@ def _check_usable(probe: Probe, wish: BoardKind, known: list[Probe]) -> None:
             f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",
             "unplug one: OpenOCD would take either",
         )
-    if probe.virtual and wish == "physical":
+    if probe.virtual and request == "physical":
         raise ConfigError(f"the probe {probe.serial} is VIRTUAL: it says so itself", "leave out --physical")
-    if not probe.virtual and wish == "virtual":
+    if not probe.virtual and request == "virtual":
         raise ConfigError(f"the probe {probe.serial} is that of a physical board", "leave out --virtual")

@@ -174,16 +174,16 @@ class NeighbourRelay(_Relay):
 
     def _ask(self, packet: bytes) -> None:
         """Forward a client's packet; before resuming at the function, run the model and skip the breakpoint."""
-        asked = bytes.fromhex(packet[6:].decode()) if packet.startswith(b"qRcmd,") else b""
-        if asked.startswith(_PLACE):
-            self._watch(int(asked[len(_PLACE) :], 16))
+        request = bytes.fromhex(packet[6:].decode()) if packet.startswith(b"qRcmd,") else b""
+        if request.startswith(_PLACE):
+            self._watch(int(request[len(_PLACE) :], 16))
             self._reply(b"OK")
             return
         if packet == b"vCont?":
             self._reply(b"")  # GDB then uses c and s.
             return
-        if asked.startswith(_LOGIC):
-            self._neighbour.program(os.fsdecode(asked[len(_LOGIC) :]))
+        if request.startswith(_LOGIC):
+            self._neighbour.program(os.fsdecode(request[len(_LOGIC) :]))
             self._reply(b"OK")
             return
         if packet[:1] in (b"c", b"s"):

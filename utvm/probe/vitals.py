@@ -75,7 +75,7 @@ class Vitals:
         return self.volts is None or self.volts >= LOWEST_VOLTS
 
     @property
-    def spoken(self) -> str:
+    def full_name(self) -> str:
         """The known values as text."""
         power = "" if self.volts is None else f"target {self.volts:.2f} V"
         return ", ".join(filter(None, (self.firmware, power)))
@@ -117,7 +117,7 @@ def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
         probe, vitals, was_reset = *_query_after_reset(probe), True
     if not vitals.powered:
         raise BoardError(
-            f"the board has no power: the {probe.spoken} measures {vitals.volts:.2f} V at it", _POWER_ADVICE
+            f"the board has no power: the {probe.full_name} measures {vitals.volts:.2f} V at it", _POWER_ADVICE
         )
     return Readiness(probe, vitals, was_reset)
 
@@ -129,7 +129,7 @@ def _query_after_reset(probe: Probe) -> tuple[Probe, Vitals]:
         probe = _wait_for_probe(probe)
         return probe, _query_if_reachable(probe)
     except UnreachableProbe as error:
-        raise ProbeError(f"the {probe.spoken} does not answer; {error.message}", advice) from error
+        raise ProbeError(f"the {probe.full_name} does not answer; {error.message}", advice) from error
     except SilentProbe as error:
         raise ProbeError(f"{error.message}, not even after a reset on USB", advice) from error
 
@@ -187,7 +187,7 @@ class ProbeChannel:
             raise _translate(self.probe, error) from error
         if len(reply) < min_bytes or not reply.startswith(start):
             raise SilentProbe(
-                f"the {self.probe.spoken} does not answer what it was asked ({reply.hex()})", _REPLUG
+                f"the {self.probe.full_name} does not answer what it was asked ({reply.hex()})", _REPLUG
             )
         return reply
 
@@ -199,10 +199,10 @@ def claim_probe(probe: Probe, is_interface: Callable[[Any], bool]) -> Iterator[P
         try:
             interface = next(filter(is_interface, device.get_active_configuration()), None)
             if interface is None:
-                raise UnreachableProbe(f"the {probe.spoken} has no interface to ask it by")
+                raise UnreachableProbe(f"the {probe.full_name} has no interface to ask it by")
             usb.util.claim_interface(device, interface)
         except NotImplementedError as error:
-            raise UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}") from error
+            raise UnreachableProbe(f"the {probe.full_name}: {libusb.problem_of(error)}") from error
         except usb.core.USBError as error:
             raise _translate(probe, error) from error
         yield ProbeChannel(probe, interface)
@@ -216,14 +216,14 @@ def _reset(probe: Probe) -> None:
             # Not found: it re-enumerated as a new device, as after a replug.
             if not isinstance(error, usb.core.USBError) or error.errno != errno.ENOENT:
                 problem = libusb.problem_of(error)
-                raise UnreachableProbe(f"the {probe.spoken} cannot be reset: {problem}") from error
+                raise UnreachableProbe(f"the {probe.full_name} cannot be reset: {problem}") from error
 
 
 @contextlib.contextmanager
 def _open(probe: Probe) -> Iterator[Any]:
     device = libusb.find(probe.bus, probe.address, probe.vendor, probe.product)
     if device is None:
-        raise UnreachableProbe(f"libusb does not see the {probe.spoken}")
+        raise UnreachableProbe(f"libusb does not see the {probe.full_name}")
     try:
         yield device
     finally:
@@ -233,12 +233,12 @@ def _open(probe: Probe) -> Iterator[Any]:
 
 def _translate(probe: Probe, error: usb.core.USBError) -> ProbeError:
     if error.errno == errno.EBUSY:
-        return UnreachableProbe(f"another program uses the {probe.spoken}")
+        return UnreachableProbe(f"another program uses the {probe.full_name}")
     if error.errno == errno.EACCES:
-        return UnreachableProbe(f"the {probe.spoken}: {libusb.problem_of(error)}")
+        return UnreachableProbe(f"the {probe.full_name}: {libusb.problem_of(error)}")
     if error.errno == errno.ENODEV:
-        return UnreachableProbe(f"the {probe.spoken} is gone from USB")
-    return SilentProbe(f"the {probe.spoken} does not answer ({error.strerror})")
+        return UnreachableProbe(f"the {probe.full_name} is gone from USB")
+    return SilentProbe(f"the {probe.full_name} does not answer ({error.strerror})")
 
 
 def _read_st_link(channel: ProbeChannel) -> Vitals:

@@ -43,7 +43,7 @@ class BoardHolder:
         self._wanted = wanted
         self._say = say
         self._chosen: ReachableBoard | None = None
-        self._bench: Connection | None = None
+        self._connection: Connection | None = None
         self._image = ""
         self._session: Session | None = None
         self._opened, self._running = contextlib.ExitStack(), contextlib.ExitStack()
@@ -68,10 +68,10 @@ class BoardHolder:
     @property
     def connection(self) -> Connection:
         """Connection to the board. Raises ProbeError if it is not attached or a process it needs has died."""
-        if self._bench is None:
+        if self._connection is None:
             raise ProbeError(f"{self.board.name} is not attached")
-        self._bench.check()
-        return self._bench
+        self._connection.check()
+        return self._connection
 
     def choose(self) -> None:
         """Select the board. Later calls only accept the same one: a lost board is not replaced by another."""
@@ -92,18 +92,18 @@ class BoardHolder:
         if self.attach_count > 1 or self._chosen is None:
             self.choose()
         logs = self.log_directory / f"attached-{self.attach_count}"
-        bench = self._opened.enter_context(self._selected.open(logs, self._say))
-        self._bench = bench
-        self.identity = BoardIdentity(self.board.full_name, bench.kind, bench.probe, bench.serial)
-        return bench.describe()
+        opened = self._opened.enter_context(self._selected.open(logs, self._say))
+        self._connection = opened
+        self.identity = BoardIdentity(self.board.full_name, opened.kind, opened.probe, opened.serial)
+        return opened.describe()
 
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""
         self._end_session()
-        bench = self.connection
-        bench.clear_breakpoints()
-        bench.reset(halt=True)
-        return bench
+        opened = self.connection
+        opened.clear_breakpoints()
+        opened.reset(halt=True)
+        return opened
 
     def link(self, libraries: Sequence[Library]) -> Firmware:
         """Build the firmware for :meth:`session`; raises as :func:`utvm.firmware.build`."""
@@ -115,11 +115,11 @@ class BoardHolder:
         A session already waiting with this firmware is reused: flashing and resetting the board for each of a
         hundred tests would take most of their time.
         """
-        bench = self.connection
+        opened = self.connection
         if self._session is not None and self._image == firmware.digest and self._session.waiting:
             return self._session
         self._end_session()
-        self._session = self._running.enter_context(start_session(bench, firmware))
+        self._session = self._running.enter_context(start_session(opened, firmware))
         self._image = firmware.digest
         return self._session
 
@@ -136,7 +136,7 @@ class BoardHolder:
     def release(self) -> None:
         """Close the board and end the processes it needed. Safe to call again."""
         self._end_session()
-        self._bench = None
+        self._connection = None
         self._opened.close()
 
     def _end_session(self) -> None:
@@ -154,18 +154,18 @@ class BoardHolder:
         """
         if isinstance(error, DeviceFault):
             return ""
-        if self._bench is not None:
+        if self._connection is not None:
             try:
                 # First: a dead probe or OpenOCD causes all other errors.
-                self._bench.check()
+                self._connection.check()
             except UtvmError as cause:
                 return str(cause)
         if isinstance(error, ProbeError | TransportError):
             return str(error)
-        if self._bench is None or not self._bench.has_debug_port:
+        if self._connection is None or not self._connection.has_debug_port:
             return ""
         try:
-            self._bench.read_memory(self.board.region(self.board.layout.code).address, 4)
+            self._connection.read_memory(self.board.region(self.board.layout.code).address, 4)
         except UtvmError as silence:
             return str(silence)
         return ""

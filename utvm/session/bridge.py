@@ -71,7 +71,7 @@ class BoardWorker:
         self._log = log
         self._check = check
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._asked: list[Future[bytes]] = []  # Unchanged once stopping is set: work() iterates over it.
+        self._requests: list[Future[bytes]] = []  # Unchanged once stopping is set: work() iterates over it.
         self._lock = threading.Lock()
         self._link: BoardLink | None = None
         self._in_use = False  # A client owns the link's session.
@@ -85,7 +85,7 @@ class BoardWorker:
         finally:
             self.stop()
             # Wherever an interrupt came, no caller may wait for ever.
-            for future in self._asked:
+            for future in self._requests:
                 if not future.done():
                     future.set_exception(TransportError("the bridge has ended"))
             self._drop_link()
@@ -112,7 +112,7 @@ class BoardWorker:
         finally:
             with self._lock:
                 if not self.stopping.is_set():
-                    self._asked.remove(future)
+                    self._requests.remove(future)
 
     def end_session(self) -> None:
         """Queue the preparation of the board for the next client, without waiting."""
@@ -124,7 +124,7 @@ class BoardWorker:
             if self.stopping.is_set():
                 raise TransportError("the bridge has ended")
             if future:
-                self._asked.append(future)
+                self._requests.append(future)
             self._jobs.put(job)
 
     def _fulfil(self, future: "Future[bytes]", answer: Callable[[], bytes]) -> None:

@@ -81,20 +81,20 @@ class HaltedCore:
     """A halted core, read through its debug port."""
 
     def __init__(self, connection: Connection) -> None:
-        self._bench = connection
+        self._connection = connection
         self._names = {name.lower() for name in connection.gdb.register_names}
 
     def register(self, name: str) -> int:
         """Return the value of a register; 0 if it does not exist or cannot be read."""
         if name in self._names:
             with contextlib.suppress(BoardError):
-                return self._bench.gdb.read_register(name)
+                return self._connection.gdb.read_register(name)
         return 0
 
     def word(self, address: int) -> int:
         """Read 32 bits of memory; 0 if they cannot be read."""
         try:
-            return int.from_bytes(self._bench.read_memory(address, 4), "little")
+            return int.from_bytes(self._connection.read_memory(address, 4), "little")
         except BoardError:
             return 0
 

@@ -52,7 +52,7 @@ class Runner:
 
     def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
         self._transport = transport
-        self._bench = connection
+        self._connection = connection
         self._timeout = timeout
         self._received = b""
 
@@ -65,7 +65,7 @@ class Runner:
             data = self._transport.read(_PATIENCE)
             self._received += data
             if not data:
-                self._bench.check()
+                self._connection.check()
         answer, _, self._received = self._received.partition(_READY)
         if error := _ERROR.search(answer):
             raise BoardError(f"the board says: {error[1].decode('ascii', 'replace')}")
@@ -80,10 +80,10 @@ class Runner:
         return _match_lines(self.ask(command), rf"m-{name}-\[([^]]*)\]")[0]
 
     def load(self, data: bytes) -> None:
-        said = self.ask(f"db load {len(data)}")
+        output = self.ask(f"db load {len(data)}")
         for start in range(0, len(data), _BYTES_A_COMMAND):
-            said = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
-        _match_lines(said, "m-load-done")
+            output = self.ask(f"db {data[start : start + _BYTES_A_COMMAND].hex()}")
+        _match_lines(output, "m-load-done")
 
     def infer(self, runs: int, warmups: int) -> Measurement:
         lines = self.ask(f"infer {runs} {warmups}")

@@ -27,16 +27,16 @@ from utvm.session.running import RunResult
 class BoardMemory:
     """A board's memory, through its debug port; the core may be running."""
 
-    def __init__(self, bench: Connection) -> None:
-        self._bench = bench
+    def __init__(self, opened: Connection) -> None:
+        self._connection = opened
 
     def read(self, address: int, size: int) -> bytes:
         """Read memory; raises UtvmError if the board refuses or has no debug port."""
-        return self._bench.read_memory(address, size)
+        return self._connection.read_memory(address, size)
 
     def write(self, address: int, data: bytes) -> None:
         """Write RAM; raises as :meth:`read`."""
-        self._bench.write_memory(address, data)
+        self._connection.write_memory(address, data)
 
 
 class OpenBoard(Closing):

@@ -63,9 +63,9 @@ class UnitCorrection:
     def _instructions(self, seconds: bytes) -> bytes:
         # Rounded far below the fraction of an instruction that a mean can have.
         counts = [round(value * self._clock_hz, 6) for (value,) in struct.iter_unpack("<d", seconds)]
-        told = ", ".join(f"{count:,.10g}" for count in counts)
+        text = ", ".join(f"{count:,.10g}" for count in counts)
         self._log(
-            f"time_evaluator: {told} instructions of a VIRTUAL board, which has no time; "
+            f"time_evaluator: {text} instructions of a VIRTUAL board, which has no time; "
             "the client is told a second for each"
         )
         return struct.pack(f"<{len(counts)}d", *counts)

@@ -213,7 +213,7 @@ class ModuleBoard:
     def __init__(
         self, connection: Connection, base: Firmware, say: Callable[[str], None], modules: bool = True
     ) -> None:
-        self._bench = connection
+        self._connection = connection
         self._base = base
         self._say = say
         self._modules = modules
@@ -297,14 +297,14 @@ class ModuleBoard:
                     "rpc",
                     pipe=base.pipe or "",
                     in_ram=in_ram,
-                    able=self._bench.capabilities,
+                    able=self._connection.capabilities,
                     module=Upload(module, place),
                 )
             except UtvmError:
                 remove_tree(place)
                 raise
 
-        if _runs_code_in_ram(base.board, self._bench):
+        if _runs_code_in_ram(base.board, self._connection):
             # A module too large for RAM may fit into flash.
             with contextlib.suppress(DoesNotFitError):
                 return image(True)
@@ -313,7 +313,7 @@ class ModuleBoard:
     def _program(self, firmware: Firmware) -> None:
         self._image = None
         self._there.close()
-        self.board = self._there.enter_context(start_rpc(self._bench, firmware, self._say))
+        self.board = self._there.enter_context(start_rpc(self._connection, firmware, self._say))
         self._image = firmware
 
 

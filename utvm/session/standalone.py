@@ -198,10 +198,10 @@ def wait_for_report(
     """
     reader = ReportReader()
     deadline = time.monotonic() + timeout
-    said = b""
+    output = b""
     while (left := deadline - time.monotonic()) > 0:
         data = console.read(min(left, _PATIENCE))
-        said = (said + data)[-_TAIL:]
+        output = (output + data)[-_TAIL:]
         if reports := reader.feed(data):
             return reports[0]
         if not data:
@@ -210,7 +210,7 @@ def wait_for_report(
         where = f"; {where}"
     damaged = f", but {reader.damaged} damaged ones" if reader.damaged else ""
     raise BoardError(
-        f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {said!r}",
+        f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {output!r}",
         "" if where else "is the console's speed the one in board.yaml, and does nothing else read it?",
     )
 

@@ -98,8 +98,8 @@ class Toolchain:
             self.files += (own,)
             rows = load_yaml(own, _Rows, _KEYS_OF_ROWS).cpus
             if double := sorted(rows.keys() & self.data.cpus.keys()):
-                said = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
-                raise ConfigError(said, "give yours another name")
+                message = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
+                raise ConfigError(message, "give yours another name")
             self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
@@ -185,10 +185,10 @@ class Toolchain:
 
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address; empty if unknown."""
-        said = run_tool(
+        message = run_tool(
             [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
         ).strip()
-        return "" if "??" in said else said
+        return "" if "??" in message else message
 
 
 @dataclass(frozen=True)

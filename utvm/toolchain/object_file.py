@@ -71,12 +71,12 @@ def core_of(elf: ELFFile) -> ObjectCore:
     machine, bits = str(elf["e_machine"]), int(elf.elfclass)
     if machine == "EM_RISCV":
         return ObjectCore(machine, bits, elf["e_flags"] & _RISCV_FLOAT_ABI)
-    said = elf.get_section_by_name(".ARM.attributes") if machine == "EM_ARM" else None
-    if said is None:
+    output = elf.get_section_by_name(".ARM.attributes") if machine == "EM_ARM" else None
+    if output is None:
         return ObjectCore(machine, bits)
     values = {
         attribute.tag: attribute.value
-        for part in said.iter_subsections()
+        for part in output.iter_subsections()
         for file in part.iter_subsubsections()
         if file.header.tag == "TAG_FILE"
         for attribute in file.iter_attributes()

@@ -98,12 +98,12 @@ def configure(levels: str, file: str) -> None:
     if _begun.is_set():
         return
     given = levels or os.environ.get(VARIABLE, "")
-    wish = _parse_levels(given, "--log-level" if levels else VARIABLE) if given else None
+    request = _parse_levels(given, "--log-level" if levels else VARIABLE) if given else None
     warnings = _Levels(logging.WARNING, {})
     if file:
-        _attach(_file_handler(Path(file), "w"), wish or _Levels(logging.DEBUG, {}))
+        _attach(_file_handler(Path(file), "w"), request or _Levels(logging.DEBUG, {}))
     # Warnings also appear on the terminal.
-    _attach(logging.StreamHandler(_standard_error()), warnings if file else wish or warnings)
+    _attach(logging.StreamHandler(_standard_error()), warnings if file else request or warnings)
     _begun.set()
 
 
@@ -166,11 +166,11 @@ def _standard_error() -> TextIO:
 def _parse_levels(text: str, option: str) -> _Levels:
     everywhere, branches = logging.WARNING, {}
     for word in text.split(","):
-        name, told, level = word.strip().rpartition("=")
+        name, message, level = word.strip().rpartition("=")
         if level.lower() not in _LEVELS:
             raise ConfigError(f"{option}: {level!r} is no level", f"use {', '.join(_LEVELS)}")
         branch = name if name == _ROOT or name.startswith(f"{_ROOT}.") else f"{_ROOT}.{name}"
-        if not told or branch == _ROOT:
+        if not message or branch == _ROOT:
             everywhere = _LEVELS[level.lower()]
         elif any(known == branch or known.startswith(f"{branch}.") for known in BRANCHES):
             branches[branch] = _LEVELS[level.lower()]
@@ -179,10 +179,10 @@ def _parse_levels(text: str, option: str) -> _Levels:
     return _Levels(everywhere, branches)
 
 
-def _attach(handler: logging.Handler, wish: _Levels) -> None:
+def _attach(handler: logging.Handler, request: _Levels) -> None:
     handler.setFormatter(logging.Formatter(_FORM, "%Y-%m-%d %H:%M:%S"))
-    handler.addFilter(wish.filter)
-    _handlers[handler] = wish
+    handler.addFilter(request.filter)
+    _handlers[handler] = request
     root = logging.getLogger(_ROOT)
     root.addHandler(handler)
     # A program that embeds us has not requested every packet in its own log.
@@ -203,9 +203,9 @@ def _detach(handler: logging.Handler) -> None:
 
 def _set_levels() -> None:
     """Enable only the levels that some handler writes, so that other messages cost nothing."""
-    named = {_ROOT} | {name for wish in _handlers.values() for name in wish.by_branch}
+    named = {_ROOT} | {name for request in _handlers.values() for name in request.by_branch}
     for name in named | set(BRANCHES):
-        wanted = [wish.level(name) for wish in _handlers.values()]
+        wanted = [request.level(name) for request in _handlers.values()]
         logging.getLogger(name).setLevel(min(wanted, default=logging.WARNING))
 
 

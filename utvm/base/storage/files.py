@@ -192,12 +192,12 @@ def _try_out(folder: Path, path: str | Path) -> None:
 
 def write_whole(path: Path, data: bytes | str) -> None:
     """Write a file atomically; text in UTF-8, with a lone surrogate as ``\\udc80``."""
-    draft = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        with open(draft, "xb", opener=open_regular) as file:
+        with open(temporary, "xb", opener=open_regular) as file:
             file.write(data if isinstance(data, bytes) else encodable(data).encode())
-        draft.replace(path)
+        temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            draft.unlink()
+            temporary.unlink()
         raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error

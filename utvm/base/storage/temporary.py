@@ -100,7 +100,7 @@ def _sweep(parent: Path, remove: Callable[[Path], None]) -> None:
             os.close(handle)
 
 
-_EACH = 16 << 20  # Bytes: more than a run's logs, its report, or the firmware of most suites.
+_RESERVED = 16 << 20  # Bytes: more than a run's logs, its report, or the firmware of most suites.
 
 
 def require_free_space(folders: Iterable[Path]) -> None:
@@ -113,9 +113,9 @@ def require_free_space(folders: Iterable[Path]) -> None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 file = held.enter_context(tempfile.TemporaryFile(dir=folder))
-                os.posix_fallocate(file.fileno(), 0, _EACH)
+                os.posix_fallocate(file.fileno(), 0, _RESERVED)
             except OSError as error:
                 raise ProvisionError(
-                    f"{folder}: {_EACH >> 20} MiB cannot be written there: {error.strerror or error}",
+                    f"{folder}: {_RESERVED >> 20} MiB cannot be written there: {error.strerror or error}",
                     "free some room, make it writable, or choose another (--report-dir, XDG_CACHE_HOME)",
                 ) from error

@@ -111,17 +111,17 @@ def identify(names: Collection[str]) -> str:
     return next((identity for kind in table().values() if (identity := kind.identify(names))), "")
 
 
-def assistant(board: Board, wish: Wish) -> Assistant | None:
+def assistant(board: Board, request: Wish) -> Assistant | None:
     """The compiler's view of a board's accelerator; None if there is none, or if it is not to be used."""
-    if wish == "off" or (wish == "auto" and not board.accelerator):
+    if request == "off" or (request == "auto" and not board.accelerator):
         return None
     kind, block = _kind_of(board)
-    if wish == "auto" and not block.auto:
+    if request == "auto" and not block.auto:
         return None
     accelerator = kind.fit(block, board.directory)
     code = tree_digest(Path(inspect.getfile(kind.fit)).parent)
     ratio = board.clock_hz / block.clock_hz
-    return Assistant(accelerator.identity, code, accelerator.offer, ratio, wish == "all")
+    return Assistant(accelerator.identity, code, accelerator.offer, ratio, request == "all")
 
 
 def _kind_of(board: Board) -> tuple[Accelerator, AcceleratorPart]:

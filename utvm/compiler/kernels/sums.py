@@ -188,7 +188,7 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
         )[0]
         for axis in (0, 1)
     ]  # fmt: skip
-    each_group = max(channels // (data.shape[3] // depth), 1)
+    channels_per_group = max(channels // (data.shape[3] // depth), 1)
     # The kernels of signed weights ignore their zero point.
     zero = zero_of(weights) if weights.dtype == "uint8" else 0
 
@@ -199,7 +199,7 @@ def _window(use: Use, operands: list[Any], options: Any, channel_axis: int, endi
 
         sums = window_sums(
             image, result.shape, (*weights.shape[1:3], depth), strides, dilation, before, factor,
-            lambda c, inner: tirx.floordiv(c, each_group) * depth + inner,
+            lambda c, inner: tirx.floordiv(c, channels_per_group) * depth + inner,
             lambda n: ending.data_zero(tables, n), ending.kind,
         )  # fmt: skip
         return te.compute(result.shape, lambda n, y, x, c: ending.apply(sums[n, y, x, c], tables, c, n), "output")

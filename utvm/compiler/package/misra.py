@@ -42,7 +42,7 @@ def misra_findings(
 ) -> dict[str, list[str]]:
     """Return MISRA C:2012 findings: rule, such as ``11.3``, to ``file:line`` of each."""
     with tempfile.TemporaryDirectory() as work:
-        said = run_tool(
+        output = run_tool(
             [
                 "cppcheck",
                 "--addon=misra",
@@ -68,7 +68,7 @@ def misra_findings(
             error=ToolchainError,
             hint="sudo apt-get install cppcheck",
         )
-        text = said + (Path(work) / "findings").read_text(encoding="utf-8")
+        text = output + (Path(work) / "findings").read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
     for finding in _FINDING.finditer(text):
         if finding["id"] in _TROUBLE:

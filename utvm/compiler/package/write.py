@@ -199,7 +199,7 @@ def package_model(
 
 
 def _time() -> int:
-    said = os.environ.get("SOURCE_DATE_EPOCH", "0")
-    if not said.isdecimal():
-        raise ConfigError(f"SOURCE_DATE_EPOCH is {said!r}", "give seconds since 1970")
-    return int(said)
+    output = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not output.isdecimal():
+        raise ConfigError(f"SOURCE_DATE_EPOCH is {output!r}", "give seconds since 1970")
+    return int(output)

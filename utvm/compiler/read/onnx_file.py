@@ -97,15 +97,15 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
         if name not in inputs:
             raise ConfigError(f"{origin}: has no input {name!r}", f"inputs: {', '.join(inputs)}")
         dimensions = inputs[name].type.tensor_type.shape.dim
-        told = [
+        shown = [
             dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or "?"
             for dimension in dimensions
         ]
-        fits = len(shape) == len(told) and all(
-            isinstance(size, str) or size == wanted for size, wanted in zip(told, shape, strict=True)
+        fits = len(shape) == len(shown) and all(
+            isinstance(size, str) or size == wanted for size, wanted in zip(shown, shape, strict=True)
         )
         if not fits:
-            raise ConfigError(f"{origin}: input {name} is {told}, which {list(shape)} does not fit")
+            raise ConfigError(f"{origin}: input {name} is {shown}, which {list(shape)} does not fit")
         for dimension, size in zip(dimensions, shape, strict=True):
             if dimension.dim_param and called.setdefault(dimension.dim_param, size) != size:
                 raise ConfigError(f"{origin}: {dimension.dim_param} is {called[dimension.dim_param]}, not {size}")
@@ -152,13 +152,13 @@ def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
     refused = refusals(checks)
     if len(refused) == 1:
         raise refused[0]
-    said: dict[str, list[str]] = {}
+    text: dict[str, list[str]] = {}
     for error in refused:
         place, _, reason = error.message.removeprefix(f"{origin}: ").partition(": ")
-        said.setdefault(reason, []).append(place)
+        text.setdefault(reason, []).append(place)
     reasons = [
         f"{', '.join(places[:_MOST])}{f' and {len(places) - _MOST} more' * (len(places) > _MOST)}: {reason}"
-        for reason, places in said.items()
+        for reason, places in text.items()
     ]
     refuse(origin, reasons, hints(refused))
 
@@ -173,9 +173,9 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
     # Some exporters list it twice.
     versions = sorted({item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")})
     if len(versions) != 1 or not 1 <= versions[0] <= newest:
-        said = " and ".join(map(str, versions)) or "unknown"
+        text = " and ".join(map(str, versions)) or "unknown"
         raise CompileError(
-            f"{origin}: needs operator set {said}; 1 to {newest} are known",
+            f"{origin}: needs operator set {text}; 1 to {newest} are known",
             f"onnx.version_converter.convert_version(model, {newest}) converts it; or export it for an older one",
         )
 

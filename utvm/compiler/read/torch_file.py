@@ -40,8 +40,8 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
     if _MARK in content:
         _know_quantisation(origin)
     # It logs tracebacks for its own developers.
-    said = logging.getLogger("torch.export")
-    before, said.disabled = said.disabled, True
+    output = logging.getLogger("torch.export")
+    before, output.disabled = output.disabled, True
     try:
         program = torch.export.load(io.BytesIO(content))
     except Exception as error:  # PyTorch raises nearly every built-in kind
@@ -51,7 +51,7 @@ def from_archive(content: bytes, name: str, origin: str) -> Model:
             "export the model again; a log (--log-level debug) has what PyTorch says",
         ) from error
     finally:
-        said.disabled = before
+        output.disabled = before
     model = from_torch(program, name)
     return Model(name, origin, model.format, model.content)
 

@@ -57,8 +57,8 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
         alloc_buffers=[*buffers, *sums],
         annotations=root.annotations,
     )
-    told = dict.fromkeys(tile.text for tile in tiles if tile.text)
-    made = function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(told))
+    message = dict.fromkeys(tile.text for tile in tiles if tile.text)
+    made = function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(message))
     if len(found) > 1 or len(statements) > 1 + len(found[0].followers):
         return made
     *inputs, output = function.params

@@ -95,7 +95,7 @@ def on_usb(
 def _make_ready(probe: Probe, setup: Setup, *, may_reset: bool = True) -> Readiness:
     ready = make_ready(probe, may_reset=may_reset)
     if ready.was_reset:
-        setup.say(f"the {probe.spoken} did not answer: it was reset on USB, and answers again")
+        setup.say(f"the {probe.full_name} did not answer: it was reset on USB, and answers again")
     return ready
 
 

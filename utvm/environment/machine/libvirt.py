@@ -95,17 +95,17 @@ def virsh(*words: str, timeout: float = _PATIENCE) -> str:
         raise _translate_error(error.message) from None
 
 
-def _translate_error(said: str) -> LibvirtError:
-    if "ermission denied" in said or "authentication unavailable" in said or "access denied" in said:
+def _translate_error(output: str) -> LibvirtError:
+    if "ermission denied" in output or "authentication unavailable" in output or "access denied" in output:
         return LibvirtError(
             "libvirt does not let you in", "join its group (sudo usermod -aG libvirt $USER, then log in anew)"
         )
-    if "Failed to connect socket" in said or "Connection refused" in said:
+    if "Failed to connect socket" in output or "Connection refused" in output:
         return LibvirtError("libvirt does not answer: its daemon does not run", nobody_answers=True)
-    if "No space left" in said:
+    if "No space left" in output:
         return LibvirtError("the disk that libvirt keeps machines on is full", "df -h /var/lib/libvirt")
-    lines = [line.removeprefix("error: ") for line in said.splitlines()[1:] if line.strip()]
-    return LibvirtError(f"libvirt: {' '.join(lines) or said}")
+    lines = [line.removeprefix("error: ") for line in output.splitlines()[1:] if line.strip()]
+    return LibvirtError(f"libvirt: {' '.join(lines) or output}")
 
 
 def domain(name: str) -> Domain | None:
@@ -272,10 +272,10 @@ def network_address() -> str:
         if described is not None:
             own = f"{described.get('address')}/{described.get('netmask')}"
             return str(IPv4Network(own, strict=False))
-    said = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
+    output = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
     taken = [
         IPv4Network(route["dst"], strict=False)
-        for route in json.loads(said)
+        for route in json.loads(output)
         if re.match(r"[0-9.]+(/\d+)?$", route["dst"])
     ]
     for network in _NETWORKS:

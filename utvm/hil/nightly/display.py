@@ -38,7 +38,7 @@ class NightlyDisplay:
         reason = first_line(result.reason)
         self._console.print(
             f"\\[{self._ended:{width}}/{self._total}] [{style}]{result.verdict.value}[/] "
-            f"{escape(f'{result.spoken}: {_counts(result)}')}, {format_duration(result.duration_s)}"
+            f"{escape(f'{result.full_name}: {_counts(result)}')}, {format_duration(result.duration_s)}"
             + (f"; {escape(reason)}" if reason else ""),
             soft_wrap=True,
         )
@@ -80,7 +80,7 @@ def _boards(report: NightlyReport) -> Table:
     table.add_column("took", justify="right")
     for result in report.boards:
         table.add_row(
-            escape(f"{result.spoken} {result.board.serial}".rstrip()),
+            escape(f"{result.full_name} {result.board.serial}".rstrip()),
             f"[{_STYLES.get(result.verdict, _NO_VERDICT)}]{result.verdict.value}[/]",
             *(str(result.count(outcome)) for outcome in Outcome),
             format_duration(result.duration_s),

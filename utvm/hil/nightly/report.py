@@ -52,9 +52,9 @@ class BoardResult:
     lease: Mapping[str, Any] | None = None
 
     @property
-    def spoken(self) -> str:
+    def full_name(self) -> str:
         """Board for a line of output, with its location unless that is the host."""
-        return self.board.spoken + ("" if self.place == "host" else f" in {self.place}")
+        return self.board.full_name + ("" if self.place == "host" else f" in {self.place}")
 
     @property
     def models(self) -> Sequence[Mapping[str, Any]]:
@@ -193,13 +193,13 @@ def write_report(report: NightlyReport, root: Path) -> Path:
     content = report.as_json()
     check_schema(content, NIGHTLY)
 
-    def fill(draft: Path) -> None:
+    def fill(temporary: Path) -> None:
         for result in report.boards:
             if result.source is not None:
-                (draft / result.label).mkdir()
-                _copy(result.source, draft / result.label, root / report.run_id / result.label)
+                (temporary / result.label).mkdir()
+                _copy(result.source, temporary / result.label, root / report.run_id / result.label)
         write_texts(
-            draft,
+            temporary,
             {
                 "nightly.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
                 "junit.xml": render_junit(report),
@@ -319,7 +319,7 @@ def write_message(path: Path, report: NightlyReport, before: str) -> None:
         return
     lines = [f"nightly run {report.run_id}: {now}, {before} before", "", last_line(report)]
     lines += [
-        f"{result.spoken}: {result.verdict.value}; {first_line(result.reason)}".removesuffix("; ")
+        f"{result.full_name}: {result.verdict.value}; {first_line(result.reason)}".removesuffix("; ")
         for result in report.boards
         if result.verdict.exit_code
     ]

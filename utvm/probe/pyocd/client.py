@@ -47,10 +47,10 @@ class PyOcdClient(GdbClient):
 
     def monitor(self, command: str, timeout: float = 60.0) -> str:
         """Run a pyOCD command and return its output; raises ProbeError if that reports an error."""
-        said = super().monitor(command, timeout)
-        if complaint := _COMPLAINT.search(said):
+        output = super().monitor(command, timeout)
+        if complaint := _COMPLAINT.search(output):
             raise ProbeError(f"monitor command '{command}' failed: {complaint[0].strip()}", _ADVICE)
-        return said
+        return output
 
     def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
         super().insert_watchpoint(address, size, access)

@@ -51,7 +51,7 @@ class Probe:
     problem: str
 
     @property
-    def spoken(self) -> str:
+    def full_name(self) -> str:
         """Name in messages."""
         serial = self.serial or "without a readable serial number"
         return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"

@@ -15,9 +15,9 @@ from utvm.session.transport import ChildProcess, TcpConnection, Transport, Wire
 class Program:
     """A program as a :class:`utvm.session.transport.Transport`; a reset starts a new process."""
 
-    def __init__(self, bench: Connection, firmware: Firmware) -> None:
+    def __init__(self, opened: Connection, firmware: Firmware) -> None:
         self._firmware = firmware
-        self._log = bench.logs / f"{bench.board.name}.log"
+        self._log = opened.logs / f"{opened.board.name}.log"
         self._running = ExitStack()
         self._pipe: Transport | None = None
 
@@ -56,9 +56,9 @@ class Program:
 
 
 @contextmanager
-def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(opened: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Connect to the program; end it on leaving."""
-    program = Program(bench, firmware)
+    program = Program(opened, firmware)
     try:
         yield Wire(program, program.restart)
     finally:

@@ -28,19 +28,19 @@ _IN, _OUT = -12, -8  # Offsets from the end of a ring.
 
 
 @contextmanager
-def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(opened: Connection, firmware: Firmware) -> Iterator[Wire]:
     """Run OpenOCD's RTT server; without OpenOCD, access the buffers directly."""
-    monitor = bench.gdb.monitor
+    monitor = opened.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
         raise ConfigError(
             f"{firmware.elf.name} says nothing over RTT: it has no utvm_rtt",
             "an application of one's own writes with utvm_pipe_write(), as the project's app/main.c did",
         )
-    if not _has_server(bench):
+    if not _has_server(opened):
         with firmware.elf.open("rb") as file:
-            buffers = Buffers(bench, block, _RING[file.read(5)[4]])
-        yield Wire(buffers, lambda: _start(bench, block))
+            buffers = Buffers(opened, block, _RING[file.read(5)[4]])
+        yield Wire(buffers, lambda: _start(opened, block))
         return
     monitor(f'rtt setup {block:#x} {_ID_BYTES} "{_ID.decode()}"')
     monitor(f"rtt polling_interval {_POLLING_INTERVAL}")
@@ -48,40 +48,40 @@ def open_wire(bench: Connection, firmware: Firmware) -> Iterator[Wire]:
         monitor(f"rtt server start {{{connection.path}}} 0")
         try:
             connection.connect()
-            yield Wire(connection, lambda: _restart(bench, block))
+            yield Wire(connection, lambda: _restart(opened, block))
         finally:
             monitor("rtt stop")
             monitor(f"rtt server stop {{{connection.path}}}")
 
 
-def _has_server(bench: Connection) -> bool:
-    return {"OpenOCD", "memory while running"} <= bench.capabilities
+def _has_server(opened: Connection) -> bool:
+    return {"OpenOCD", "memory while running"} <= opened.capabilities
 
 
-def _restart(bench: Connection, block: int) -> None:
+def _restart(opened: Connection, block: int) -> None:
     """Reset the board and have OpenOCD search its new control block.
 
     Memory survives a reset, so OpenOCD is stopped and the old id erased before the core runs: offsets of the old
     block must not be used with the new one.
     """
-    bench.gdb.monitor("rtt stop")
-    _start(bench, block)
-    bench.gdb.monitor("rtt start")
+    opened.gdb.monitor("rtt stop")
+    _start(opened, block)
+    opened.gdb.monitor("rtt start")
 
 
-def _start(bench: Connection, block: int) -> None:
-    bench.reset(halt=True)
-    bench.write_memory(block, bytes(_ID_BYTES))
-    if _has_server(bench):
-        bench.gdb.monitor("resume")
+def _start(opened: Connection, block: int) -> None:
+    opened.reset(halt=True)
+    opened.write_memory(block, bytes(_ID_BYTES))
+    if _has_server(opened):
+        opened.gdb.monitor("resume")
     else:
-        bench.gdb.resume()
-    patience = bench.board.timeouts.start
+        opened.gdb.resume()
+    patience = opened.board.timeouts.start
     deadline = time.monotonic() + patience
-    while bench.read_memory(block, len(_ID)) != _ID:
+    while opened.read_memory(block, len(_ID)) != _ID:
         if time.monotonic() > deadline:
             raise BoardError(
-                f"{bench.board.name} has set up no RTT buffers at {block:#010x} within {patience:g} s of a reset",
+                f"{opened.board.name} has set up no RTT buffers at {block:#010x} within {patience:g} s of a reset",
                 "does the core get as far? ./inv board.serve without --transport rtt shows whether it runs",
             )
         time.sleep(_PAUSE)
@@ -90,8 +90,8 @@ def _start(bench: Connection, block: int) -> None:
 class Buffers:
     """The buffers as a :class:`utvm.session.transport.Transport`, by memory accesses only."""
 
-    def __init__(self, bench: Connection, block: int, ring: struct.Struct) -> None:
-        self._bench = bench
+    def __init__(self, opened: Connection, block: int, ring: struct.Struct) -> None:
+        self._connection = opened
         self._layout = ring
         self._up = block + _RINGS
         self._down = self._up + ring.size
@@ -112,32 +112,34 @@ class Buffers:
 
     def write(self, data: bytes) -> None:
         """Write all bytes, in as many pieces as the buffer needs."""
-        deadline = time.monotonic() + self._bench.board.timeouts.start
+        deadline = time.monotonic() + self._connection.board.timeouts.start
         while data:
             data = data[self._put(data) :]
             if data and time.monotonic() > deadline:
-                raise BoardError(f"{self._bench.board.name} takes nothing out of its RTT buffer", "does it run?")
+                raise BoardError(
+                    f"{self._connection.board.name} takes nothing out of its RTT buffer", "does it run?"
+                )
 
     def _take(self) -> bytes:
-        with self._bench.halted_access():
+        with self._connection.halted_access():
             _name, place, size, end, start, _flags = self._ring(self._up)
             if start == end:
                 return b""
             parts = [(start, end)] if start < end else [(start, size), (0, end)]
-            data = b"".join(self._bench.read_memory(place + a, b - a) for a, b in parts if a < b)
-            self._bench.write_memory(self._up + self._layout.size + _OUT, end.to_bytes(4, "little"))
+            data = b"".join(self._connection.read_memory(place + a, b - a) for a, b in parts if a < b)
+            self._connection.write_memory(self._up + self._layout.size + _OUT, end.to_bytes(4, "little"))
         return data
 
     def _put(self, data: bytes) -> int:
-        with self._bench.halted_access():
+        with self._connection.halted_access():
             _name, place, size, start, taken, _flags = self._ring(self._down)
             room = (taken - start - 1) % size
             part = data[: min(room, size - start)]
             if part:
-                self._bench.write_memory(place + start, part)
+                self._connection.write_memory(place + start, part)
                 after = (start + len(part)) % size
-                self._bench.write_memory(self._down + self._layout.size + _IN, after.to_bytes(4, "little"))
+                self._connection.write_memory(self._down + self._layout.size + _IN, after.to_bytes(4, "little"))
         return len(part)
 
     def _ring(self, address: int) -> tuple[int, ...]:
-        return self._layout.unpack(self._bench.read_memory(address, self._layout.size))
+        return self._layout.unpack(self._connection.read_memory(address, self._layout.size))

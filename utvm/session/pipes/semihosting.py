@@ -33,7 +33,7 @@ class Semihosting:
     """
 
     def __init__(self, connection: Connection, places: Sequence[int]) -> None:
-        self._bench = connection
+        self._connection = connection
         self._places = places
         self._gdb = connection.gdb
         self._to_board = bytearray()
@@ -42,10 +42,10 @@ class Semihosting:
     def restart(self) -> None:
         """Reset the board and let it run."""
         self.close()
-        self._bench.reset(halt=True)
-        self._bench.clear_breakpoints()
+        self._connection.reset(halt=True)
+        self._connection.clear_breakpoints()
         for place in self._places:
-            self._bench.insert_breakpoint(place)
+            self._connection.insert_breakpoint(place)
         self._gdb.resume()
 
     def close(self) -> None:
@@ -53,7 +53,9 @@ class Semihosting:
         if self._gdb.running:
             self._gdb.interrupt()
             if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
-                raise ProbeError(f"{self._bench.board.name} cannot be halted", "check its power and its cable")
+                raise ProbeError(
+                    f"{self._connection.board.name} cannot be halted", "check its power and its cable"
+                )
         self._to_board.clear()
         self._room = None
 
@@ -100,7 +102,7 @@ class Semihosting:
         pc = self._gdb.read_register("pc")
         if self._gdb.read_memory(pc, len(_ENTRY)) != _ENTRY:
             raise TransportError(
-                f"{self._bench.board.name} stopped at {pc:#010x}, and not for a semihosting call",
+                f"{self._connection.board.name} stopped at {pc:#010x}, and not for a semihosting call",
                 "a core that has locked up does, and one with a breakpoint",
             )
         block = self._gdb.read_memory(self._gdb.read_register("r1"), 12)
