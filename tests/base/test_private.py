@@ -7,7 +7,8 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -270,18 +271,24 @@ def test_command_ends_with_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     assert victim.read_bytes() == _CONTENT
 
 
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder like /tmp. pytest closes its own folders to other users, in each of its processes anew."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        yield folder
+
+
 @needs_root
-def test_lock_held_through_a_link_is_not_reached(tmp_path: Path) -> None:
+def test_lock_held_through_a_link_is_not_reached(shared_folder: Path) -> None:
     """As a second user would do it, in a folder with the sticky bit."""
-    tmp_path.chmod(0o1777)
-    for folder in tmp_path.parents[:3]:
-        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
-    victim = tmp_path / "victim"
+    victim = shared_folder / "victim"
     victim.write_bytes(_CONTENT)
     plant = "import os, sys; os.setgid(65534); os.setuid(65534); os.symlink(sys.argv[1], sys.argv[2])"
-    subprocess.run([sys.executable, "-c", plant, victim, tmp_path / "utvm-board.lock"], check=True)
+    subprocess.run([sys.executable, "-c", plant, victim, shared_folder / "utvm-board.lock"], check=True)
     with pytest.raises(BoardError) as caught:
-        _hold(tmp_path)
+        _hold(shared_folder)
     assert caught.value.exit_code is ExitCode.INFRASTRUCTURE
     assert caught.value.__cause__.errno == errno.EINVAL  # type: ignore[union-attr]
     assert victim.read_bytes() == _CONTENT
