@@ -53,6 +53,23 @@ def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
     assert gone(child)
 
 
+@pytest.mark.parametrize("again", ["", "raise_on_signals(); "], ids=["", "begun again"])
+def test_an_interruption_that_a_finalizer_loses_is_raised_again(again: str) -> None:
+    """Seen in a whole run: SIGTERM came while C code called Python, and the run went on to pass."""
+    code = (
+        "import os, signal, time\n"
+        "from utvm.base.process.signals import Interrupted, raise_on_signals\n"
+        "class Lost:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.01)\n"
+        "raise_on_signals()\n"
+        "try:\n"
+        f"    lost = Lost(); del lost; {again}time.sleep(20); print('went on')\n"
+        "except Interrupted: print('interrupted')\n"
+    )
+    done = subprocess.run(_python(code), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
+
+
 def test_process_of_a_killed_parent_does_not_begin() -> None:
     """Seen to leave an emulator behind: its parent was killed before the kernel could be asked to end it, too."""
     code = (

@@ -4,7 +4,6 @@
 import dataclasses
 import datetime
 import logging
-import sys
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from utvm.base.process.signals import (
-    Interrupted,
     ignore_signals,
     raise_if_interrupted,
+    raise_lost_interruptions,
     record_signals,
     was_interrupted,
 )
@@ -89,7 +88,7 @@ class HilRun:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Inspect the machine and choose the board; report missing tools before touching it."""
         self._session = session
-        _silence_lost_interruptions()
+        raise_lost_interruptions()  # pytest has replaced the hook
         try:
             self._environment = report.describe_environment(self.holder.board)
             self.holder.choose()
@@ -275,14 +274,3 @@ class HilRun:
             self._display.line(f"warning: {warning}")
         self._display.close(summary, directory)
         return summary.verdict.exit_code
-
-
-def _silence_lost_interruptions() -> None:
-    """Silence tracebacks of interruptions lost in finalizers: they end the run anyway."""
-    previous = sys.unraisablehook  # pytest's, which restores the original
-
-    def report_unraisable(error: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(error.exc_type, Interrupted):
-            previous(error)
-
-    sys.unraisablehook = report_unraisable

@@ -10,6 +10,7 @@ import os
 import pwd
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,26 +33,58 @@ _NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 _ENDING = (signal.SIGINT, signal.SIGTERM, *(() if _NOHUP else (signal.SIGHUP,)))
 _DEBOUNCE = 1.0  # Seconds.
 _signal_times: list[float] = []
+_lost = threading.Event()  # The last interruption was lost and must be raised again.
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    now = time.monotonic()
+    hurried = bool(_signal_times) and now - _signal_times[-1] <= _DEBOUNCE and not _lost.is_set()
+    _lost.clear()
+    _signal_times.append(now)
+    if not hurried:
+        raise Interrupted
 
 
 def raise_on_signals() -> None:
     """Make Ctrl-C, SIGTERM and SIGHUP raise :class:`Interrupted`, so that ``with`` blocks clean up.
 
     Signals within a second count as one, so that a hurried second Ctrl-C or a closing terminal does not interrupt
-    the clean-up. Earlier signals are forgotten: a program may run suites again after an interruption.
+    the clean-up. Earlier signals are forgotten, unless they are still to be raised again: a program may run suites
+    again after an interruption.
     """
     _signal_times.clear()
-    last = float("-inf")
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal last
-        before, last = last, time.monotonic()
-        _signal_times.append(last)
-        if last - before > _DEBOUNCE:
-            raise Interrupted
-
+    if signal.getsignal(signal.SIGTERM) is not _interrupt:
+        raise_lost_interruptions()
     for number in _ENDING:
-        signal.signal(number, interrupt)
+        signal.signal(number, _interrupt)
+
+
+def raise_lost_interruptions() -> None:
+    """Raise :class:`Interrupted` again if Python ignores it, as in a finalizer or in a callback from C.
+
+    Extends :data:`sys.unraisablehook`; whoever replaces the hook calls this again.
+    """
+    previous = sys.unraisablehook
+
+    def hook(error: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(error.exc_type, Interrupted):
+            previous(error)
+            return
+        # An exception from here would be ignored too.
+        timer = threading.Timer(_RESEND_AFTER, _resend)
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # no thread can be started; was_interrupted() remains
+            timer.start()
+
+    sys.unraisablehook = hook
+
+
+_RESEND_AFTER = 0.02  # Seconds.
+
+
+def _resend() -> None:
+    _lost.set()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def ignore_signals() -> None:
