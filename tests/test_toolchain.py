@@ -16,7 +16,7 @@ def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
     files = {"number.h": "#define NUMBER 7\n", "number.c": _C, "empty.S": '#include "number.h"\n  .byte NUMBER\n'}
     for name, text in files.items():
         (folder / name).write_text(text)
-    with toolchain.compiled(
+    with toolchain.compile_objects(
         folder / "work",
         [folder / "number.c", folder / "empty.S"],
         cpu=next(iter(toolchain.data.cpus)),

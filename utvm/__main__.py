@@ -42,14 +42,14 @@ def main(handed_over: int = 0) -> None:
     with guard_exit_code():
         code = _run_to_an_exit_code()
         # A missing stream is None.
-        unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
+        unwritten = [_has_unwritten_text(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
             code = ExitCode.INFRASTRUCTURE
     # Commands that run other programs return their exit codes unchanged.
     sys.exit(handed_over + code if code in list(ExitCode) else code)
 
 
-def _left_unwritten(stream: TextIO) -> bool:
+def _has_unwritten_text(stream: TextIO) -> bool:
     try:
         stream.flush()
     except OSError:

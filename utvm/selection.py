@@ -102,8 +102,8 @@ class SuiteChoice:
     @property
     def expressions(self) -> tuple[str, ...]:
         """Arguments for pytest that select tests."""
-        chosen = {"-k": self.k, "-m": self.m}
-        words = [word for flag, value in chosen.items() if value for word in (flag, value)]
+        filters = {"-k": self.k, "-m": self.m}
+        words = [word for flag, value in filters.items() if value for word in (flag, value)]
         return (*words, *(["--last-failed"] if self.last_failed else []))
 
 

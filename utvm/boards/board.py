@@ -319,7 +319,7 @@ class Board(Record):
         if own.is_file() and self.port is None:
             return own
         name = self.port.name if self.port else "plain"
-        shared = None if own.is_file() else runtime.shared(self.architecture, "ports", name)
+        shared = None if own.is_file() else runtime.find_shared(self.architecture, "ports", name)
         if shared is None:
             problem = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
             raise ConfigError(

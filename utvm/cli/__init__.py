@@ -126,7 +126,7 @@ def task(
         added = [FarmChoice] if in_farm else []
         owned += [(record.__name__, options.parameters(record)) for record in added]
         read = [*choices.values(), *added]
-        body = _ending_in_order(_imported(function, runs) if runs else function, choices, in_checkout, in_farm)
+        body = _ending_in_order(_import_task(function, runs) if runs else function, choices, in_checkout, in_farm)
         if clash := _find_clash(owned):
             # Only this command fails; the others still load.
             body = _failing(function, clash)
@@ -137,20 +137,20 @@ def task(
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         settings["optional"] = [name for choice in read for name in options.optional(choice)]
         settings["iterable"] = [name for choice in read for name in options.repeatable(choice)] + list(iterable)
-        shown = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
-        return cast(FunctionT, invoke_task(body, klass=Command, **shown, **settings))
+        extras = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
+        return cast(FunctionT, invoke_task(body, klass=Command, **extras, **settings))
 
     return decorate
 
 
-def _imported(function: FunctionT, runs: str) -> FunctionT:
+def _import_task(function: FunctionT, runs: str) -> FunctionT:
     module, _, name = runs.partition(":")
 
     @functools.wraps(function)
     def call(context: Any, **values: Any) -> int | None:
-        given = inspect.signature(function).bind(context, **values)
-        given.apply_defaults()
-        _, *others = given.arguments.items()
+        arguments = inspect.signature(function).bind(context, **values)
+        arguments.apply_defaults()
+        _, *others = arguments.arguments.items()
         return cast("int | None", getattr(importlib.import_module(f"{__name__}.{module}"), name)(**dict(others)))
 
     return cast(FunctionT, call)

@@ -103,8 +103,8 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
 def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, Any]]) -> None:
     """Print the parts that are right, for a chip in the format of the board's file."""
     if kind != "physical":
-        seen = ", ".join(right) or "none"
-        OUT.print(f"\nright on a {kind.upper()} board: {seen}. No chip was met: `silicon` stays as it is")
+        names = ", ".join(right) or "none"
+        OUT.print(f"\nright on a {kind.upper()} board: {names}. No chip was met: `silicon` stays as it is")
         return
     OUT.print("\nfor board.yaml, with the chip's revision letter:\n")
     OUT.print("silicon:" if right else "silicon: {}")
@@ -125,11 +125,11 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
             "--from is missing",
             "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
         )
-    found = described.find(Path(from_), chip)
+    chip_files = described.find(Path(from_), chip)
     if svd:
-        found = described.refine(found, Path(svd))
-    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
-    board = described.write(found, folder, probe)
+        chip_files = described.refine(chip_files, Path(svd))
+    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", chip_files.name.lower()).strip("-")).resolve()
+    board = described.write(chip_files, folder, probe)
     OUT.print(f"{folder}: {board.title}")
     for guess in guesses_in(folder):
         OUT.print(f"  {guess}")

@@ -26,7 +26,7 @@ from utvm.base.text.quoting import gdb
 from utvm.boards import Board
 from utvm.cli.board_run import listen
 from utvm.cli.choices import DebugChoice
-from utvm.cli.compiling import compile_named, find_debugged
+from utvm.cli.compiling import compile_choice, find_with_debug_port
 from utvm.cli.model_inputs import read_inputs
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
@@ -59,13 +59,13 @@ def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, p
         raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
-    found = find_debugged(where)
-    image = _image_of(what, found.board, found.capabilities)
+    reachable = find_with_debug_port(where)
+    image = _image_of(what, reachable.board, reachable.capabilities)
     if vscode:
         _write_launch(where, what, image, port or _PORT)
         return
     logs = logs_of("board.gdb")
-    with log_into(logs), _door(port) as (door, address), found.open(logs, say) as connection:
+    with log_into(logs), _door(port) as (door, address), reachable.open(logs, say) as connection:
         OUT.print(connection.describe())
         Application(connection, image)
         OUT.print("programmed and compared; it stands before its first instruction")
@@ -107,7 +107,7 @@ def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
-    library = compile_named(board, what)
+    library = compile_choice(board, what)
     return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
 
 
@@ -156,12 +156,12 @@ def _console_in(connection: Connection, log: Path) -> Iterator[None]:
     if console is None:
         yield
         return
-    done = threading.Event()
+    ended = threading.Event()
 
     def write() -> None:
         with log.open("wb", buffering=0) as file, contextlib.suppress(TransportError):
             output = b""
-            while output or not done.is_set():
+            while output or not ended.is_set():
                 file.write(output := console.read(0.2))
 
     reader = threading.Thread(target=write)
@@ -170,7 +170,7 @@ def _console_in(connection: Connection, log: Path) -> Iterator[None]:
         OUT.print(f"its console is written to {log}")
         yield
     finally:
-        done.set()
+        ended.set()
         reader.join()
 
 

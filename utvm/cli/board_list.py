@@ -9,7 +9,7 @@ from utvm.errors import ConfigError
 
 def list_boards() -> None:
     own = boards.project_names()
-    found, rows, broken = [], [], []
+    records, rows, broken = [], [], []
     for name in boards.names():
         try:
             board = boards.load(name)
@@ -20,7 +20,7 @@ def list_boards() -> None:
         drivers = [driver.name for driver in drivers_for(board)]
         origin = "utvm" if name in own else str(board.directory)
         rows.append((name, board.title, ", ".join(probes) or "none", ", ".join(drivers), origin))
-        found.append(
+        records.append(
             {
                 "name": name,
                 "title": board.title,
@@ -32,4 +32,4 @@ def list_boards() -> None:
     OUT.table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", rows=rows)
     for message in broken:
         OUT.print(f"broken: {message}")
-    OUT.results({"boards": found, "broken": broken})
+    OUT.results({"boards": records, "broken": broken})

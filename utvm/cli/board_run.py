@@ -12,7 +12,7 @@ from pathlib import Path
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
-from utvm.cli.compiling import find_debugged, print_use
+from utvm.cli.compiling import find_with_debug_port, print_use
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError, TransportError
@@ -33,8 +33,8 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
     Args:
         pipe: channel of its output, if not the console.
     """
-    found = find_debugged(where)
-    image = read_elf(found.board, elf)
+    reachable = find_with_debug_port(where)
+    image = read_elf(reachable.board, elf)
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
         print_use(image)
@@ -50,8 +50,8 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
 
 
 def monitor(where: BoardSelection, seconds: float) -> None:
-    found = find_debugged(where)
-    if found.kind == "virtual" and found.probe is None:
+    reachable = find_with_debug_port(where)
+    if reachable.kind == "virtual" and reachable.probe is None:
         OUT.print(
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
@@ -68,10 +68,10 @@ def reset(where: BoardSelection) -> None:
 
 def program_fpga(where: BoardSelection, bitstream: str) -> None:
     """Program a board's programmable logic; an emulated board only stores the bitstream."""
-    found, file = find_debugged(where), Path(bitstream)
+    reachable, file = find_with_debug_port(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
-    read_bitstream(file, found.board.programmable.part)
+    read_bitstream(file, reachable.board.programmable.part)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
@@ -85,7 +85,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
 @contextlib.contextmanager
 def _open(where: BoardSelection, command: str) -> Iterator[Connection]:
     logs = logs_of(command)
-    with log_into(logs), find_debugged(where).open(logs, say) as connection:
+    with log_into(logs), find_with_debug_port(where).open(logs, say) as connection:
         OUT.print(connection.describe())
         yield connection
 

@@ -11,7 +11,7 @@ from utvm.base.log import log_into
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.compiling import compile_named, find, image_for
+from utvm.cli.compiling import compile_choice, find, image_for
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import Library
 from utvm.drivers import Connection
@@ -40,11 +40,11 @@ def _open_with_server(
     where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
 ) -> Iterator[tuple[Connection, Firmware]]:
     """Compile a model, link it with the RPC server, and open a board for it."""
-    found = find(where)
+    reachable = find(where)
     with log_into(logs):
-        library = compile_named(found.board, choice)
-        image = image_for(found, [library], "rpc", transport)
-        with found.open(logs, log) as connection:
+        library = compile_choice(reachable.board, choice)
+        image = image_for(reachable, [library], "rpc", transport)
+        with reachable.open(logs, log) as connection:
             yield connection, image
 
 

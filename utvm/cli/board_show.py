@@ -18,7 +18,7 @@ from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
 from utvm.boards.bitstream import loaded_bitstream
 from utvm.cli.choices import ModelChoice
-from utvm.cli.compiling import compiling, load_named
+from utvm.cli.compiling import compiling, load_model
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import drivers_for
 from utvm.environment.machine import libvirt
@@ -36,8 +36,8 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_fitting(choice: ModelChoice) -> None:
-    model = load_named(choice)
-    found: list[dict[str, Any]] = []
+    model = load_model(choice)
+    fitting: list[dict[str, Any]] = []
     for name in boards.names():
         board = boards.load(name)
         if not board.memory:
@@ -47,10 +47,10 @@ def list_fitting(choice: ModelChoice) -> None:
                 library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
-            found.append({"name": name, "fits": False, "why": error.message})
+            fitting.append({"name": name, "fits": False, "why": error.message})
         else:
             sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
-            found.append({"name": name, "fits": True, **sizes})
+            fitting.append({"name": name, "fits": True, **sizes})
     OUT.table(
         *("board", "fits", ">flash", ">RAM", "else"),
         rows=[
@@ -61,10 +61,10 @@ def list_fitting(choice: ModelChoice) -> None:
                 board.get("ram_bytes"),
                 board.get("why"),
             )
-            for board in found
+            for board in fitting
         ],
     )
-    OUT.results({"model": choice.model, "boards": found})
+    OUT.results({"model": choice.model, "boards": fitting})
 
 
 def show_board(name: str) -> None:

@@ -29,19 +29,19 @@ _MB = 1_000_000
 def size(_: Context) -> None:
     """Print the size of the cache, by kind of entry."""
     kinds, now = _by_kind(cache.entries()), time.time()
-    days = {kind: max(0, (now - min(entry.used for entry in found)) / _DAY) for kind, found in kinds.items()}
+    days = {kind: max(0, (now - min(entry.used for entry in entries)) / _DAY) for kind, entries in kinds.items()}
     OUT.table(
         *("kind", "what", ">entries", ">MB", ">oldest"),
         rows=[
-            (kind, _KINDS.get(kind, ""), len(found), f"{_bytes(found) / _MB:.1f}", f"{days[kind]:.0f} days")
-            for kind, found in kinds.items()
+            (kind, _KINDS.get(kind, ""), len(entries), f"{_bytes(entries) / _MB:.1f}", f"{days[kind]:.0f} days")
+            for kind, entries in kinds.items()
         ],
     )
     total = sum(map(_bytes, kinds.values()))
     OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes what is old")
     content = {
-        kind: {"entries": len(found), "bytes": _bytes(found), "oldest_days": round(days[kind], 1)}
-        for kind, found in kinds.items()
+        kind: {"entries": len(entries), "bytes": _bytes(entries), "oldest_days": round(days[kind], 1)}
+        for kind, entries in kinds.items()
     }
     OUT.results({"folder": str(cache_root()), "kinds": content})
 

@@ -143,8 +143,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
 
 def _met(board: Board) -> list[tuple[str, str]]:
     never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
-    met = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
-    return [*met, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
+    conditions = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
+    return [*conditions, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
 
 
 def _probes(physical: Physical) -> str:

@@ -141,13 +141,13 @@ def _shorten(lines: list[str]) -> list[str]:
     """Keep only the first tests, and note how many were left out."""
     tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
     hidden = set(tests[_SHOWN_TESTS:])
-    shown: list[str] = []
+    text_lines: list[str] = []
     for number, line in enumerate(lines):
         if number not in hidden:
-            shown.append(line)
+            text_lines.append(line)
         elif number == tests[_SHOWN_TESTS]:
-            shown.append(f"… {len(hidden)} more tests")
-    return shown
+            text_lines.append(f"… {len(hidden)} more tests")
+    return text_lines
 
 
 def _style(line: str) -> Text:

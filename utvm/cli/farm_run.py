@@ -39,20 +39,20 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
         tune_together(there, *records)
         return ExitCode.PASSED
     where = next(record for record in records if isinstance(record, BoardSelection))
-    named = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
-    named |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
-    if named.get("log") == "":
+    writes = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
+    writes |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
+    if writes.get("log") == "":
         raise ConfigError("--in farm copies back only files that are named", "give --log FILE")
-    outputs = {name: Path(path).resolve() for name, path in named.items() if path not in ("", STDOUT)}
+    outputs = {name: Path(path).resolve() for name, path in writes.items() if path not in ("", STDOUT)}
     check_writable(*outputs.values())
-    sent = [
+    uploads = [
         dataclasses.replace(record, kind="auto", serial="", wait=0.0) if record is where else record
         for record in records
     ]
-    words = [word for record in sent for word in parts(record) if _flag(word) not in outputs]
+    words = [word for record in uploads for word in parts(record) if _flag(word) not in outputs]
     words += [("--json",)] if OUT.json_target == STDOUT else []
     words += parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))
-    words += [(_spelled(name, value),) for name, value in own.items() if value and name not in _WRITES]
+    words += [(_spell(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)
     with telling() as say:
@@ -69,6 +69,6 @@ def _flag(word: Parts) -> str:
     return str(word[0]).partition("=")[0].lstrip("-")
 
 
-def _spelled(name: str, value: object) -> str:
+def _spell(name: str, value: object) -> str:
     flag = f"--{name.replace('_', '-')}"
     return flag if value is True else f"{flag}={value}"

@@ -35,12 +35,12 @@ def list_places(summary: bool, metrics: str) -> None:
     """Print the boards of a farm, or their number in each state."""
     check_writable(metrics)
     with _client() as client:
-        found = client.call("list")
+        places = client.call("list")
     if summary or metrics:
-        _summarise(found, metrics)
+        _summarise(places, metrics)
         return
-    OUT.results(found)
-    for place in found["places"]:
+    OUT.results(places)
+    for place in places["places"]:
         tags, state = place["tags"], _state(place)
         remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
         board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
@@ -48,17 +48,19 @@ def list_places(summary: bool, metrics: str) -> None:
         OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
 
 
-def _summarise(found: dict[str, Any], metrics: str) -> None:
+def _summarise(places: dict[str, Any], metrics: str) -> None:
     """Print the number of boards in each state and the queue; ``metrics`` is a file for Prometheus."""
-    counts = dict(Counter(map(_state, found["places"])))
+    counts = dict(Counter(map(_state, places["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
-        text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(found["waiting"]))])
+        text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(places["waiting"]))])
         write_whole(Path(metrics), text)
-    OUT.results({"boards": counts, "waiting": found["waiting"]})
-    OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")
-    for position, waiting in enumerate(found["waiting"], 1):
+    OUT.results({"boards": counts, "waiting": places["waiting"]})
+    OUT.print(
+        f"{len(places['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}"
+    )
+    for position, waiting in enumerate(places["waiting"], 1):
         tags = ", ".join(f"{name}={value}" for name, value in waiting["wants"].items())
         OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 

@@ -35,7 +35,7 @@ def build(
     """Build stand-alone firmware that runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_writable, write_whole
-    from utvm.cli.compiling import check_named, compile_named, print_use
+    from utvm.cli.compiling import compile_choice, print_use, require_model_file
     from utvm.cli.model_inputs import note_input, read_inputs
 
     if mlperf:
@@ -44,7 +44,7 @@ def build(
         write_image(request, board, mlperf, output)
         return
     chip = boards.load_chip(board)
-    model = check_named(request.model)
+    model = require_model_file(request.model)
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
         raise ConfigError(
@@ -52,7 +52,7 @@ def build(
         )
     block = elf.with_suffix(".bin")
     check_writable(elf, block)
-    library = compile_named(chip, request)
+    library = compile_choice(chip, request)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -101,16 +101,16 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
 def size(_: Context, request: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for, compile_options, load_named, print_use
-    from utvm.firmware.stack import UnknownNeedError, stack_need
+    from utvm.cli.compiling import compile_for, compile_options, load_model, print_use
+    from utvm.firmware.stack import UnknownNeedError, measure_stack
 
     chip = boards.load_chip(board)
     options = compile_options(chip, request)
-    library = compile_for(chip, load_named(request), options)
+    library = compile_for(chip, load_model(request), options)
     image = firmware.build(chip, [library], in_ram=options.in_ram)
     need, unknown = None, ""
     try:
-        need = stack_need(image, f"{library.name}_run", library.name)
+        need = measure_stack(image, f"{library.name}_run", library.name)
     except UnknownNeedError as error:
         unknown = str(error)
     OUT.table(

@@ -84,12 +84,12 @@ def _export_table(output: str, table: str) -> None:
     OUT.print(f"wrote {output}, {rows} rows")
 
 
-def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
+def _write_csv(cursor: sqlite3.Cursor, path: Path) -> int:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(column[0] for column in found.description)
+        writer.writerow(column[0] for column in cursor.description)
         rows = 0
-        for row in found:
+        for row in cursor:
             writer.writerow(row)
             rows += 1
     return rows

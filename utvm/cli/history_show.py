@@ -25,18 +25,18 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
         return
     with open_history(history_file()) as history:
         begun = begin_of(history, since)
-        found = changes(history, begun)
+        changed = changes(history, begun)
     if accept:
         OUT.print(f"the baseline is written: {accept_figures()}")
-    OUT.results({"since": format_time(begun), "changes": found})
-    if found:
+    OUT.results({"since": format_time(begun), "changes": changed})
+    if changed:
         OUT.table(
             *("what", "of", "board", "was", "is", "commits"),
             rows=[
-                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in found
+                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in changed
             ],
         )
-    OUT.print(f"{len(found)} changes since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(changed)} changes since {readable_time(format_time(begun))}")
 
 
 def show_trend(what: str, board: str) -> None:
@@ -53,9 +53,9 @@ def show_trend(what: str, board: str) -> None:
     for point in points:
         series = (point.figure, point.executor, point.board)
         if before.get(series) != point.value:
-            named = (point.figure, f"{point.model} ({point.executor})", point.board)
+            key = (point.figure, f"{point.model} ({point.executor})", point.board)
             when = ((point.commit or "none")[:10], readable_time(point.started))
-            rows.append((*named, *when, _value_text(point.value)))
+            rows.append((*key, *when, _value_text(point.value)))
         before[series] = point.value
     OUT.table("figure", "of", "board", "commit", "since", "value", rows=rows)
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
@@ -64,17 +64,17 @@ def show_trend(what: str, board: str) -> None:
 def _show_flaky(since: str) -> None:
     with open_history(history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
-        found = flaky_tests(history, begun)
-    OUT.results({"since": format_time(begun), "flaky": found})
-    if found:
+        flaky = flaky_tests(history, begun)
+    OUT.results({"since": format_time(begun), "flaky": flaky})
+    if flaky:
         OUT.table(
             *("test", "board", "commit", ">passed", ">failed", "last"),
             rows=[
                 (test.test, test.board, test.commit[:10], test.passed, test.failed, readable_time(test.last))
-                for test in found
+                for test in flaky
             ],
         )
-    OUT.print(f"{len(found)} flaky since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(flaky)} flaky since {readable_time(format_time(begun))}")
 
 
 def _show_last_good(test: str, board: str) -> None:

@@ -13,7 +13,7 @@ from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.compiling import check_counts, check_named, compile_named, find
+from utvm.cli.compiling import check_counts, compile_choice, find, require_model_file
 from utvm.cli.output import OUT, logs_of, say
 from utvm.drivers import Connection
 from utvm.errors import ConfigError
@@ -56,41 +56,41 @@ def run_task(
         raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
     if samples < 0 or iterations < 1:
         raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
-    found = find(where)
+    reachable = find(where)
     if mode == "performance":
-        check_counts(found)
-    image = _image(found.board, found.capabilities, request, task)
+        check_counts(reachable)
+    image = _image(reachable.board, reachable.capabilities, request, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
     windows = samples or _WINDOWS
     if data:
-        chosen = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
+        samples_read = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
     else:
         random = np.random.default_rng(_SEED)
         values = random.standard_normal(size // 4, np.float32).tobytes() if kind.distance else random.bytes(size)
-        chosen = [Sample("random", values, 0)]
+        samples_read = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
-    with log_into(logs), found.open(logs, say) as connection:
+    with log_into(logs), reachable.open(logs, say) as connection:
         say(connection.describe())
         with start_runner(connection, image) as runner:
             names = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
-                first = [next(of) for _, of in itertools.groupby(chosen, lambda sample: sample.name)]
+                first = [next(of) for _, of in itertools.groupby(samples_read, lambda sample: sample.name)]
                 windowed = [first[number % len(first)] for number in range(windows)]
                 figures = _performance(runner, connection, windowed, iterations)
             else:
-                figures = (_distances if kind.distance else _accuracy)(runner, chosen)
+                figures = (_distances if kind.distance else _accuracy)(runner, samples_read)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
-    OUT.results({**names, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures})
+    OUT.results({**names, "board": reachable.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
 def _image(board: Board, able: frozenset[str], request: CompiledChoice, task: str) -> Firmware:
-    check_named(request.model)
+    require_model_file(request.model)
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
     # A board's reply to a query of its task is the name of its library.
-    library = compile_named(board, request, name=task)
+    library = compile_choice(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
 

@@ -124,14 +124,14 @@ def draw(rows: Sequence[Row]) -> str:
         _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),
     ]
     models = list(dict.fromkeys(row.model for row in rows))
-    shown = [panel for panel in panels if panel.bars]
+    panels_drawn = [panel for panel in panels if panel.bars]
     return (
         templates_of("utvm.cli", html=True)
         .get_template("compare.svg.j2")
         .render(
-            panels=shown,
+            panels=panels_drawn,
             models=models,
-            height=sum(40 + 36 * len(panel.bars) for panel in shown),
+            height=sum(40 + 36 * len(panel.bars) for panel in panels_drawn),
             shortened=_shorten,
         )
     )
@@ -139,10 +139,10 @@ def draw(rows: Sequence[Row]) -> str:
 
 def _shorten(name: str, width: int = _WIDTH) -> str:
     """Return the end of a name or path that fits, with an ellipsis if cut."""
-    shown = name
-    while cell_len(shown) > width:
-        shown = f"…{shown[2:]}"
-    return shown
+    text = name
+    while cell_len(text) > width:
+        text = f"…{text[2:]}"
+    return text
 
 
 def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:

@@ -15,7 +15,7 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
 from utvm.cli.choices import IN_SAMPLES, SampleChoice
-from utvm.cli.compiling import check_named, compile_for, find, image_for, load_named
+from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
 from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
 from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
 from utvm.cli.output import OUT, logs_of, say
@@ -78,9 +78,9 @@ def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str
     ours = [list(result.outputs) for result in runs.results]
     judged: dict[str, Any] = {}
     if labels:
-        found = confusion(ours, labels)
-        print_confusion(found)
-        judged["accuracy"], judged["confusion"] = found.accuracy, found.counts.tolist()
+        matrix = confusion(ours, labels)
+        print_confusion(matrix)
+        judged["accuracy"], judged["confusion"] = matrix.accuracy, matrix.counts.tolist()
     if answers:
         apart = distance(ours, answers)
         print_distance(request.reference, apart, len(samples))
@@ -110,33 +110,33 @@ def prepare(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]
         raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
     if request.model not in CATALOGUE:
         return _prepare_file(request, board)
-    named, weights = CATALOGUE[request.model], request.settings.get("weights", "")
-    if weights and not named.takes_weights:
+    entry, weights = CATALOGUE[request.model], request.settings.get("weights", "")
+    if weights and not entry.takes_weights:
         takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
         raise ConfigError(f"{request.model} takes no file of weights", f"these do: {takers}")
     arrays = _read(request)
-    made = named.make(_SEED, Path(weights) if weights else None)
-    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):
+    network = entry.make(_SEED, Path(weights) if weights else None)
+    if network.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):
         raise ConfigError(f"{request.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
-    library = compile_for(board, made.model)
-    if named.random and not weights:
-        give = " (give a file with --set weights=FILE)" if named.takes_weights else ""
+    library = compile_for(board, network.model)
+    if entry.random and not weights:
+        give = " (give a file with --set weights=FILE)" if entry.takes_weights else ""
         OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
-        return library, _select_samples(request, library, arrays, made.read)
+        return library, _select_samples(request, library, arrays, network.read)
     OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _check_enough(made.samples(request.count or _SAMPLES), request, request.model)
+    return library, _check_enough(network.samples(request.count or _SAMPLES), request, request.model)
 
 
 def _prepare_file(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
-    path = check_named(request.model)
+    path = require_model_file(request.model)
     if not path.exists():
         names = ", ".join(CATALOGUE)
         raise ConfigError(f"there is no model {request.model!r}", f"name a model file, or one of: {names}")
     if "weights" in request.settings:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")
     arrays = _read(request)
-    library = compile_for(board, load_named(request))
+    library = compile_for(board, load_model(request))
     if arrays is not None:
         return library, _select_samples(request, library, arrays)
     OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
@@ -190,10 +190,10 @@ def _check_enough(samples: list[Sample], request: SampleChoice, whose: str) -> l
 
 def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
     """Run all samples on a board; print each if ``show``."""
-    found = find(where)
+    reachable = find(where)
     for sample in samples:
         as_bytes(sample, library.inputs)  # reject wrong samples before the board runs
-    image = image_for(found, [library])
+    image = image_for(reachable, [library])
     lines: list[str] = []
 
     def describe(line: str) -> None:
@@ -203,7 +203,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
     logs = logs_of("model.eval")
     results = []
     with (
-        open_session(found, image, logs, describe) as session,
+        open_session(reachable, image, logs, describe) as session,
         working(f"samples: 0 of {len(samples)}") as step,
     ):
         for number, sample in enumerate(samples):
@@ -211,9 +211,9 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             results.append(result)
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
-                say(_line(number, result, found.board.clock_hz))
+                say(_line(number, result, reachable.board.clock_hz))
     # The last line describes the board; earlier ones name its holder.
-    return Runs(found.board, lines[-1], found.identity, image, results)
+    return Runs(reachable.board, lines[-1], reachable.identity, image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:

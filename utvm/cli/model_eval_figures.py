@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
-from utvm.cli.model_inputs import typed
+from utvm.cli.model_inputs import convert_numbers
 from utvm.cli.output import OUT
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
@@ -41,21 +41,21 @@ def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
         raise ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
-    return typed(numbers.reshape(-1, *tensor.shape), tensor)
+    return convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
 
 
-def print_confusion(found: Confusion) -> None:
+def print_confusion(matrix: Confusion) -> None:
     """Print the accuracy, the confusion matrix, and recall and precision of each class."""
-    classes, total = len(found.counts), int(found.counts.sum())
-    OUT.print(f"accuracy {found.accuracy:.4f}, {int(np.trace(found.counts))} of {total}")
-    shown = range(classes) if classes <= _MOST_CLASSES else ()
-    met = [kind for kind in range(classes) if found.counts[kind].any() or found.counts[:, kind].any()]
+    classes, total = len(matrix.counts), int(matrix.counts.sum())
+    OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
+    columns = range(classes) if classes <= _MOST_CLASSES else ()
+    present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
     OUT.table(
-        *("class", *map(str, shown), "recall", "precision"),
+        *("class", *map(str, columns), "recall", "precision"),
         rows=[
-            (str(kind), *(str(found.counts[kind, other]) for other in shown), _percent(found.recall(kind)),
-             _percent(found.precision(kind)))
-            for kind in met
+            (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
+             _percent(matrix.precision(kind)))
+            for kind in present
         ],
     )  # fmt: skip
 
@@ -80,11 +80,11 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
         raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
 
-def print_distance(name: str, found: ErrorStatistics, count: int) -> None:
-    same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
+def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:
+    same = "" if statistics.same_class is None else f", same best class in {statistics.same_class} of {count}"
     OUT.print(
-        f"against {name}: largest difference {found.largest:g}, RMSE {found.rmse:g}, "
-        f"signal to noise {found.snr_db:.1f} dB{same}"
+        f"against {name}: largest difference {statistics.largest:g}, RMSE {statistics.rmse:g}, "
+        f"signal to noise {statistics.snr_db:.1f} dB{same}"
     )
 
 

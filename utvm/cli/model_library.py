@@ -10,7 +10,7 @@ from utvm.base.storage.files import check_folder, check_writable
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import assistant
 from utvm.cli.choices import CompileChoice
-from utvm.cli.compiling import check_named, compile_options, compiling, load_named
+from utvm.cli.compiling import compile_options, compiling, load_model, require_model_file
 from utvm.cli.output import OUT
 from utvm.cli.progress import working
 from utvm.compiler import ANY, Library
@@ -24,7 +24,7 @@ from utvm.firmware.stack import run_stack
 def _library(request: CompileChoice, explain: bool = False) -> Library:
     board = boards.load(request.board) if request.board else None
     options = compile_options(board, request)
-    model = load_named(request)
+    model = load_model(request)
     with compiling(model.origin, explain):
         return compiler.compile_model(
             model,
@@ -36,7 +36,7 @@ def _library(request: CompileChoice, explain: bool = False) -> Library:
 
 
 def package(request: CompileChoice, output: str) -> None:
-    model, board = check_named(request.model), boards.load(request.board) if request.board else None
+    model, board = require_model_file(request.model), boards.load(request.board) if request.board else None
     if request.settings.get("accelerator") == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
     options = compile_options(board, request)

@@ -116,7 +116,7 @@ def _accelerator_counts(where: BoardSelection, library: Library) -> Sequence[Map
     """Return the counts of the accelerator's model in each step; empty if the library uses none."""
     if not library.accelerator:
         return ()
-    modelled = accelerator_of(boards.load(where.board)).modelled
+    modelled = accelerator_of(boards.load(where.board)).model_steps
     return modelled(library) if modelled else ()
 
 

@@ -13,7 +13,7 @@ import onnx
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.cli.choices import QuantizeChoice
-from utvm.cli.compiling import load_named
+from utvm.cli.compiling import load_model
 from utvm.cli.model_eval_figures import print_distance, read_labels
 from utvm.cli.model_inputs import check_scale, input_for_pictures
 from utvm.cli.output import OUT
@@ -46,7 +46,7 @@ def quantize_model(request: QuantizeChoice, output: str) -> None:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
     path = Path(output or f"{Path(request.model).stem}_{request.to}.onnx")
     check_writable(path)
-    model = load_named(request)
+    model = load_model(request)
     if model.format != "onnx":
         raise ConfigError(
             f"{request.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
@@ -101,11 +101,11 @@ def _read(request: QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
 def _inputs(model: onnx.ModelProto) -> list[Tensor]:
     constants = {constant.name for constant in model.graph.initializer}
     tensors = []
-    for given in model.graph.input:
-        if given.name not in constants:
-            kind = given.type.tensor_type
+    for tensor in model.graph.input:
+        if tensor.name not in constants:
+            kind = tensor.type.tensor_type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            tensors.append(Tensor(given.name, tuple(size.dim_value or 1 for size in kind.shape.dim), dtype.name))
+            tensors.append(Tensor(tensor.name, tuple(size.dim_value or 1 for size in kind.shape.dim), dtype.name))
     return tensors
 
 

@@ -14,8 +14,8 @@ from utvm.base.storage.arrays import write_array, write_arrays
 from utvm.base.storage.files import check_writable
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import RunChoice
-from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_named
-from utvm.cli.model_inputs import note_input, quantised, read_given
+from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
+from utvm.cli.model_inputs import note_input, quantise_inputs, read_unscaled_inputs
 from utvm.cli.output import OUT, logs_of, say
 from utvm.compiler import Library
 from utvm.drivers import Connection
@@ -35,31 +35,31 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
         standing_alone: stand-alone firmware with an input in flash, which reports on its console.
     """
     check_writable(output)
-    found = find(where)
-    options = compile_options(found.board, model)
+    reachable = find(where)
+    options = compile_options(reachable.board, model)
     if standing_alone and options.in_ram:
         raise ConfigError(
             "--standing-alone and --set in-ram=yes exclude each other: RAM does not last", "give one"
         )
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
-    library = compile_for(found.board, load_named(model), options)
-    given = read_given(library, model.input, model.settings.get("scale", ""))
-    inputs = quantised(library, given)
+    library = compile_for(reachable.board, load_model(model), options)
+    values = read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
+    inputs = quantise_inputs(library, values)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
     logs = logs_of("model.run")
     if standing_alone:
-        image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
-        with log_into(logs), found.open(logs, say) as connection:
+        image = firmware.build(reachable.board, [library], "standing_alone", inputs, able=reachable.capabilities)
+        with log_into(logs), reachable.open(logs, say) as connection:
             result = _listen(connection, image)
     else:
-        image = image_for(found, [library], in_ram=options.in_ram)
-        with open_session(found, image, logs, say) as session:
+        image = image_for(reachable, [library], in_ram=options.in_ram)
+        with open_session(reachable, image, logs, say) as session:
             result = session.run(library.name, inputs)
     note_input(library, model.input)
     outputs = result.outputs
-    if any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
+    if any(ours is not theirs for ours, theirs in zip(inputs, values, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))  # real numbers, as the inputs were
     for tensor, array in zip(library.outputs, outputs, strict=True):
         OUT.print(f"output {printable(tensor.name)}: {array.dtype.name} {list(tensor.shape)}")
@@ -88,8 +88,8 @@ def _listen(connection: Connection, image: Firmware) -> RunResult:
 def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process's code and data are placed by the host.
-    taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    return {**result.count_by_unit, **taken, "outputs_sha256": digest}
+    sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
+    return {**result.count_by_unit, **sizes, "outputs_sha256": digest}
 
 
 def _check_output(library: Library, output: str) -> None:

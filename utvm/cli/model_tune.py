@@ -20,7 +20,7 @@ from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.choices import CountingChoice, TuneChoice
-from utvm.cli.compiling import check_counts, compile_for, find, load_named
+from utvm.cli.compiling import check_counts, compile_for, find, load_model
 from utvm.cli.model_inputs import random_inputs
 from utvm.cli.model_tune_page import render
 from utvm.cli.output import OUT, logs_of
@@ -51,7 +51,7 @@ def tune_model(request: TuneChoice, where: BoardSelection) -> None:
     if not request.tracker:
         check_counts(find(where))
     origin = origin_of(board)
-    model = load_named(request)
+    model = load_model(request)
     log = Path(request.log or f"{model.name}-{board.name}.jsonl")
     check_writable(str(log))
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []

@@ -274,9 +274,9 @@ class Inv(Program):
         left = dict(self._make_pairs(self.scoped_collection))
         width = max(map(len, left))
         for title, names in self._groups.items():
-            chosen = [command for name in names for command in left if command == name or _within(command, name)]
+            commands = [command for name in names for command in left if command == name or _within(command, name)]
             print(f"{title}:\n")
-            self.print_columns([(command.ljust(width), left.pop(command)) for command in chosen])
+            self.print_columns([(command.ljust(width), left.pop(command)) for command in commands])
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
 
 

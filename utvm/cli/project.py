@@ -47,7 +47,7 @@ def create(
 ) -> None:
     """Create an application for another build system that runs a model once and reports on the console."""
     from utvm import boards, project
-    from utvm.cli.compiling import load_named
+    from utvm.cli.compiling import load_model
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.firmware import compile_for
 
@@ -57,10 +57,10 @@ def create(
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
-    chip, model = boards.load_chip(board), load_named(request)
+    chip, model = boards.load_chip(board), load_model(request)
     library = compile_for(boards.load("host"), model)
     inputs = read_inputs(library, input)
-    made = project.create(
+    project_created = project.create(
         platform,
         chip,
         model,
@@ -70,9 +70,9 @@ def create(
         options=_options(option),
     )
     note_input(library, input)
-    OUT.print(f"{made.directory}: made for {platform} and {chip.full_name}; its README.md says more")
+    OUT.print(f"{project_created.directory}: made for {platform} and {chip.full_name}; its README.md says more")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
-    OUT.results({"directory": str(made.directory), **made.facts.model_dump(mode="json")})
+    OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})
 
 
 @task(example="project.build app", page=_PAGE, json=True, positional=["directory"], help={"directory": _DIRECTORY})
@@ -100,11 +100,11 @@ def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice
     from utvm import project
     from utvm.hil import suites
 
-    made = project.Project(directory)
+    project_read = project.Project(directory)
     if not reports.report_dir:
-        reports = ReportChoice(str(made.directory / "build" / "reports"))
-    suite = SuiteChoice(suite=str(made.directory / "hil" / "test_project.py"))
-    return suites.run(_its_own(made, where), reports, suites=suite)
+        reports = ReportChoice(str(project_read.directory / "build" / "reports"))
+    suite = SuiteChoice(suite=str(project_read.directory / "hil" / "test_project.py"))
+    return suites.run(_its_own(project_read, where), reports, suites=suite)
 
 
 def _list_platforms() -> None:
@@ -118,8 +118,8 @@ def _list_platforms() -> None:
     OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})
 
 
-def _its_own(made: "Project", where: BoardSelection) -> BoardSelection:
-    return where if where.board else dataclasses.replace(where, board=made.facts.board)
+def _its_own(project: "Project", where: BoardSelection) -> BoardSelection:
+    return where if where.board else dataclasses.replace(where, board=project.facts.board)
 
 
 def _options(text: str) -> dict[str, str]:

@@ -82,10 +82,10 @@ def _packages() -> Iterator[_Finding]:
             )
         except ProvisionError as error:
             version = _check_missing(error)
-        found = version.removeprefix("installed ") if version.startswith("installed ") else ""
+        version_installed = version.removeprefix("installed ") if version.startswith("installed ") else ""
         # A Python from elsewhere has its own venv.
-        found = found or ("in use" if name == "python3-venv" else "")
-        yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
+        version_installed = version_installed or ("in use" if name == "python3-venv" else "")
+        yield _Finding(name, version_installed, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
 def _check_missing(error: UtvmError) -> str:
@@ -99,27 +99,27 @@ def _tools() -> Iterator[_Finding]:
     for path in sorted(DIRECTORY.glob("*.yaml")):
         toolchain = Toolchain(path.stem)
         try:
-            found = toolchain.version
+            version = toolchain.version
         except ToolchainError as error:
-            found = _check_missing(error)
+            version = _check_missing(error)
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
-        yield _Finding(f"toolchain {toolchain.name}", found, advice)
+        yield _Finding(f"toolchain {toolchain.name}", version, advice)
 
 
 def _simulators() -> Iterator[_Finding]:
     for board in boards.chips():
         if known := board.virtual.simulator:
-            found = shutil.which(known.program) or ""
+            program = shutil.which(known.program) or ""
             advice = f"build riscv-isa-sim; until then {board.name} is a model of ours"
-            yield _Finding(f"Spike, for {board.name}", found, advice, needed=False)
+            yield _Finding(f"Spike, for {board.name}", program, advice, needed=False)
 
 
 def _python() -> Iterator[_Finding]:
     yield _Finding("Python", platform.python_version())
     locked = {wheel.name: wheel.version for wheel in load_wheels(LOCK, load_recipe().python)}
     for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
-        found = importlib.metadata.version(name)
-        right = found if found == locked[name] else ""
+        version = importlib.metadata.version(name)
+        right = version if version == locked[name] else ""
         yield _Finding(
             f"{name} as locked ({locked[name]})",
             right,
@@ -148,5 +148,5 @@ def _udev_rules() -> tuple[str, str]:
         return (
             (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
         )
-    found = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
-    return found.name if found else "", install
+    rules = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
+    return rules.name if rules else "", install

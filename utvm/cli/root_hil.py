@@ -82,9 +82,9 @@ def _of_the_project(
     entry = content.boards[0]
     folder = project() or Path()
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
-    given = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
+    fields = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **given}),
+        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **fields}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
@@ -154,9 +154,9 @@ def _complete(
     if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
     root = report_root(reports)
-    chosen = select_suites(suites.names)
-    if chosen.own:
-        suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
+    suites_selected = select_suites(suites.names)
+    if suites_selected.own:
+        suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in suites_selected.paths))
     return dataclasses.replace(
         command,
         words=(
@@ -167,7 +167,7 @@ def _complete(
             *parts(ReportChoice(str(root))),
         ),
         output_folders=(root, logs_beside(root)),
-        cwd=chosen.root if chosen.own else None,
+        cwd=suites_selected.root if suites_selected.own else None,
     )
 
 
@@ -185,14 +185,14 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     check_writable(notify)
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
-    chosen = nightly.select(jobs_listed, _words(only))
+    jobs_selected = nightly.select(jobs_listed, _words(only))
     audit = None
     if advisories:
         from utvm.environment.audit import report_on
 
         audit = report_on(Path(advisories))
-    jobs = jobs or nightly.jobs_carried()
-    return nightly.run(chosen, jobs=jobs, report_root=root, notify=notify, advisories=audit)
+    jobs = jobs or nightly.count_parallel_jobs()
+    return nightly.run(jobs_selected, jobs=jobs, report_root=root, notify=notify, advisories=audit)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -13,7 +13,7 @@ from invoke.context import Context
 from utvm.base.storage.files import check_folder
 from utvm.cli import task
 from utvm.cli.choices import ImageChoice
-from utvm.cli.docker import rounded
+from utvm.cli.docker import round_seconds
 from utvm.cli.output import OUT
 from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
@@ -30,25 +30,25 @@ _MB = 1_000_000
 def box(_: Context, image: ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
-    from utvm.environment.locked import load_locked
+    from utvm.environment.locked import load_lock_files
 
     check_key(image.sign)
-    locked = load_locked()
+    locked = load_lock_files()
     with working("fetching") as step:
-        built = make_box(locked, step, *image.source, image.no_cache)
-    OUT.print(f"box          sha256:{built.digest}")
+        result = make_box(locked, step, *image.source, image.no_cache)
+    OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"size         {built.size // _MB} MB")
-    OUT.print(f"written to   {built.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    OUT.print(f"size         {result.size // _MB} MB")
+    OUT.print(f"written to   {result.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
     if image.sign:
-        OUT.print(f"signature    {sign(built.folder, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {sign(result.folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.results(
         {
-            "digest": f"sha256:{built.digest}",
+            "digest": f"sha256:{result.digest}",
             "environment": locked.digest,
             "name": box_name(locked),
-            "bytes": built.size,
-            "seconds": rounded(built.seconds),
+            "bytes": result.size,
+            "seconds": round_seconds(result.seconds),
         }
     )
 
@@ -73,25 +73,25 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
         write_release,
     )
     from utvm.environment.image import tags
-    from utvm.environment.locked import load_locked, temporary_root
+    from utvm.environment.locked import load_lock_files, temporary_root
 
     check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    locked = load_locked()
+    locked = load_lock_files()
     with working("fetching") as step, temporary_root(ROOT / "build") as package:
-        built = make_image(locked, step, *image.source, image.no_cache)
+        result = make_image(locked, step, *image.source, image.no_cache)
         box = make_box(locked, step, *image.source, image.no_cache)
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
-            "container image": built.digest,
+            "container image": result.digest,
             "box": f"sha256:{box.digest}",
             **build_package(package),
         }
         write_notes(package, digests, changed)
-        folder = write_release([built.layout.parent, box.folder, package], target)
+        folder = write_release([result.layout.parent, box.folder, package], target)
     for name, digest in digests.items():
         OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")
@@ -227,42 +227,42 @@ def status(_: Context) -> None:
     from utvm.environment.machine.vagrant import vagrant_home
 
     with _machine() as machine:
-        found = machine.status()
+        current = machine.status()
     OUT.results(
         {
-            "name": found.records.name,
-            "state": found.domain.state.value if found.domain else None,
-            "made": found.facts,
-            "used": found.records.is_used,
-            "snapshots": found.snapshots,
-            "daemons": found.daemons,
-            "left_over": found.left_over,
-            "problem": found.problem,
+            "name": current.records.name,
+            "state": current.domain.state.value if current.domain else None,
+            "made": current.facts,
+            "used": current.records.is_used,
+            "snapshots": current.snapshots,
+            "daemons": current.daemons,
+            "left_over": current.left_over,
+            "problem": current.problem,
         }
     )
-    made = found.facts or {}
+    facts = current.facts or {}
     state = "none; ./inv vm.up makes one"
-    if found.problem:
-        state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
-    if found.domain:
-        state = found.domain.state.value if found.facts else "half made; ./inv vm.up makes it anew"
-    rows = [("machine", f"{found.records.name}: {state}")]
-    if made:
+    if current.problem:
+        state = f"{'not known' if facts else 'none'}: {current.problem}; ./inv vm.up starts it"
+    if current.domain:
+        state = current.domain.state.value if current.facts else "half made; ./inv vm.up makes it anew"
+    rows = [("machine", f"{current.records.name}: {state}")]
+    if facts:
         rows += [
-            ("made of", f"{made['box']} {made['version']}"),
-            ("runs with", f"{made['runs']}: {made['why']}"),
-            ("USB plugs", made["plugs"].replace(",", ", ")),
-            ("as new", "no: commands have run in it" if found.records.is_used else "yes"),
-            ("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}"),
+            ("made of", f"{facts['box']} {facts['version']}"),
+            ("runs with", f"{facts['runs']}: {facts['why']}"),
+            ("USB plugs", facts["plugs"].replace(",", ", ")),
+            ("as new", "no: commands have run in it" if current.records.is_used else "yes"),
+            ("ssh", f"ssh -F {current.records.ssh_config} {current.records.name}"),
         ]
-    if found.snapshots:
-        rows.append(("snapshots", ", ".join(found.snapshots)))
-    if found.daemons:
-        rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())))
+    if current.snapshots:
+        rows.append(("snapshots", ", ".join(current.snapshots)))
+    if current.daemons:
+        rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in current.daemons.items())))
     for box in sorted((vagrant_home() / "boxes").glob("*/*/*/box.img")):
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
         rows.append(("box", f"{name}, {box.stat().st_size // _MB} MB; rm -r {box.parents[2]}"))
-    rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in found.left_over]
+    rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in current.left_over]
     OUT.table("", "", rows=rows, show_header=False)
 
 

@@ -40,7 +40,7 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
         _onlookers.remove(look)
 
 
-def bounded(
+def run_bounded(
     origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
 ) -> _ResultT:
     """Run work in a child process and return its result, which must be picklable."""

@@ -44,8 +44,8 @@ def build_library(
     assistant: Assistant | None = None,
 ) -> Library:
     """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
-    built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
-    return replace(built.library, model=model.digest)
+    library = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
+    return replace(library.library, model=model.digest)
 
 
 def _build(
@@ -119,11 +119,11 @@ def _emit_graph(
     # An accelerator accesses memory in whole bus words.
 
     def plan_with(saving: Saving) -> Plan:
-        made = operators | {item: printed[form][item] for item, form in saving.items()}
+        variants = operators | {item: printed[form][item] for item, form in saving.items()}
         bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
             graph,
-            {function: operator.workspace_bytes for function, operator in made.items()},
+            {function: operator.workspace_bytes for function, operator in variants.items()},
             {function: overlaps_of(body) for function, body in bodies.items()},
             memory,
             ALIGNMENT if assisted else 1,
@@ -158,8 +158,8 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
-            made = ", ".join(_tensor_name(graph, place) for place in step.writes)
-            note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
+            tensors = ", ".join(_tensor_name(graph, place) for place in step.writes)
+            note("kernel", f"{tensors}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
         note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
     for decision in integerized.decisions:
@@ -232,7 +232,7 @@ def _kind(function: str, body: Any, lowered: Any) -> Kind:
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
-    written = {step.function: len(step.writes) for step in graph.steps if step.function}
+    output_counts = {step.function: len(step.writes) for step in graph.steps if step.function}
     arguments = {}
     for function, body in functions.items():
         parameters = list(body.params)
@@ -240,7 +240,7 @@ def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Arg
             Argument(
                 math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(element_type(parameter)),
                 item_bytes(element_type(parameter)),
-                number >= len(parameters) - written[function],
+                number >= len(parameters) - output_counts[function],
             )
             for number, parameter in enumerate(parameters)
         ]

@@ -10,8 +10,8 @@ from typing import Literal
 from utvm import runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import printable
-from utvm.compiler.accelerator import Assistant, Wish
-from utvm.compiler.bounded import bounded
+from utvm.compiler.accelerator import AcceleratorUse, Assistant
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
@@ -36,7 +36,7 @@ class CompileOptions:
     target: Target | None = None
     memory: Memory = field(default_factory=Memory)
     executor: Literal["aot", "graph"] = "aot"
-    accelerator: Wish = "auto"
+    accelerator: AcceleratorUse = "auto"
     in_ram: bool = False
 
 
@@ -86,7 +86,7 @@ def compile_model(
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
         output: list[str] = []
-        text, notes = bounded(model.origin, "compile the model", build, output.append)
+        text, notes = run_bounded(model.origin, "compile the model", build, output.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
         lines = [*notes, *(f"TVM: {printable(line)}" for line in output)]
         (directory / _NOTED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

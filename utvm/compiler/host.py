@@ -143,15 +143,15 @@ _HELPERS: dict[str, Callable[..., Any]] = {
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:
-    given = len(control.graphs[1].input_names)
+    input_count = len(control.graphs[1].input_names)
 
     def run(*tensors: Any) -> None:
         arrays = [tensor.numpy() for tensor in tensors]
         if control.kind == "if":
-            condition, *state = arrays[: given + 1]
+            condition, *state = arrays[: input_count + 1]
             results = (first if condition.all() else second)(state)
         else:
-            results = arrays[:given]
+            results = arrays[:input_count]
             while first(results)[0].all():
                 results = second(results)
         for tensor, array in zip(tensors[len(tensors) - len(results) :], results, strict=True):

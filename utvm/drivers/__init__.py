@@ -65,26 +65,26 @@ def drivers_for(board: Board) -> tuple[Driver, ...]:
     return selection
 
 
-def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
+def choose(board: Board, selection: BoardSelection) -> ReachableBoard:
     """Select a board and its driver; nothing is started."""
     drivers = drivers_for(board)
     for driver in drivers:
-        found = driver.find(board, wanted)
-        if found is None:
+        reachable = driver.find(board, selection)
+        if reachable is None:
             continue
-        if wanted.latency_us and not driver.has_latency:
+        if selection.latency_us and not driver.has_latency:
             raise ConfigError(
                 f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
             )
-        if wanted.wait_states and not (driver.has_latency and board.model.wait_states):
+        if selection.wait_states and not (driver.has_latency and board.model.wait_states):
             raise ConfigError(
                 f"{board.full_name} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
             )
-        return found
+        return reachable
     if not drivers:
         raise ConfigError(f"no driver supports {board.name}: its file has no data for one")
-    restricted = wanted.kind != "auto" or wanted.serial or wanted.latency_us or wanted.wait_states
+    restricted = selection.kind != "auto" or selection.serial or selection.latency_us or selection.wait_states
     hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
     raise ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
 
@@ -112,6 +112,6 @@ def attach(
         kind, serial, latency_us, wait: see :class:`utvm.selection.BoardSelection`.
         say: called with a message before waiting.
     """
-    wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
-    with choose(board, wanted).open(log_directory, say) as connection:
+    selection = BoardSelection("", kind, serial, wait, latency_us=latency_us)
+    with choose(board, selection).open(log_directory, say) as connection:
         yield connection

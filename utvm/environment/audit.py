@@ -24,7 +24,7 @@ from pydantic import AwareDatetime, BaseModel, StringConstraints, TypeAdapter, V
 from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import UNREADABLE_ZIP
 from utvm.environment.debian import DebianPackage, compare_versions
-from utvm.environment.locked import Locked, load_locked
+from utvm.environment.locked import Locked, load_lock_files
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import PROVISION
 
@@ -113,7 +113,7 @@ class _Advisory(BaseModel):
 def python_findings(
     folder: Path, locked: Mapping[str, AbstractSet[str]]
 ) -> tuple[list[Finding], datetime.datetime, int]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     newest, count = None, 0
     for where, data in _files(folder):
         content = _parse_json(data, where)
@@ -127,13 +127,13 @@ def python_findings(
             count += 1
             newest = max(newest or advisory.modified, advisory.modified)
             if not advisory.withdrawn:
-                found += _applying(advisory, ours, locked)
+                findings += _applying(advisory, ours, locked)
         except (ValidationError, InvalidVersion) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(f"{where}: not a valid advisory: {reason}", REFETCH) from error
     if newest is None:
         raise ConfigError(f"{folder}: has no advisory of a Python package", REFETCH)
-    return _merge_aliases(found), newest, count
+    return _merge_aliases(findings), newest, count
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -239,7 +239,7 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
         by_source.setdefault(package.made_from, []).append(package)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     unimportant = undetermined = 0
     tracked = set()
     for (source, version), binaries in sorted(by_source.items()):
@@ -253,10 +253,10 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
                 unimportant += 1
             else:
                 names = ", ".join(sorted(package.name for package in binaries))
-                found.append(Finding("Debian", names, version, number, state.fixed_version or ""))
+                findings.append(Finding("Debian", names, version, number, state.fixed_version or ""))
     if not tracked:
         raise ConfigError(f"{file}: has no entry for {release} and the locked packages", REFETCH)
-    return Known(sorted(found), unimportant, undetermined, len(tracked))
+    return Known(sorted(findings), unimportant, undetermined, len(tracked))
 
 
 def _states(file: Path, source: str, issues: object, release: str) -> Iterator[tuple[str, _State]]:
@@ -352,7 +352,7 @@ def load_acceptances(path: Path = PROVISION / "accepted.yaml") -> tuple[Acceptan
 def report_on(folder: Path) -> dict[str, object]:
     """Return the nightly report's entry on the checkout's locks; ``problem`` explains an empty one."""
     try:
-        return {"problem": "", **audit(load_locked(), folder, MAX_AGE, load_acceptances()).as_json()}
+        return {"problem": "", **audit(load_lock_files(), folder, MAX_AGE, load_acceptances()).as_json()}
     except UtvmError as error:
         return {"problem": error.message, "looked_at": [], "findings": [], "accepted": []}
 

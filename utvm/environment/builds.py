@@ -27,7 +27,7 @@ from utvm.environment import engine
 from utvm.environment.debian import DebianPackage
 from utvm.environment.disk import make_disk
 from utvm.environment.image import Image, Layers, build, link, tags, write_sums
-from utvm.environment.locked import Locked, Progress, Store, fetch, load_locked, replace_folder
+from utvm.environment.locked import Locked, Progress, Store, fetch, load_lock_files, replace_folder
 from utvm.environment.python_lock import Wheel
 from utvm.environment.rootfs import Shape
 from utvm.errors import BoardError, ConfigError, ProvisionError
@@ -188,7 +188,7 @@ def make_box(
 
 def ensure_image(client: docker.DockerClient, say: Progress) -> str:
     """Return the tag of the image of the checkout's locks; build the image if missing."""
-    locked = load_locked()
+    locked = load_lock_files()
     name = tags(locked)[0]
     if not engine.has_tag(client, name):
         what = f"making the image {name}"
@@ -196,9 +196,9 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
             # Another process may have built it meanwhile.
             if not engine.has_tag(client, name):
                 _announce("container image", locked.packages, _IMAGE_MINUTES, say)
-                built = make_image(locked, say)
+                image = make_image(locked, say)
                 say("loading it into the engine")
-                engine.load_image(client, built)
+                engine.load_image(client, image)
     return name
 
 

@@ -152,17 +152,17 @@ def _create(
         "stdin_open": tty,
     }
     remove_orphans(client, LABEL)
-    with guard_container(name) as mark_answered:
+    with guard_container(name) as confirm_answer:
         try:
             # Even if interrupted, wait for it: a container that does not exist yet cannot be removed.
             with ThreadPoolExecutor(1) as other_thread:
                 container = other_thread.submit(client.containers.create, image, list(command), **options).result()
         except docker.errors.APIError as error:
-            mark_answered()
+            confirm_answer()
             if not isinstance(error, docker.errors.ImageNotFound):
                 raise
             raise ProvisionError(f"the engine has no image {image}", "build it: ./inv docker.build") from error
-        mark_answered()
+        confirm_answer()
         yield container
 
 

@@ -87,8 +87,8 @@ def write_lock(lock: DebianLock, path: Path) -> None:
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
     if lock.recipe != recipe.debian_digest:
-        wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
-        missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
+        names = recipe.debian_packages.keys() | recipe.machine.packages.keys()
+        missing = sorted(names - {package.name for package in (*lock.packages, *lock.machine)})
         detail = f": it lacks {', '.join(missing)}" if missing else ""
         raise ConfigError(
             f"debian.lock was made from other lists than environment.yaml and debian.txt{detail}", _REMAKE
@@ -124,7 +124,7 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
 
 
 def resolve(
-    recipe: Recipe, bases: Mapping[str, str], held: DebianLock | None = None, update: str = ""
+    recipe: Recipe, bases: Mapping[str, str], current: DebianLock | None = None, update: str = ""
 ) -> DebianLock:
     """Select the newest packages of the recipe: essential, required and listed ones, and dependencies.
 
@@ -138,14 +138,14 @@ def resolve(
             error=ProvisionError,
             hint="is the mirror reachable? Name another with --mirror URL",
         )
-        if held:
-            _hold(apt, held, update)
+        if current:
+            _hold(apt, current, update)
         available = run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError).split("\n\n")
         required = "\n\n".join(stanza for stanza in available if _REQUIRED.search(stanza))
         base_system = set(re.findall(r"^Package: (.*)$", required, re.M))
-        wanted = base_system | recipe.debian_packages.keys()
-        packages = _choose(apt, bases, wanted)
-        more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
+        names = base_system | recipe.debian_packages.keys()
+        packages = _choose(apt, bases, names)
+        more = _choose(apt, bases, names | recipe.machine.packages.keys())
         indices = (Path(apt[1].partition("=")[2]).parent / "var/lib/apt/lists").glob("*_InRelease")
         texts = (index.read_text(encoding="utf-8") for index in indices)
         dates = [
@@ -154,24 +154,28 @@ def resolve(
         date = max(dates).astimezone(datetime.timezone.utc)
     if not set(packages) <= set(more):
         # The machine must have all packages of the container.
-        lost = ", ".join(sorted(package.name for package in set(packages) - set(more)))
+        missing = ", ".join(sorted(package.name for package in set(packages) - set(more)))
         raise ProvisionError(
-            f"environment.yaml: machine.packages push out {lost}", "choose others for the machine"
+            f"environment.yaml: machine.packages push out {missing}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
-    if held and (held.recipe, held.packages, held.machine) == (recipe.debian_digest, packages, machine):
-        return held  # The date is in every layer: keep it if nothing has changed.
+    if current and (current.recipe, current.packages, current.machine) == (
+        recipe.debian_digest,
+        packages,
+        machine,
+    ):
+        return current  # The date is in every layer: keep it if nothing has changed.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
 
 
-def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
+def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
     """Pin apt to the versions of a lock, except for packages that an update must change."""
 
     def newest(name: str) -> dict[str, str]:
-        shown = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
-        return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", shown, re.M))
+        output = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
+        return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", output, re.M))
 
-    packages = (*held.packages, *held.machine)
+    packages = (*current.packages, *current.machine)
     free = packages_to_update(
         [update], {package.name: (package.made_from[0], package.version) for package in packages}, newest
     )
@@ -184,16 +188,16 @@ def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
     )
 
 
-def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
+def _choose(apt: Sequence[str], bases: Mapping[str, str], required: AbstractSet[str]) -> tuple[DebianPackage, ...]:
     uris = run_tool(
-        [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
+        [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(required)],
         error=ProvisionError,
         hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
     )
     files = dict(_places(uris, bases))
     names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
-    shown = run_tool([*apt, "apt-cache", "show", *names], error=ProvisionError)
-    packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
+    output = run_tool([*apt, "apt-cache", "show", *names], error=ProvisionError)
+    packages = {file: _package(stanza, files) for stanza, file in _stanzas(output) if file in files}
     unknown = files.keys() - packages.keys()
     if unknown:
         raise ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
@@ -232,8 +236,8 @@ def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield urllib.parse.unquote(uri.removeprefix(bases[archive] + "/")), archive
 
 
-def _stanzas(shown: str) -> Iterator[tuple[dict[str, str], str]]:
-    for block in shown.split("\n\n"):
+def _stanzas(output: str) -> Iterator[tuple[dict[str, str], str]]:
+    for block in output.split("\n\n"):
         stanza = dict(
             re.findall(r"^(Package|Source|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M)
         )
@@ -299,8 +303,8 @@ def _forced_by(stanza: Stanza, locked: Mapping[str, tuple[str, str]]) -> Iterato
 
 
 def _relation(text: str) -> tuple[str, str, str]:
-    found = _RELATION.match(text.strip())
-    return (found[1], found[2] or "", found[3] or "") if found else ("", "", "")
+    match = _RELATION.match(text.strip())
+    return (match[1], match[2] or "", match[3] or "") if match else ("", "", "")
 
 
 def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[str, str]]) -> bool:

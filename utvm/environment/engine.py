@@ -181,13 +181,13 @@ def guard_container(name: str) -> Iterator[Callable[[], None]]:
     assert watcher.stdin is not None
     pipe = watcher.stdin
 
-    def mark_answered() -> None:
+    def confirm_answer() -> None:
         with contextlib.suppress(BrokenPipeError):  # the guard was killed
             pipe.write(b"answered")
             pipe.flush()
 
     try:
-        yield mark_answered
+        yield confirm_answer
     finally:
         with contextlib.suppress(BrokenPipeError):
             pipe.close()

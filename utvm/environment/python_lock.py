@@ -71,7 +71,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
     ]
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
-        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
+        packages = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
         wheels = [
             Wheel(
                 name=package.name,
@@ -80,7 +80,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
                 size=file.size or 0,
                 sha256=file.hashes["sha256"],
             )
-            for package, file in chosen
+            for package, file in packages
             if isinstance(file, PackageWheel)
         ]
     except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError, KeyError, ValueError) as error:

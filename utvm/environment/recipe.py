@@ -123,8 +123,8 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
         raise ConfigError(
             f"{path}: debian.without: {', '.join(unknown)} is not in debian.txt", "remove it there too"
         )
-    wanted = {**work, **file.debian.packages}
-    packages = {name: wanted[name] for name in sorted(wanted) if name not in file.debian.without}
+    all_packages = {**work, **file.debian.packages}
+    packages = {name: all_packages[name] for name in sorted(all_packages) if name not in file.debian.without}
     debian_digest = content_key(
         file.debian.architecture,
         *(f"{suite} {archive}" for suite, archive in file.debian.suites.items()),
@@ -150,12 +150,12 @@ def dpkg_filters(debian: DebianPart) -> list[str]:
 
     dpkg does not notice a kept file in an excluded folder, so every parent folder is kept.
     """
-    left_out, kept = list(debian.leave_out), list(debian.keep)
+    left_out, keep = list(debian.leave_out), list(debian.keep)
     for libraries in debian.multilibs.values():
         for folder in libraries.folders:
             left_out += [f"{folder}/{family}/*" for family in libraries.families]
             for multilib in libraries.keep:
                 steps = multilib.split("/")
-                kept += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
-                kept.append(f"{folder}/{multilib}/*")
-    return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in kept)]
+                keep += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
+                keep.append(f"{folder}/{multilib}/*")
+    return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in keep)]

@@ -280,7 +280,7 @@ def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Pa
     folder.chmod(0o755)
     stanzas = []
     for package in packages:
-        path = store.verified(package)
+        path = store.verify(package)
         name = package.file.rpartition("/")[2]
         # A readable copy, not a link into the user's cache: mmdebstrap's apt may be another user.
         shutil.copyfile(path, folder / name)

@@ -261,8 +261,8 @@ class LeaseHolder:
         elif "away" in reply:
             self._say(f"waiting for a host: {reply['away']}")
         elif reply["busy"]:
-            held = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
-            self._say(f"waiting for a board, place {reply['position']} in line; held: {held}")
+            holders = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
+            self._say(f"waiting for a board, place {reply['position']} in line; held: {holders}")
 
     def _on_loss(self, reason: str) -> None:
         self._lost = reason

@@ -173,7 +173,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
 def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
     def compile_all(work: Path) -> None:
         image.write(work)
-        with toolchain.compiled(
+        with toolchain.compile_objects(
             work,
             image.files,
             small=image.files,
@@ -182,8 +182,8 @@ def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -
             defines=image.defines,
             path_map=source_folders(board, work),
         ) as objects:
-            for number, (made, _) in enumerate(objects.made):
-                shutil.copyfile(made, work / f"{number:03}.o")
+            for number, (object_file, _) in enumerate(objects.made):
+                shutil.copyfile(object_file, work / f"{number:03}.o")
 
     return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))
 
@@ -348,7 +348,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
-    with toolchain.compiled(
+    with toolchain.compile_objects(
         work,
         image.c_files(work),
         small=image.files,

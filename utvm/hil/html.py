@@ -32,20 +32,20 @@ class LogTail:
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
     """Return the tails of the logs in a folder, smallest first: the largest contains the others."""
-    found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
-    return tuple(found[-_FILES:])
+    tails = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
+    return tuple(tails[-_FILES:])
 
 
 def href_from(logs: Path, seen_from: Path) -> str:
     return quote(os.path.relpath(logs, seen_from)) + "/"
 
 
-def link_to_test(node: str, found: Sequence[LogTail]) -> str:
+def link_to_test(node: str, tails: Sequence[LogTail]) -> str:
     """Link to the start of a test in the full log; empty if there is none.
 
     Browsers scroll to the text after ``:~:text=``; older ones show the top of the log.
     """
-    href = next((end.href for end in found if end.name == FILE), "")
+    href = next((end.href for end in tails if end.name == FILE), "")
     # Hyphens and commas are syntax in text fragments.
     return f"{href}#:~:text={quote(TEST_MARKER.format(node), safe='').replace('-', '%2D')}" if href else ""
 
@@ -151,14 +151,14 @@ _FEW = 40
 
 def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
     troubled = [case for case in report.cases if case.outcome.troubled]
-    kept = _chosen(report.cases)
+    cases = _cases_to_list(report.cases)
     suites: dict[str, list[CaseResult]] = {}
-    for case in kept:
+    for case in cases:
         suites.setdefault(case.suite, []).append(case)
     # Models in the same image share one memory map.
     images = {model.firmware.digest: model for model in report.models}
-    found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
-    linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
+    tails = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
+    linked = cases if len(cases) <= _LINKED else troubled[:_ARTICLES]
     template = pages_of("utvm.hil").get_template("index.html.j2")
     return template.render(
         report=report,
@@ -167,12 +167,12 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
         suites=suites,
         open_suites=open_suites(suites),
-        left_out=len(report.cases) - len(kept),
+        left_out=len(report.cases) - len(cases),
         troubled=troubled,
         most_articles=_ARTICLES,
         details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
-        logs=found,
-        link_to_test=lambda case: link_to_test(case.node, found) if case in linked else "",
+        logs=tails,
+        link_to_test=lambda case: link_to_test(case.node, tails) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
         confused=[model for model in report.models if model.confusion][:_PICTURES],
@@ -200,15 +200,15 @@ def facts_of_run(
         yield "took", f"{format_duration(duration_s)} by this computer's clock"
 
 
-def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
+def _cases_to_list(cases: Sequence[CaseResult]) -> list[CaseResult]:
     room = _TESTS
-    chosen: set[int] = set()
+    numbers: set[int] = set()
     for troubled in (True, False):
         for number, case in enumerate(cases):
             if case.outcome.troubled is troubled and room:
-                chosen.add(number)
+                numbers.add(number)
                 room -= 1
-    return [case for number, case in enumerate(cases) if number in chosen]
+    return [case for number, case in enumerate(cases) if number in numbers]
 
 
 def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:

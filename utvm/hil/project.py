@@ -48,18 +48,18 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
     bundled ones.
     """
     # The project's own folder comes first.
-    chosen = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
-    own = {not path.is_relative_to(BUNDLED) for path, _ in chosen}
+    selected = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
+    own = {not path.is_relative_to(BUNDLED) for path, _ in selected}
     if len(own) > 1:
         raise ConfigError("suites of one's own and those of utvm are two runs", "name those of one kind")
-    root = _common_root([path for path, _ in chosen]) if own == {True} else DATA
-    return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in chosen))
+    root = _common_root([path for path, _ in selected]) if own == {True} else DATA
+    return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in selected))
 
 
 def _common_root(paths: Sequence[Path]) -> Path:
-    found = project()
-    if found and all(path.is_relative_to(found) for path in paths):
-        return found
+    current = project()
+    if current and all(path.is_relative_to(current) for path in paths):
+        return current
     return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
 
 

@@ -239,8 +239,8 @@ def case_id(node: str) -> str:
 
 def board_entry(spelling: str) -> dict[str, object]:
     """Return ``board`` of a report from the board's name with settings."""
-    name, _, chosen = spelling.partition(":")
-    settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
+    name, _, kind = spelling.partition(":")
+    settings = dict(pair.split("=", 1) for pair in kind.split(",") if pair)
     return {"id": spelling, "name": name, "settings": settings}
 
 

@@ -135,7 +135,7 @@ class HilRun:
         version = self._known_environment.place.tools.get(driver)
         self._display.line(f"{description}, {driver} {version}" if version else description)
         for case in self._cases:
-            self._display.finished(case)
+            self._display.show_result(case)
         self._display.begin(len(session.items) + len(self._cases))
         return None
 
@@ -180,7 +180,7 @@ class HilRun:
             self._lost = False
             case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
         self._cases.append(case)
-        self._display.finished(case)
+        self._display.show_result(case)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Record a user's interruption; pytest raises its own in the same way."""
@@ -243,7 +243,7 @@ class HilRun:
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
         for case in check_limits(self.holder.identity, self.models, self._checkout.commit):
             self._cases.append(case)
-            self._display.finished(case)
+            self._display.show_result(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         finished = {case.node for case in self._cases}

@@ -86,27 +86,27 @@ def run(
     return ExitCode.USAGE
 
 
-def _unexpanded(variable: str, path: Path) -> str:
+def _escape_for_pytest(variable: str, path: Path) -> str:
     os.environ[variable] = str(path)
     return f"${variable}"
 
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's arguments: files and overridden settings."""
-    chosen = select_suites(suites.names)
-    settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
+    selected = select_suites(suites.names)
+    settings = [] if selected.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [
-        f"--rootdir={_unexpanded('UTVM_ROOTDIR', chosen.root)}",
+        f"--rootdir={_escape_for_pytest('UTVM_ROOTDIR', selected.root)}",
         *settings,
         # Set for the project's own tests.
         "--override-ini=addopts=",
-        f"--override-ini=cache_dir={_unexpanded('UTVM_LAST_FAILED', remembered)}",
+        f"--override-ini=cache_dir={_escape_for_pytest('UTVM_LAST_FAILED', remembered)}",
         *suites.expressions,
         f"-p{plugin.__name__}",
         # pytest would keep every packet for a report we do not show; the run has its own log.
         "-pno:logging",
-        *map(_argument, (str(chosen.root / path) for path in chosen.paths)),
+        *map(_argument, (str(selected.root / path) for path in selected.paths)),
     ]
 
 

@@ -30,17 +30,17 @@ class BoardHolder:
     def __init__(
         self,
         board: Board,
-        wanted: BoardSelection,
+        selection: BoardSelection,
         log_directory: Path,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.board = board
-        self.auto = wanted.kind == "auto" and board.physical is not None and not wanted.serial
+        self.auto = selection.kind == "auto" and board.physical is not None and not selection.serial
         self.log_directory = log_directory
         self.attach_count = 0
-        physical = wanted.kind == "physical" or bool(wanted.serial and wanted.kind == "auto")
-        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", wanted.serial)
-        self._wanted = wanted
+        physical = selection.kind == "physical" or bool(selection.serial and selection.kind == "auto")
+        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", selection.serial)
+        self._wanted = selection
         self._say = say
         self._chosen: ReachableBoard | None = None
         self._connection: Connection | None = None
@@ -75,14 +75,14 @@ class BoardHolder:
 
     def choose(self) -> None:
         """Select the board. Later calls only accept the same one: a lost board is not replaced by another."""
-        found = choose(self.board, self._wanted)
-        self._chosen = found
-        self.identity = found.identity
+        reachable = choose(self.board, self._wanted)
+        self._chosen = reachable
+        self.identity = reachable.identity
         # A serial number names a probe on USB.
         self._wanted = dataclasses.replace(
             self._wanted,
-            kind="auto" if found.kind == "process" else found.kind,
-            serial=found.identity.serial if found.probe else self._wanted.serial,
+            kind="auto" if reachable.kind == "process" else reachable.kind,
+            serial=reachable.identity.serial if reachable.probe else self._wanted.serial,
         )
 
     def attach(self) -> str:
@@ -189,12 +189,12 @@ def _start_rpc_session(connection: Connection, firmware: Firmware) -> Iterator[S
 
 @contextlib.contextmanager
 def open_session(
-    found: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
+    reachable: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
 ) -> Iterator[Session]:
     """Context manager of a session on a newly opened board;
     ``say`` gets the board's description before flashing.
     """
-    with log_into(logs), found.open(logs, say) as connection:
+    with log_into(logs), reachable.open(logs, say) as connection:
         say(connection.describe())
         with start_session(connection, firmware) as session:
             yield session

@@ -62,16 +62,16 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
 def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
     """Return the source lines of all code addresses on an overflowed stack, most of them return addresses."""
     convention = convention_of(firmware.elf)
-    found: list[str] = []
+    names: list[str] = []
     for word in convention.words(stack):
         likely = convention.is_return_address(word) and firmware.is_code(word)
         # Whatever the Thumb bit, the call is in the two bytes before.
         line = firmware.source_line(word - 2) if likely else ""
-        if line and (not found or found[-1] != line):
-            found.append(line)
-        if len(found) == _DEEPEST:
+        if line and (not names or names[-1] != line):
+            names.append(line)
+        if len(names) == _DEEPEST:
             break
-    return found
+    return names
 
 
 _HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or where you say"

@@ -212,9 +212,9 @@ class Link:
         out_of_time = False
         while True:
             while self._inbox:
-                found = self._look_at(self._inbox.popleft(), accept, session)
-                if found is not None:
-                    return found
+                reply = self._look_at(self._inbox.popleft(), accept, session)
+                if reply is not None:
+                    return reply
             if self._aborted.is_set():
                 raise TransportError("the wait for the board was given up")
             if out_of_time:
@@ -227,24 +227,24 @@ class Link:
     def _look_at(self, payload: bytes, accept: Callable[[int, int, bytes], _T | None], session: int) -> _T | None:
         if len(payload) < _HEADER.size:
             return None
-        found, kind = _HEADER.unpack_from(payload)
+        session_number, kind = _HEADER.unpack_from(payload)
         body = payload[_HEADER.size :]
         if _FRAMES.isEnabledFor(logging.DEBUG):
             name = _Type(kind).name if kind in _Type.__members__.values() else f"type {kind}"
-            _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Excerpt(body))
+            _FRAMES.debug("<- %04x %s, %d bytes: %s", session_number, name, len(body), Excerpt(body))
         if kind == _Type.LOG:
-            if found in (0, session):
+            if session_number in (0, session):
                 text = body.decode(errors="replace")
                 _BOARD.info("%s", text)
                 if self._on_log:
                     self._on_log(text)
             return None
-        if kind == _Type.FAULT and found in (0, session):
+        if kind == _Type.FAULT and session_number in (0, session):
             raise BoardFaulted(body)
         # Boards also send this at start-up; it matters only within a session.
-        if kind == _Type.TERMINATE and session and found in (0, session):
+        if kind == _Type.TERMINATE and session and session_number in (0, session):
             raise BoardWasReset
-        return accept(found, kind, body)
+        return accept(session_number, kind, body)
 
 
 class _AnswerTo:

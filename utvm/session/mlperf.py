@@ -93,13 +93,13 @@ class Runner:
 
 
 def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
-    found = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
-    if len(found) != count:
+    values = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
+    if len(values) != count:
         raise BoardError(
             f"the board's answer has no {pattern}: {lines[-3:]}",
             "flash an image of firmware.build --mlperf",
         )
-    return found
+    return values
 
 
 @contextlib.contextmanager

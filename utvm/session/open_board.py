@@ -45,9 +45,9 @@ class OpenBoard(Closing):
     Raises UtvmError if the board does not exist or is not available.
     """
 
-    def __init__(self, wanted: BoardSelection) -> None:
+    def __init__(self, selection: BoardSelection) -> None:
         logs = log_folder(work() / "logs" / f"python-{os.getpid()}-{secrets.token_hex(4)}")
-        self._holder = BoardHolder(boards.load(wanted.board), wanted, logs)
+        self._holder = BoardHolder(boards.load(selection.board), selection, logs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(log_into(logs))
             stack.callback(self._holder.release)

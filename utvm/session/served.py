@@ -270,7 +270,7 @@ class ModuleBoard:
         def build_module() -> Firmware:
             return self._build_module(read_module(name, data, base.elf), folder, can)
 
-        return landlock.run_confined(build_module, readable) if can else build_module()
+        return landlock.run_in_landlock(build_module, readable) if can else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
         before = self._image

@@ -111,20 +111,20 @@ class Toolchain:
             raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
-        found = shutil.which(self.data.prefix + name)
-        if found is None:
+        path = shutil.which(self.data.prefix + name)
+        if path is None:
             raise ToolchainError(
                 f"{self.data.prefix}{name} is not installed",
                 f"sudo apt-get install {' '.join(self.data.packages)}",
             )
-        return Path(found)
+        return Path(path)
 
     @functools.cached_property
     def version(self) -> str:
         return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
 
     @contextlib.contextmanager
-    def compiled(
+    def compile_objects(
         self,
         directory: Path,
         sources: Sequence[Path],
@@ -157,28 +157,28 @@ class Toolchain:
         options = [
             *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
             *(f"-D{define}" for define in defines),
-            *(f"-I{_as_called(folder, path_map)}" for folder in include),
+            *(f"-I{_path_for_compiler(folder, path_map)}" for folder in include),
         ]
 
         from utvm.toolchain.object_file import fill  # Slow to import, and listing boards compiles nothing.
 
-        def compile_one(source: Path, made: Path) -> None:
+        def compile_one(source: Path, object_file: Path) -> None:
             first = self.data.small_flags if source in small else ()
-            chosen = (*first, *options, *(flags or {}).get(source, ()))
-            command = [*compiler, *chosen, "-c", _as_called(source, path_map), "-o", made]
-            run_tool(command, cwd=directory, error=ToolchainError, temporary=made.parent)
-            fill(made, (contents or {}).get(source, {}))
+            flags_used = (*first, *options, *(flags or {}).get(source, ()))
+            command = [*compiler, *flags_used, "-c", _path_for_compiler(source, path_map), "-o", object_file]
+            run_tool(command, cwd=directory, error=ToolchainError, temporary=object_file.parent)
+            fill(object_file, (contents or {}).get(source, {}))
 
         # A confined compiler may read this folder, but not the system's temporary folder.
         with tempfile.TemporaryDirectory(dir=directory) as folder:
-            made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
+            object_file = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             with ThreadPoolExecutor(os.cpu_count()) as cores:
-                for _ in cores.map(compile_one, sources, made):
+                for _ in cores.map(compile_one, sources, object_file):
                     pass
             names = [_stand_in(source, path_map) for source in sources]
             yield Objects(
-                tuple(zip(made, names, strict=True)),
-                (*compiler, *made, *beside, *self.data.link_flags),
+                tuple(zip(object_file, names, strict=True)),
+                (*compiler, *object_file, *beside, *self.data.link_flags),
                 self.data.libraries,
                 directory,
             )
@@ -228,7 +228,7 @@ class Objects:
             map_file.write_text(text, encoding="utf-8")
 
 
-def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+def _path_for_compiler(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
     """Return a path for the compiler's command line, with a dot after its directory.
 
     GCC lists a source twice in debug information, under its own and its mapped name, unless they are equal: the

@@ -85,8 +85,8 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
         }
         if name and (kernels or LAYER not in (function.attrs or {})):
             tensors = {"buffer": graph.buffers, "output": graph.outputs}
-            written = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
-            makes = ", ".join(tensor.name for tensor in written)
+            outputs = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
+            makes = ", ".join(tensor.name for tensor in outputs)
             layers[name] = ModelLayer(name, makes, 1, _extract(graph, step), kernels, kernel, target)
     return list(layers.values())
 
@@ -199,24 +199,26 @@ class Tuner:
         """Measure ``trials`` candidates; yield progress after each batch."""
         self.entries = list(self.known)
         states = self._states = self._measure_defaults()
-        done = 0
+        spent = 0
         for state in states:
-            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][: trials - done]
+            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][
+                : trials - spent
+            ]
             self._measure(state, "kernel", names)
-            done += len(names)
+            spent += len(names)
             if names:
-                yield self._progress(done, trials, state)
+                yield self._progress(spent, trials, state)
         open_ = [state for state in states if not state.layer.kernel]
-        while done < trials and (open_ := [state for state in open_ if not state.exhausted]):
+        while spent < trials and (open_ := [state for state in open_ if not state.exhausted]):
             # Prefer slow layers with few batches.
             state = max(open_, key=lambda state: state.best[0] * state.layer.times / (1 + state.batches))
-            count = self._measure_schedules(state, trials - done)
-            done += count
+            count = self._measure_schedules(state, trials - spent)
+            spent += count
             if count:
-                yield self._progress(done, trials, state)
+                yield self._progress(spent, trials, state)
 
-    def _progress(self, done: int, trials: int, state: _State) -> Progress:
-        return Progress(done, trials, state.layer, state.default, state.best[0])
+    def _progress(self, trials_done: int, trials: int, state: _State) -> Progress:
+        return Progress(trials_done, trials, state.layer, state.default, state.best[0])
 
     def _measure_defaults(self) -> list[_State]:
         """Measure each layer without tuning; layers that cannot be measured are left out."""

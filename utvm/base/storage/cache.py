@@ -91,7 +91,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
         if now - entry.used < older_than:
             continue
         with contextlib.ExitStack() as open_things:
-            if not open_things.enter_context(_lock_unused(root, entry.path)):
+            if not open_things.enter_context(_lock_if_unused(root, entry.path)):
                 continue
             if not dry_run:
                 # One atomic rename; a killed pruning leaves a temporary folder.
@@ -114,7 +114,7 @@ def _byte(root: Path, entry: Path) -> int:
 
 
 @contextlib.contextmanager
-def _lock_unused(root: Path, entry: Path) -> Iterator[bool]:
+def _lock_if_unused(root: Path, entry: Path) -> Iterator[bool]:
     try:
         fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
     except (BlockingIOError, PermissionError):
@@ -173,10 +173,10 @@ def is_sealed(folder: Path, name: str) -> bool:
 
     The seal is not parsed but computed again and compared, so a damaged seal needs no special case.
     """
-    kept = folder / _SEAL
+    seal = folder / _SEAL
     try:
         # Special files may block or have no end.
-        return stat.S_ISREG(kept.lstat().st_mode) and kept.read_bytes() == _contents(folder, name)
+        return stat.S_ISREG(seal.lstat().st_mode) and seal.read_bytes() == _contents(folder, name)
     except OSError:
         return False
 
@@ -222,10 +222,10 @@ class Cache:
         Args:
             make: fills the given empty directory. If it raises, no entry remains.
         """
-        found = self.find(key)
-        while not found:
-            found = self._create(key, make)
-        return found
+        entry = self.find(key)
+        while not entry:
+            entry = self._create(key, make)
+        return entry
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])

@@ -20,7 +20,7 @@ from utvm.base.storage.cache import tree_digest
 from utvm.base.storage.config import Record, validate
 from utvm.boards.board import Board
 from utvm.boards.parts import Address
-from utvm.compiler.accelerator import Assistant, Offer, Wish
+from utvm.compiler.accelerator import AcceleratorUse, Assistant, Offer
 from utvm.compiler.library import Library
 from utvm.errors import ConfigError
 from utvm.virtual.spec import Peripheral
@@ -62,7 +62,7 @@ class BoardAccelerator:
         on_bus: a model on the bus of a software model.
         reads: configuration files outside of the board's folder.
         explain: describes an assertion message of the driver.
-        modelled: counts of the model for the steps of a library.
+        model_steps: counts of the model for the steps of a library.
     """
 
     identity: str
@@ -74,7 +74,7 @@ class BoardAccelerator:
     on_bus: Peripheral | None = None
     reads: tuple[Path, ...] = ()
     explain: Callable[[str], str] = str
-    modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
+    model_steps: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def identify(names: Collection[str]) -> str:
     return next((identity for kind in table().values() if (identity := kind.identify(names))), "")
 
 
-def assistant(board: Board, request: Wish) -> Assistant | None:
+def assistant(board: Board, request: AcceleratorUse) -> Assistant | None:
     """The compiler's view of a board's accelerator; None if there is none, or if it is not to be used."""
     if request == "off" or (request == "auto" and not board.accelerator):
         return None

@@ -53,7 +53,7 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
     def explain(message: str) -> str:
         return explain_message(InstructionSet(configuration), message)
 
-    def modelled(library: Library) -> list[dict[str, int]]:
+    def model_steps(library: Library) -> list[dict[str, int]]:
         inputs, outputs, arenas = (
             [tensor.size_bytes for tensor in tensors]
             for tensors in (library.inputs, library.outputs, library.arenas)
@@ -77,7 +77,7 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
         model,
         reads=(Path(configuration.where),),
         explain=explain,
-        modelled=modelled,
+        model_steps=model_steps,
     )
     if block.registers is None:
         return accelerator

@@ -64,8 +64,8 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
     tensors: dict[_Held, int] = {}
 
-    def number_of(held: _Held) -> int:
-        return tensors.setdefault(held, len(tensors))
+    def number_of(storage: _Held) -> int:
+        return tensors.setdefault(storage, len(tensors))
 
     def in_region(kind: str, number: int, offset: int, size: int) -> _Held:
         placement = plan.placement(kind, number)
@@ -167,11 +167,11 @@ def print_control(
     """Print an ``if`` or ``while``, with its arguments; its graphs use the workspace as their arena."""
     first, second = (part.library for part in parts)
     results = second.outputs
-    given = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
-    given += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
-    written = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
-    declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in given]
-    declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in written]
+    conditions = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
+    conditions += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
+    outputs = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
+    declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in conditions]
+    declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in outputs]
     checked = any(part.checked for part in parts)
     head = f"{'int32_t' if checked else 'void'} {name}("
     prototype = head + "\n    " + ",\n    ".join([*declared, "uint8_t *restrict workspace"]) + ")"
@@ -179,8 +179,8 @@ def print_control(
     definition = (
         f"{prototype}\n{{\n{_tables(kind, first, second)}    int32_t code;\n\n{_body(kind, first, second)}{end}}}"
     )
-    arguments = [_argument(tensor, False) for _, tensor in given] + [
-        _argument(tensor, True) for _, tensor in written
+    arguments = [_argument(tensor, False) for _, tensor in conditions] + [
+        _argument(tensor, True) for _, tensor in outputs
     ]
     size = max(first.arena_bytes, second.arena_bytes)
     headers = (f"{first.name}.h", f"{second.name}.h")
@@ -215,8 +215,8 @@ def _body(kind: str, first: Library, second: Library) -> str:
     )
 
 
-def _argument(tensor: Tensor, written: bool) -> Argument:
-    return Argument(tensor.size_bytes, item_bytes(tensor.dtype), written)
+def _argument(tensor: Tensor, is_output: bool) -> Argument:
+    return Argument(tensor.size_bytes, item_bytes(tensor.dtype), is_output)
 
 
 _LINE = 110  # Columns of a line of C.

@@ -49,8 +49,8 @@ def print_function(name: str, function: Any) -> CFunction:
 class _Names:
     """C names of variables and buffers; TIRx compares them by identity, not by name."""
 
-    def __init__(self, taken: Sequence[str]) -> None:
-        self._scope = Scope(taken)
+    def __init__(self, reserved: Sequence[str]) -> None:
+        self._scope = Scope(reserved)
         self._given: dict[int, str] = {}
         self._claimed: list[str] = []
 

@@ -108,7 +108,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._real = False
         self._reason = ""
         for name in _RESHAPES:
-            self.convert_map[name] = self._reshape_as_declared
+            self.convert_map[name] = self._reshape_to_declared
         for name in CONTROL:
             self.convert_map[name] = self._call_graphs
         table = kernels()
@@ -246,8 +246,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _convert_reduce(self, relax_op: Callable[..., Any], op: OperatorView) -> Any:
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
-        def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
-            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be listed twice.
+        def reduce(data: Any, axes: Sequence[int], keep: bool) -> Any:
+            return relax_op(data, sorted({int(axis) % rank for axis in axes}), keep)  # One may be listed twice.
 
         return super()._convert_reduce(reduce, op)
 
@@ -325,7 +325,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             _control_name(graph, op.record), operands, types if len(types) > 1 else types[0]
         )
 
-    def _reshape_as_declared(self, op: OperatorView) -> Any:
+    def _reshape_to_declared(self, op: OperatorView) -> Any:
         shape = self.subgraph.record.tensors[op.record.outputs[0]].shape
         return relax.op.reshape(self.get_expr(op.record.inputs[0]), relax.ShapeExpr(list(shape)))
 

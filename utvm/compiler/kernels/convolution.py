@@ -153,11 +153,11 @@ def _bias(reader: Reader, bias: Any | None, real: Real, scales: npt.NDArray[np.f
         raise Unfit("what is added to it is not one number per channel")
     constants = reader.constants(bias)
     if constants is not None:
-        given = np.broadcast_to(constants.scales.ravel(), (outputs,))
+        product_scales = np.broadcast_to(constants.scales.ravel(), (outputs,))
         numbers = np.broadcast_to(constants.numbers.ravel(), (outputs,))
-        if np.allclose(given, unit, rtol=_BIAS_TOLERANCE, atol=0):
+        if np.allclose(product_scales, unit, rtol=_BIAS_TOLERANCE, atol=0):
             return np.asarray(numbers, np.int32)
-        floats = numbers * given.astype(np.float64)
+        floats = numbers * product_scales.astype(np.float64)
     else:
         array = reader.array(bias)
         if array is None:

@@ -58,8 +58,8 @@ def relu(use: Use, operands: list[Any]) -> Any:
         value = data.astype("int32") - zero_of(use.input(0))
         above = rescale_value(value, float(source / target))
         below = rescale_value(value, float(source * alpha / target))
-        chosen = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
-        return clamp_value(chosen, *limits(0, use.result), "int16")
+        result = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
+        return clamp_value(result, *limits(0, use.result), "int16")
 
     name = f"{use.operator.name.lower()}_int16"
     return add_elementwise(use.builder, name, operands, use.result.shape, element)
@@ -187,11 +187,11 @@ def _divide(use: Use, operands: list[Any]) -> Any:
 
 
 def _of_integers(use: Use, operands: list[Any]) -> Any:
-    chosen = [use.input(count) for count in range(len(operands) - 2, len(operands))]
+    last_two = [use.input(count) for count in range(len(operands) - 2, len(operands))]
     known = quantity(use.result)
     if use.result.dtype not in ("int8", "uint8") or known is None:
         return None
-    if any(tensor.dtype != use.result.dtype or quantity(tensor) != known for tensor in chosen):
+    if any(tensor.dtype != use.result.dtype or quantity(tensor) != known for tensor in last_two):
         return None
     return _CHOSEN[use.operator.name](*operands)
 

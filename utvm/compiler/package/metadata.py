@@ -90,11 +90,11 @@ def _memory(library: Library) -> dict[str, object]:
 
 
 def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
-    named: dict[str, object] = {}
+    by_name: dict[str, object] = {}
     for number, tensor in enumerate(tensors):
-        name = tensor.name if tensor.name not in named else f"{tensor.name}#{number}"
-        named[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
-    return named
+        name = tensor.name if tensor.name not in by_name else f"{tensor.name}#{number}"
+        by_name[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
+    return by_name
 
 
 def _storage(library: Library) -> list[dict[str, object]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
 from utvm.compiler import Model, Target, compile_model, load
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.c_files import C_TYPES, literal
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
@@ -71,7 +71,7 @@ def texts(
         "inputs": _ports(library, "input", example),
         "outputs": _ports(library, "output", None),
     }
-    made = {path: environment.get_template(template).render(values) for path, template in files.items()}
+    rendered = {path: environment.get_template(template).render(values) for path, template in files.items()}
     # Arduino compiles only src/: it gets a file with one #include for each file elsewhere.
     for kind, folder, names in (
         ("header", HEADERS, read.public_headers(library)),
@@ -79,8 +79,8 @@ def texts(
     ):
         template = environment.get_template(f"arduino_{kind}")
         for file in names:
-            made[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
-    return made
+            rendered[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+    return rendered
 
 
 def cmake_target(name: str) -> str:
@@ -194,7 +194,7 @@ def package_model(
     def script() -> str:
         return str(import_model(model).module.script(show_meta=False))
 
-    text = bounded(model.origin, "print the model", script)
+    text = run_bounded(model.origin, "print the model", script)
     return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n", stack=stack)
 
 

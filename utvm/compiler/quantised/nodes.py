@@ -72,7 +72,7 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
     uses.update(id(value) for value in results)
     makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}
     fused = list(nodes)
-    gone: set[int] = set()
+    absorbed: set[int] = set()
     for number, node in enumerate(nodes):
         work = node.work
         if (
@@ -110,8 +110,8 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
         note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
         fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
         makers[id(node.output)] = (place, fused[place])
-        gone.add(number)
-    return [node for number, node in enumerate(fused) if number not in gone]
+        absorbed.add(number)
+    return [node for number, node in enumerate(fused) if number not in absorbed]
 
 
 _CYCLES_A_BYTE = 8.0  # Per byte that a CPU copies; for decisions only, not to be reported as measured.
@@ -134,12 +134,12 @@ def divide(
             divided.append(node)
             continue
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
-        given = assistant.everything or there < cpu
-        estimated = f"it is estimated to be faster {'there' if given else 'on the CPU'}"
+        offload = assistant.everything or there < cpu
+        estimated = f"it is estimated to be faster {'there' if offload else 'on the CPU'}"
         reason = "all that can be is asked for" if assistant.everything else estimated
-        where = assistant.identity if given else "CPU"
+        where = assistant.identity if offload else "CPU"
         decisions.append(Decision(name, where, reason, cpu, there, offer.moved_bytes))
-        divided += _in_parts(node, offer, name) if given else [node]
+        divided += _in_parts(node, offer, name) if offload else [node]
     return divided, tuple(decisions)
 
 
@@ -195,13 +195,13 @@ class _Writer:
     def write(self, node: Node) -> None:
         inputs = [self._expression(value) for value in node.inputs]
         if isinstance(node.work, Native):
-            written = self._builder.emit(node.work.build(inputs), self._name(node.output))
+            variable = self._builder.emit(node.work.build(inputs), self._name(node.output))
             # A reshaped constant has no inputs.
             if node.work.operator == "relax.reshape" and inputs:
-                self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
+                self._unshaped[hash(variable)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._call(self._operator(node.work), inputs, node.output)
-        self.expressions[id(node.output)] = written
+            variable = self._call(self._operator(node.work), inputs, node.output)
+        self.expressions[id(node.output)] = variable
 
     def _operator(self, record: Computation) -> Operator:
         if isinstance(record, Ready):
@@ -225,7 +225,7 @@ class _Writer:
         function = operator.function.without_attr("global_symbol")  # The module names the function.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [
-            self._reshape(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
+            self._reshape(item, shape) for item, shape in zip(inputs, parameters[: len(inputs)], strict=True)
         ]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
@@ -240,6 +240,6 @@ class _Writer:
         origin = self._unshaped.get(hash(item), item)
         if shape_of(origin.ty) == shape:
             return origin
-        written = self._builder.emit(relax.op.reshape(origin, shape))
-        self._unshaped[hash(written)] = origin
-        return written
+        variable = self._builder.emit(relax.op.reshape(origin, shape))
+        self._unshaped[hash(variable)] = origin
+        return variable

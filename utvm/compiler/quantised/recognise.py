@@ -123,9 +123,9 @@ class Recogniser:
             name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
         ):
             work = Native(lambda inputs: _same_call(call, inputs), name, call)
-            self._set_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
+            self._record_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
 
-    def _set_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
+    def _record_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
         output = Value(str(variable.name), _with_int8(variable.ty))
         self._reader.append(work, values, output)
         self._reader.set_real(variable, Real(View(output), quantity))
@@ -137,14 +137,14 @@ class Recogniser:
         build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
         values = [self._reader.arrange(real.view) for real in (first, second)]
         work = Native(lambda inputs: build(*inputs), str(call.op.name))
-        self._set_moved(variable, work, values, first.quantity)
+        self._record_moved(variable, work, values, first.quantity)
 
     def _pick(self, variable: Any, call: Any) -> None:
         real = self._reader.real(call.tuple_value)
         if real is not None:
             index = int(call.index)
             work = Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple")
-            self._set_moved(variable, work, [real.view.base], real.quantity)
+            self._record_moved(variable, work, [real.view.base], real.quantity)
 
     def _pad(self, variable: Any, call: Any, real: Real) -> None:
         number = real.quantity.zero + float(call.attrs.pad_value) / real.quantity.scale

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import relax_file, tflite_graph, torch_file
@@ -45,7 +45,7 @@ def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -
         from utvm.compiler.read import onnx_file
 
         read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes)
-        return bounded(origin, "read the model", read)
+        return run_bounded(origin, "read the model", read)
     if shapes:
         raise ConfigError(
             f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --set shape out"

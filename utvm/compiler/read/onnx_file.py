@@ -50,12 +50,12 @@ def from_onnx(
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
-    found = False
+    has_external = False
     total = 0
     for tensor in _tensors(proto.graph):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        found = True
+        has_external = True
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         path = (directory or Path()) / location
         if directory is None or not location or not path.is_file():
@@ -76,7 +76,7 @@ def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path
             ) from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
-    return found
+    return has_external
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -97,15 +97,15 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
         if name not in inputs:
             raise ConfigError(f"{origin}: has no input {name!r}", f"inputs: {', '.join(inputs)}")
         dimensions = inputs[name].type.tensor_type.shape.dim
-        shown = [
+        sizes = [
             dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or "?"
             for dimension in dimensions
         ]
-        fits = len(shape) == len(shown) and all(
-            isinstance(size, str) or size == wanted for size, wanted in zip(shown, shape, strict=True)
+        fits = len(shape) == len(sizes) and all(
+            isinstance(size, str) or size == expected for size, expected in zip(sizes, shape, strict=True)
         )
         if not fits:
-            raise ConfigError(f"{origin}: input {name} is {shown}, which {list(shape)} does not fit")
+            raise ConfigError(f"{origin}: input {name} is {sizes}, which {list(shape)} does not fit")
         for dimension, size in zip(dimensions, shape, strict=True):
             if dimension.dim_param and called.setdefault(dimension.dim_param, size) != size:
                 raise ConfigError(f"{origin}: {dimension.dim_param} is {called[dimension.dim_param]}, not {size}")
@@ -145,7 +145,7 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
     _check_rules(proto, origin)
     versions = {item.domain: item.version for item in proto.opset_import}
     for node in graph.node:
-        _check_given(node, versions.get(node.domain, 1), origin)
+        _check_required_inputs(node, versions.get(node.domain, 1), origin)
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
@@ -186,7 +186,7 @@ def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     check_order(origin, steps, known, repr, "sort the nodes")
 
 
-def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
+def _check_required_inputs(node: onnx.NodeProto, version: int, origin: str) -> None:
     """Refuse an omitted input that is required: ONNX's checker ignores it, and it crashes TVM."""
     if "" not in node.input or not onnx.defs.has(node.op_type, version, node.domain):
         return

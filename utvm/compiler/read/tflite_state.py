@@ -98,11 +98,11 @@ class _Reader:
             if variable.now in (-1, variable.found):
                 constants[variable.found] = initial
                 continue
-            found, kept = (self._tensors[number] for number in (variable.found, variable.now))
-            if (found.shape, found.dtype) != (kept.shape, kept.dtype):
+            before, after = (self._tensors[number] for number in (variable.found, variable.now))
+            if (before.shape, before.dtype) != (after.shape, after.dtype):
                 raise CompileError(
-                    f"{self._origin}: the variable {name!r} is {found.dtype} of shape {found.shape} where it is "
-                    f"read, but {kept.dtype} of shape {kept.shape} where it is assigned"
+                    f"{self._origin}: the variable {name!r} is {before.dtype} of shape {before.shape} where it is "
+                    f"read, but {after.dtype} of shape {after.shape} where it is assigned"
                 )
             states.append(KeptTensor(name, variable.found, variable.now, initial.tobytes()))
         return tuple(states), constants
@@ -169,7 +169,7 @@ class _Reader:
 
     def _kept_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
         inputs = tuple(self._final(number) for number in operator.inputs)
-        made = list(operator.outputs)
+        outputs = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]
         for place in places:
             number = operator.inputs[place]
@@ -180,8 +180,8 @@ class _Reader:
             variable.now = len(self._tensors)
             self._tensors.append(replace(self._tensors[number], name=f"{self._tensors[number].name} next"))
             self._instead[number] = variable.now
-            made.append(variable.now)
-        return replace(operator, inputs=inputs, outputs=tuple(made))
+            outputs.append(variable.now)
+        return replace(operator, inputs=inputs, outputs=tuple(outputs))
 
     def _final(self, number: int) -> int:
         return self._instead.get(number, number)
@@ -200,7 +200,7 @@ def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
 
 def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
     """Return the numbers of the graphs called by the first one, directly or not, in order."""
-    found: set[int] = set()
+    called: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
         for operator in graphs[number].operators:
@@ -212,22 +212,22 @@ def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]
                         f"{origin}: graph {item} calls itself, which is not supported",
                         "a board's memory is planned ahead: write the recursion as a loop",
                     )
-                if item not in found:
-                    found.add(item)
+                if item not in called:
+                    called.add(item)
                     follow(item, (*path, item))
 
     follow(0, (0,))
-    return tuple(sorted(found))
+    return tuple(sorted(called))
 
 
 def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list[TfliteGraph]:
     """Replace each ``IF`` with a constant condition by the operators of its branch."""
-    done = list(graphs)
+    results = list(graphs)
     # Callees first: a caller copies a graph in its final form.
     for number in _inner_first(graphs, called_graphs(graphs, origin)):
-        while (place := _constant_if(done[number])) is not None:
-            done[number] = _inline(done[number], place, done, origin)
-    return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(done)]
+        while (place := _constant_if(results[number])) is not None:
+            results[number] = _inline(results[number], place, results, origin)
+    return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(results)]
 
 
 def _inner_first(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> list[int]:
@@ -294,23 +294,23 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
     if graph.operators or not graph.outputs or not all(0 <= value < len(graph.tensors) for value in graph.outputs):
         return graph
     first = len(graph.tensors)
-    made = [replace(graph.tensors[number], data=None) for number in graph.outputs]
+    tensors = [replace(graph.tensors[number], data=None) for number in graph.outputs]
     operators = tuple(
         TfliteOperator(_IDENTITY, (number,), (first + place,), 0, None)
         for place, number in enumerate(graph.outputs)
     )
     return replace(
         graph,
-        tensors=(*graph.tensors, *made),
+        tensors=(*graph.tensors, *tensors),
         operators=operators,
-        outputs=tuple(range(first, first + len(made))),
+        outputs=tuple(range(first, first + len(tensors))),
     )
 
 
 def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[TfliteGraph], origin: str) -> None:
     """Check the operands and results of a call against the graphs' inputs and outputs."""
     first, second = (graphs[number] for number in graphs_of(operator))
-    given = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
+    inputs = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
     where = f"{origin}: {operator.name}"
     if operator.name == "IF":
         _check_condition(graph, operator.inputs[:1], where)
@@ -318,9 +318,9 @@ def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[Tf
     else:
         _check_condition(first, first.outputs, where)
         calls = [(replace(first, outputs=()), ()), (second, operator.outputs)]
-        _check_alike([(graph, given), (graph, operator.outputs)], where)
+        _check_alike([(graph, inputs), (graph, operator.outputs)], where)
     for branch, results in calls:
-        _check_alike([(graph, given), (branch, branch.inputs)], where)
+        _check_alike([(graph, inputs), (branch, branch.inputs)], where)
         _check_alike([(graph, results), (branch, branch.outputs)], where)
 
 

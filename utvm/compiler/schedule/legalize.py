@@ -65,25 +65,25 @@ def _names(module: Any) -> list[str]:
     copies, makes, does = _apart(module)
     fused = relax.transform.FuseOps()(copies)
     functions = {variable.name_hint: function for variable, function in fused.functions.items()}
-    found = []
+    names = []
     for binding in _bindings(fused):
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
-        found.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
+        names.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
-            parts = [does[name] for name in _called(function.body) if name in does]
-            note("fused", f"{' + '.join(parts)}, into {found[-1] or binding.var.name}")
-    return found
+            parts = [does[name] for name in _callees(function.body) if name in does]
+            note("fused", f"{' + '.join(parts)}, into {names[-1] or binding.var.name}")
+    return names
 
 
 def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
-    names = (makes.get(name, "") for name in _called(body)[::-1])
+    names = (makes.get(name, "") for name in _callees(body)[::-1])
     return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
 
 
-def _called(body: Any) -> list[str]:
+def _callees(body: Any) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     functions = (next(iter(getattr(binding.value, "args", ())), None) for binding in bindings)
     return [str(getattr(function, "name_hint", "")) for function in functions]
@@ -133,8 +133,8 @@ class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
             return
         value = self.visit_expr(binding.value)
         inner = isinstance(binding.var, relax.DataflowVar)
-        made = self.builder_.emit(value, name) if inner else self.builder_.emit_output(value, name)
-        self.set_var_remap(binding.var, made)
+        variable = self.builder_.emit(value, name) if inner else self.builder_.emit_output(value, name)
+        self.set_var_remap(binding.var, variable)
 
 
 def _fold(module: Any) -> Any:

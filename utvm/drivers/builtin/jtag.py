@@ -25,8 +25,8 @@ def _model(board: Board) -> JtagModel:
     return board.virtual.jtag
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial:
         return None
     model = _model(board)
     able = board.capabilities_with(model.lacks, "OpenOCD")

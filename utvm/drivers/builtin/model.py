@@ -18,14 +18,14 @@ from utvm.probe.virtual import on_bus, start_virtual
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial:
         return None
     able = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(
-            start_virtual(board, setup.logs, latency_us=wanted.latency_us, waits=wanted.wait_states)
+            start_virtual(board, setup.logs, latency_us=selection.latency_us, waits=selection.wait_states)
         )
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
@@ -35,7 +35,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             board,
             "virtual",
             "VIRTUAL board, a software model"
-            + (", with a MODEL of waits for flash, which no chip has confirmed" if wanted.wait_states else "")
+            + (", with a MODEL of waits for flash, which no chip has confirmed" if selection.wait_states else "")
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if on_bus(board) else ""),
             able,
             setup.logs,
@@ -45,7 +45,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             machine=machine,
-            unit="modelled cycles" if wanted.wait_states else None,
+            unit="modelled cycles" if selection.wait_states else None,
         )
 
     identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)

@@ -7,8 +7,8 @@ from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind != "auto" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    if selection.kind != "auto" or selection.serial:
         return None
 
     # A model of its accelerator is linked into its programs.

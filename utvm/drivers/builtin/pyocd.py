@@ -24,13 +24,13 @@ def _part(board: Board) -> PyOcdPart | None:
     return board.physical.pyocd if board.physical else None
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    probe = find_probe(board, wanted.kind, wanted.serial)
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    probe = find_probe(board, selection.kind, selection.serial)
     if probe is not None:
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: Setup) -> Connection:
-            now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
+            now = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
             return on_usb(
                 board,
                 now,
@@ -42,12 +42,12 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
 
         identity = BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial)
         return ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
-    if board.virtual.model is None or wanted.kind == "physical":
+    if board.virtual.model is None or selection.kind == "physical":
         return None
     able = board.capabilities_of("virtual")
 
     def start_model(setup: Setup) -> Connection:
-        return _on_model(board, setup, able, wanted.latency_us)
+        return _on_model(board, setup, able, selection.latency_us)
 
     identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
     return ReachableBoard(board, identity, able, "pyocd", start_model)

@@ -35,8 +35,8 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
     )
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial:
         return None
     emulator = _emulator(board)
     able = board.capabilities_with(board.virtual.lacking, None)

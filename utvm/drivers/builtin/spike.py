@@ -29,8 +29,8 @@ def _is_installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial or not _is_installed(board):
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
     able = board.capabilities_with(simulator.lacks, "OpenOCD")

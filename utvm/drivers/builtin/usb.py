@@ -24,15 +24,15 @@ from utvm.probe.vitals import Readiness, make_ready
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    probe = find_probe(board, wanted.kind, wanted.serial)
+def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+    probe = find_probe(board, selection.kind, selection.serial)
     if probe is None:
         return None
     kind = kind_of(probe)
     able = board.capabilities_of(kind, match_of(board, probe))
 
     def start(setup: Setup) -> Connection:
-        now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
+        now = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
     identity = BoardIdentity(board.full_name, kind, probe.kind, probe.serial)

@@ -125,11 +125,11 @@ class Guest:
 
         After a long suspension, the guest's DHCP lease has expired and its address is lost.
         """
-        given = libvirt.address(self._records.name)
-        if given is None:
+        address = libvirt.address(self._records.name)
+        if address is None:
             return self._records.ssh_config.exists()
         lines = {
-            "HostName": given,
+            "HostName": address,
             "User": _USER,
             "IdentityFile": ssh_config(str(self._records.key)),
             "IdentitiesOnly": "yes",

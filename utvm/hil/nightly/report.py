@@ -279,8 +279,8 @@ def _suite(result: BoardResult) -> ET.Element:
     existing = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
     counters = ("tests", "failures", "errors", "skipped")
     suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
-    shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
-    if result.verdict is not Verdict.PASSED and not shown:
+    is_open = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
+    if result.verdict is not Verdict.PASSED and not is_open:
         kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
         case = ET.SubElement(suite, "testcase", classname="nightly", name=result.verdict.value, time="0.000")
         ET.SubElement(case, kind, message=result.reason)

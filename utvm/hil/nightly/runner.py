@@ -227,8 +227,8 @@ class RunningJob:
         else:
             verdict = Verdict(content["verdict"])
             reason = content["trouble"] or first_trouble(content)
-        lost = lease is not None and lease.lost
-        if self._healthy is None and verdict is not Verdict.PASSED and not lost:
+        lease_lost = lease is not None and lease.lost
+        if self._healthy is None and verdict is not Verdict.PASSED and not lease_lost:
             verdict, reason = Verdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
@@ -271,7 +271,7 @@ _BYTES_A_BOARD = 2**30
 _POLL = 0.1  # Seconds; a job takes tens of them.
 
 
-def jobs_carried() -> int:
+def count_parallel_jobs() -> int:
     """Return how many boards this computer can run in parallel: one per core and GiB of free memory.
 
     An emulated board keeps one core busy. At least 1.

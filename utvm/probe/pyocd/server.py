@@ -29,7 +29,7 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
     algorithm = algorithm_of(board)
     if algorithm is None:
         return board.directory / part.pack if part.pack else None
-    made = folder / f"{board.name}.pack"
+    archive = folder / f"{board.name}.pack"
     _compile(board, algorithm, folder / _ALGORITHM)
     description = templates_of(__package__, html=True).get_template("chip.pdsc.j2")
     text = description.render(
@@ -40,10 +40,10 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
         ram=board.region(board.layout.data),
         algorithm=_ALGORITHM,
     )
-    with zipfile.ZipFile(made, "w") as pack:
+    with zipfile.ZipFile(archive, "w") as pack:
         pack.writestr(f"utvm.{board.name}.pdsc", text)
         pack.write(folder / _ALGORITHM, _ALGORITHM)
-    return made
+    return archive
 
 
 def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
@@ -51,7 +51,7 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
     sectors = [f"{{{size}u, {start}u}}" for (size, _), start in zip(kinds, starts, strict=False)]
-    with board.compiler.compiled(
+    with board.compiler.compile_objects(
         output.parent,
         (algorithm.source, common / "descriptor.c"),
         cpu=board.cpu,
@@ -171,10 +171,10 @@ def version() -> str:
 
 
 def _require_pyocd() -> pyocd.Installed:
-    found = pyocd.find()
-    if found is None:
+    path = pyocd.find()
+    if path is None:
         raise ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
-    return found
+    return path
 
 
 def _hint_for(log: str) -> str:

@@ -132,8 +132,8 @@ class Buffers:
 
     def _put(self, data: bytes) -> int:
         with self._connection.halted_access():
-            _name, place, size, start, taken, _flags = self._ring(self._down)
-            room = (taken - start - 1) % size
+            _name, place, size, start, read_position, _flags = self._ring(self._down)
+            room = (read_position - start - 1) % size
             part = data[: min(room, size - start)]
             if part:
                 self._connection.write_memory(place + start, part)

@@ -142,4 +142,4 @@ def _calls_in(firmware: Firmware) -> list[int]:
         for address, data in firmware.segments
         for offset in range(0, len(data), len(_ENTRY))
     )
-    return [place for place, found in places if found == _ENTRY and firmware.is_code(place)]
+    return [place for place, content in places if content == _ENTRY and firmware.is_code(place)]

@@ -223,8 +223,8 @@ class RuleGraph:
         self._infer(node, opset)
         # Fold nodes added by rules if possible; nodes of the model are mostly kept.
         deep = self._depth > 1
-        done = (deep or worth_folding(node, self)) and self._fold(node, opset)
-        if done or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
+        is_folded = (deep or worth_folding(node, self)) and self._fold(node, opset)
+        if is_folded or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
             return
         if node.op_type in self.known:
             self._append(node, opset)
@@ -238,8 +238,8 @@ class RuleGraph:
 
     def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
-        seen = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
-        results = rule(self, seen) if rule else None
+        rule_node = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+        results = rule(self, rule_node) if rule else None
         if results is None:
             return False
         self._replace(node, results)
@@ -259,8 +259,8 @@ class RuleGraph:
                 raise Unsupported("a part without elements is not supported")
             return True
         if node.op_type == "Concat":
-            kept = [name for name in node.input if 0 not in (self.shape_or_none(name) or ())]
-            node.input[:] = kept
+            nonempty = [name for name in node.input if 0 not in (self.shape_or_none(name) or ())]
+            node.input[:] = nonempty
         return False
 
     def _slice_apart(self, node: onnx.NodeProto) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
-from utvm.compiler.kernels.cores.packed import make_packed
+from utvm.compiler.kernels.cores.packed import make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_with_vectors
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.kernels.records import Convolution, Operator
@@ -41,8 +41,8 @@ KERNELS = (
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
     CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
-    CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
-    CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
+    CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
+    CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )
 """In order of preference: the first that the core supports and that fits the record is chosen."""
 
@@ -53,8 +53,8 @@ def choose(record: Convolution, target: Target) -> Operator | None:
     for kernel in sorted(_suitable(record, target), key=lambda item: item.name != tuned):
         operator = kernel.make(record)
         if operator is not None:
-            named = operator.function.with_attr({KERNEL: kernel.name, LAYER: record.layer})
-            return replace(operator, function=named)
+            function = operator.function.with_attr({KERNEL: kernel.name, LAYER: record.layer})
+            return replace(operator, function=function)
     return None
 
 

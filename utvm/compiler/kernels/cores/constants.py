@@ -84,7 +84,7 @@ def _table(
     return np.stack([multipliers, offsets, shifts], axis=1).astype(np.int32)
 
 
-def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
+def settle_with_offset(record: Convolution) -> tuple[Convolution, Int32] | None:
     """As :func:`settle`, with the table of ``scale_folded``: bias, multiplier, offset, shift."""
     settled, table = settle(record, _FOLDED_LIMIT)
     folded = None if table is None else _fold(table)
@@ -143,10 +143,10 @@ def geometry(record: Convolution) -> Int32:
 class Pointers(dict[str, Any]):
     """Base pointers of a step's inputs and scratch buffers, by name."""
 
-    def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    def __init__(self, read: Mapping[str, Any], writes: Mapping[str, Any]) -> None:
         super().__init__({item: buffer.access_ptr("r") for item, buffer in read.items()})
-        self.update({item: buffer.access_ptr("rw") for item, buffer in written.items()})
-        self._buffers = {**read, **written}
+        self.update({item: buffer.access_ptr("rw") for item, buffer in writes.items()})
+        self._buffers = {**read, **writes}
 
     def to(self, name: str, element: Any) -> Any:
         return tirx.address_of(self._buffers[name][element])
@@ -175,12 +175,12 @@ def operator_of_steps(
             read[constant] = script.arg(constant, script.Buffer(array.shape, str(array.dtype)))
         output = script.arg("output", script.Buffer((size,), "int8"))
         with script.sblock("root"):
-            written = {item: _buffer(item, *what) for item, what in own.items()}
+            buffers = {item: _buffer(item, *what) for item, what in own.items()}
             with script.serial(0, steps) as loop, script.sblock("step"):
                 number = script.axis.spatial(steps, loop)
                 script.reads(*map(_whole, read.values()))
-                script.writes(*map(_whole, (output, *written.values())))
-                body(number, output, Pointers(read, written))
+                script.writes(*map(_whole, (output, *buffers.values())))
+                body(number, output, Pointers(read, buffers))
     function = describe(builder.get(), name, overlap, record.macs)
     return Operator(function, tuple(constants.values()))
 

@@ -116,9 +116,9 @@ class Conv2d:
     def estimate(self, env: Env) -> tuple[int, int]:
         """Estimate cycles and bytes transferred; raises as :meth:`schedule`."""
         outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
-        chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
+        tiling, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
         stored = sums * self.requantise.results * env.lanes(ACC)
-        return chosen.cycles + sums * self.requantise.cycles, chosen.loaded + stored
+        return tiling.cycles + sums * self.requantise.cycles, tiling.loaded + stored
 
     def _pad(self, x: Any) -> Any:
         if not any(self.padding):
