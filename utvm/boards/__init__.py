@@ -14,12 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from utvm import runtime
+from utvm import runtime, selection
 from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError
-from utvm.selection import split_name
 
 __all__ = [
     "DRIVER",
@@ -143,7 +142,7 @@ def load(name: str) -> Board:
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
     setting ``driver``: one of :mod:`utvm.drivers`.
     """
-    name, text = split_name(name)
+    name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
     if not name:
         raise ConfigError("missing --board", f"choose one of: {', '.join(names())}")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``board.list``: hundreds of boards in a second, with few imports."""
 
-from utvm import boards
+from utvm import boards, errors
 from utvm.cli.output import OUT
 from utvm.drivers import drivers_for
-from utvm.errors import ConfigError
 
 
 def list_boards() -> None:
@@ -13,7 +12,7 @@ def list_boards() -> None:
     for name in boards.names():
         try:
             board = boards.load(name)
-        except ConfigError as error:
+        except errors.ConfigError as error:
             broken.append(error.message)
             continue
         probes = [f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes]

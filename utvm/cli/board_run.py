@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from utvm import drivers, runtime, selection
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli.compiling import find_with_debug_port, print_use
 from utvm.cli.output import OUT, logs_of, say
-from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError, TransportError
-from utvm.runtime import Pipe
-from utvm.selection import BoardSelection
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
@@ -27,7 +25,7 @@ _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so
 _LOOK = 0.2  # Seconds between two checks of the board.
 
 
-def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
+def flash(where: selection.BoardSelection, elf: str, seconds: float, pipe: runtime.Pipe | None = None) -> None:
     """Flash an ELF file, start it, and print its console for some seconds.
 
     Args:
@@ -49,7 +47,7 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
         OUT.print(f"it runs, at {check_core(connection, image)}")
 
 
-def monitor(where: BoardSelection, seconds: float) -> None:
+def monitor(where: selection.BoardSelection, seconds: float) -> None:
     reachable = find_with_debug_port(where)
     if reachable.kind == "virtual" and reachable.probe is None:
         OUT.print(
@@ -61,12 +59,12 @@ def monitor(where: BoardSelection, seconds: float) -> None:
         listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
-def reset(where: BoardSelection) -> None:
+def reset(where: selection.BoardSelection) -> None:
     with _open(where, "board.reset") as connection:
         connection.reset(halt=False)
 
 
-def program_fpga(where: BoardSelection, bitstream: str) -> None:
+def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
     """Program a board's programmable logic; an emulated board only stores the bitstream."""
     reachable, file = find_with_debug_port(where), Path(bitstream)
     if not bitstream:
@@ -83,20 +81,20 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
 
 
 @contextlib.contextmanager
-def _open(where: BoardSelection, command: str) -> Iterator[Connection]:
+def _open(where: selection.BoardSelection, command: str) -> Iterator[drivers.Connection]:
     logs = logs_of(command)
     with log_into(logs), find_with_debug_port(where).open(logs, say) as connection:
         OUT.print(connection.describe())
         yield connection
 
 
-def _need_console(connection: Connection) -> None:
+def _need_console(connection: drivers.Connection) -> None:
     if connection.console is None:
         raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
 
 
 def listen(
-    connection: Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
+    connection: drivers.Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
 ) -> None:
     """Start a program, and print its output for some seconds; without a console, only wait.
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from utvm.cli import task
-from utvm.cli.choices import ImageChoice
+from utvm.cli import choices, progress, task
 from utvm.cli.output import OUT
-from utvm.cli.progress import telling, working
 
 if TYPE_CHECKING:
     from utvm.environment.container import ContainerAccess
@@ -31,7 +29,7 @@ _PROBE = {
     in_checkout=True,
     help={"export_only": "only write the image to build/environment; do not use the Docker engine"},
 )
-def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
+def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
     from utvm.environment.builds import check_key, make_image, sign
@@ -42,7 +40,7 @@ def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
     with contextlib.ExitStack() as open_things:
         # First, so that a missing engine is reported at once.
         client = None if export_only else open_things.enter_context(engine.connect())
-        step = open_things.enter_context(working("fetching"))
+        step = open_things.enter_context(progress.working("fetching"))
         result = make_image(locked, step, *image.source, image.no_cache)
         if client is not None and (image.no_cache or not engine.has_image(client, result)):
             step("loading it into the engine")
@@ -85,7 +83,7 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:
-        with telling() as say:
+        with progress.telling() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 

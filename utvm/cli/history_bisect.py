@@ -14,9 +14,8 @@ from utvm.base.process.run import run_tool
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ProvisionError
 from utvm.hil.project import history_file
-from utvm.history import bisect_step
+from utvm.history import bisect_step, store
 from utvm.history.changes import changes, last_good
-from utvm.history.store import open_history
 from utvm.options import words
 from utvm.paths import ROOT, project
 from utvm.selection import FarmChoice
@@ -58,7 +57,7 @@ def bisect(what: str, board: str, where: FarmChoice) -> None:
 
 
 def _of_test(what: str, board: str) -> Question:
-    with open_history(history_file()) as history:
+    with store.open_history(history_file()) as history:
         states = [state for state in last_good(history, what, board) if state.good and state.bad]
     if not states:
         raise ConfigError(f"{what} passed nowhere before it failed", "history.trend shows when it last passed")
@@ -68,7 +67,7 @@ def _of_test(what: str, board: str) -> Question:
 
 def _of_figure(what: str, board: str) -> Question:
     model, _, figure = what.partition(":")
-    with open_history(history_file()) as history:
+    with store.open_history(history_file()) as history:
         points = [
             change
             for change in changes(history, 0)

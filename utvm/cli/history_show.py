@@ -7,8 +7,7 @@ import time
 
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.limits import accept_figures
-from utvm.hil.project import history_file
+from utvm.hil import limits, project
 from utvm.history.changes import Change, Value, changes, last_good, newest_night, trend
 from utvm.history.changes import flaky as flaky_tests
 from utvm.history.store import format_time, open_history, parse_time
@@ -23,11 +22,11 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
     if flaky:
         _show_flaky(since)
         return
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         begun = begin_of(history, since)
         changed = changes(history, begun)
     if accept:
-        OUT.print(f"the baseline is written: {accept_figures()}")
+        OUT.print(f"the baseline is written: {limits.accept_figures()}")
     OUT.results({"since": format_time(begun), "changes": changed})
     if changed:
         OUT.table(
@@ -45,7 +44,7 @@ def show_trend(what: str, board: str) -> None:
         _show_last_good(what, board)
         return
     name, _, figure = what.partition(":")
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         points = trend(history, name, figure, board)
     OUT.results({"points": points})
     before: dict[tuple[str, str, str], Value] = {}
@@ -62,7 +61,7 @@ def show_trend(what: str, board: str) -> None:
 
 
 def _show_flaky(since: str) -> None:
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
         flaky = flaky_tests(history, begun)
     OUT.results({"since": format_time(begun), "flaky": flaky})
@@ -78,7 +77,7 @@ def _show_flaky(since: str) -> None:
 
 
 def _show_last_good(test: str, board: str) -> None:
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         states = last_good(history, test, board)
     OUT.table(
         *("board", "now", "last good", "of", "failed first", "of"),

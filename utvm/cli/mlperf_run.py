@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from utvm import boards, firmware
+from utvm import boards, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice
 from utvm.cli.compiling import check_counts, compile_choice, find, require_model_file
 from utvm.cli.output import OUT, logs_of, say
-from utvm.drivers import Connection
-from utvm.errors import ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.sources import TASKS
-from utvm.selection import BoardSelection
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
 _WINDOWS = 5  # The benchmark's rules: the median of five.
@@ -30,7 +27,7 @@ _SEED = 0
 def write_image(request: CompiledChoice, board: str, task: str, output: str) -> None:
     """Build firmware for the benchmark's own runner, and write it as an ELF file."""
     if not output:
-        raise ConfigError("no file is named", "--output FILE.elf")
+        raise errors.ConfigError("no file is named", "--output FILE.elf")
     check_writable(output)
     chip = boards.load_chip(board)
     image = _image(chip, chip.capabilities, request, task)
@@ -43,7 +40,7 @@ def write_image(request: CompiledChoice, board: str, task: str, output: str) -> 
 
 def run_task(
     request: CompiledChoice,
-    where: BoardSelection,
+    where: selection.BoardSelection,
     task: str,
     mode: str,
     data: str,
@@ -51,11 +48,13 @@ def run_task(
     iterations: int,
 ) -> None:
     if mode not in ("performance", "accuracy"):
-        raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
+        raise errors.ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
     if mode == "accuracy" and not data:
-        raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
+        raise errors.ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
     if samples < 0 or iterations < 1:
-        raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
+        raise errors.ConfigError(
+            "--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs"
+        )
     reachable = find(where)
     if mode == "performance":
         check_counts(reachable)
@@ -88,14 +87,14 @@ def run_task(
 def _image(board: Board, able: frozenset[str], request: CompiledChoice, task: str) -> Firmware:
     require_model_file(request.model)
     if task not in TASKS:
-        raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
+        raise errors.ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
     # A board's reply to a query of its task is the name of its library.
     library = compile_choice(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
 
 def _performance(
-    runner: Runner, connection: Connection, samples: Sequence[Sample], iterations: int
+    runner: Runner, connection: drivers.Connection, samples: Sequence[Sample], iterations: int
 ) -> dict[str, object]:
     counts = []
     rates = []
@@ -126,7 +125,7 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
         rows.append(runner.infer(1, 0).results)
     scores, labels = np.array(rows, np.float64), np.array([sample.label for sample in samples], np.int64)
     if labels.max() >= scores.shape[1]:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"a label is {labels.max()}, and the model knows {scores.shape[1]} classes", "classes are from 0"
         )
     accuracy, area = top_1(scores, labels), auc(scores, labels)

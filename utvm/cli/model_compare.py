@@ -8,12 +8,10 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.base.text.quoting import printable
-from utvm.base.text.templates import templates_of
-from utvm.cli.choices import CompareChoice, SampleChoice
+from utvm.base.text import quoting, templates
+from utvm.cli import choices, model_eval_figures
 from utvm.cli.compiling import find
 from utvm.cli.model_eval import prepare, run_samples
-from utvm.cli.model_eval_figures import read_labels
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
@@ -51,7 +49,7 @@ class Panel:
     bars: Sequence[tuple[Row, str, float]]
 
 
-def compare_models(request: CompareChoice, output: str) -> None:
+def compare_models(request: choices.CompareChoice, output: str) -> None:
     names = [name.strip() for name in request.boards.split(",") if name.strip()]
     models = [name.strip() for name in request.models.split(",") if name.strip()]
     if not names:
@@ -66,13 +64,13 @@ def compare_models(request: CompareChoice, output: str) -> None:
     OUT.results(rows)
 
 
-def _row(request: CompareChoice, model: str, board: str) -> Row:
-    choice = SampleChoice(
+def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
+    choice = choices.SampleChoice(
         model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
     )
     try:
         library, samples = prepare(choice, find(BoardSelection(board)).board)
-        labels = read_labels(request.labels, len(samples)) if request.labels else []
+        labels = model_eval_figures.read_labels(request.labels, len(samples)) if request.labels else []
         runs = run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
@@ -108,7 +106,7 @@ def _print(rows: Sequence[Row]) -> None:
     )
     for row in rows:
         if row.why:
-            OUT.print(f"{printable(row.model)} on {row.board}: {printable(row.why)}")
+            OUT.print(f"{quoting.printable(row.model)} on {row.board}: {quoting.printable(row.why)}")
 
 
 def draw(rows: Sequence[Row]) -> str:
@@ -126,7 +124,7 @@ def draw(rows: Sequence[Row]) -> str:
     models = list(dict.fromkeys(row.model for row in rows))
     panels_drawn = [panel for panel in panels if panel.bars]
     return (
-        templates_of("utvm.cli", html=True)
+        templates.templates_of("utvm.cli", html=True)
         .get_template("compare.svg.j2")
         .render(
             panels=panels_drawn,

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm import compiler, errors
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.cli.model_inputs import convert_numbers
 from utvm.cli.output import OUT
-from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
-from utvm.errors import ConfigError
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
 _MOST_CLASSES = 20  # Limit of a readable matrix.
@@ -26,19 +25,19 @@ def read_labels(path: str, count: int) -> list[int]:
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if array is None:
-        raise ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
+        raise errors.ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
     flat = array.ravel()
     if flat.dtype.kind not in "iuf" or (flat != np.floor(flat)).any():
-        raise ConfigError(f"{path}: labels are the numbers of classes, from 0")
+        raise errors.ConfigError(f"{path}: labels are the numbers of classes, from 0")
     if len(flat) < count:
-        raise ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
+        raise errors.ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
     return [int(label) for label in flat[:count]]
 
 
-def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
+def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[Any]:
     """Return one sample per row of a text, in the shape of an input and, unless quantised, its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
     return convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
@@ -66,18 +65,18 @@ def _percent(fraction: float | None) -> str:
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
     if name not in _REFERENCES:
-        raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
+        raise errors.ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
     if not model.endswith(suffix):
-        raise ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
+        raise errors.ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
     try:
         return answers(Path(model).read_bytes(), samples, outputs)
     except ImportError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name} cannot be loaded: {printable(str(error))}", "pip install utvm[references], or that library"
         ) from error
     except Exception as error:  # whatever another library raises
-        raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
+        raise errors.ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
 
 def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:

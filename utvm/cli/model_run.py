@@ -10,12 +10,10 @@ import numpy.typing as npt
 
 from utvm import boards, firmware
 from utvm.base.log import log_into
-from utvm.base.storage.arrays import write_array, write_arrays
-from utvm.base.storage.files import check_writable
+from utvm.base.storage import arrays, files
 from utvm.base.text.quoting import printable
-from utvm.cli.choices import RunChoice
+from utvm.cli import choices, model_inputs
 from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
-from utvm.cli.model_inputs import note_input, quantise_inputs, read_unscaled_inputs
 from utvm.cli.output import OUT, logs_of, say
 from utvm.compiler import Library
 from utvm.drivers import Connection
@@ -28,13 +26,13 @@ from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
 
 
-def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
+def run_model(model: choices.RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
         standing_alone: stand-alone firmware with an input in flash, which reports on its console.
     """
-    check_writable(output)
+    files.check_writable(output)
     reachable = find(where)
     options = compile_options(reachable.board, model)
     if standing_alone and options.in_ram:
@@ -44,8 +42,8 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
     library = compile_for(reachable.board, load_model(model), options)
-    values = read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
-    inputs = quantise_inputs(library, values)
+    values = model_inputs.read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
+    inputs = model_inputs.quantise_inputs(library, values)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
     logs = logs_of("model.run")
@@ -57,7 +55,7 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
         image = image_for(reachable, [library], in_ram=options.in_ram)
         with open_session(reachable, image, logs, say) as session:
             result = session.run(library.name, inputs)
-    note_input(library, model.input)
+    model_inputs.note_input(library, model.input)
     outputs = result.outputs
     if any(ours is not theirs for ours, theirs in zip(inputs, values, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))  # real numbers, as the inputs were
@@ -101,6 +99,6 @@ def _check_output(library: Library, output: str) -> None:
 def _write_outputs(library: Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
     if path.endswith(".npz"):
         names = [tensor.name for tensor in library.outputs]
-        write_arrays(Path(path), dict(zip(names, outputs, strict=True)))
+        arrays.write_arrays(Path(path), dict(zip(names, outputs, strict=True)))
     elif path:
-        write_array(Path(path), outputs[0])
+        arrays.write_array(Path(path), outputs[0])

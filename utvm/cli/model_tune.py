@@ -14,8 +14,7 @@ import numpy as np
 
 from utvm import boards
 from utvm.base.log import log_into
-from utvm.base.process import service
-from utvm.base.process.interpreter import python_command
+from utvm.base.process import interpreter, service
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
@@ -185,7 +184,7 @@ def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice)
     from utvm.farm.location import ServedBoards
     from utvm.tuning.measure import count_boards_at
 
-    command = python_command("utvm.tuning.tracker")
+    command = interpreter.python_command("utvm.tuning.tracker")
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
         tracker = service.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)

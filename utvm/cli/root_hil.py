@@ -16,12 +16,9 @@ from utvm.cli.progress import telling
 from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import nightly
+from utvm.hil import limits, nightly, plugin, report
 from utvm.hil import suites as hil_suites
-from utvm.hil.limits import remember_new
-from utvm.hil.plugin import report_root
 from utvm.hil.project import load_project, select_suites
-from utvm.hil.report import logs_beside
 from utvm.options import narrow, parts
 from utvm.paths import need_checkout, project
 from utvm.probe.choice import NotPluggedIn
@@ -47,7 +44,7 @@ def run_suites(
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
     select_suites(suites.names)
-    check_folder(report_root(reports))
+    check_folder(plugin.report_root(reports))
     with contextlib.ExitStack() as stack:
         other = other or _other_place(place, stack)
         if other is None:
@@ -60,11 +57,11 @@ def run_suites(
             where = dataclasses.replace(where, serial=board.model.serial)
         elif probe:
             where = dataclasses.replace(where, serial=probe.serial)
-        root = report_root(reports)
+        root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)
         code = other.run(_complete(command, other, suites, reports))
-        if why := remember_new(root, before):
+        if why := limits.remember_new(root, before):
             OUT.print(f"warning: {why}")
     try:
         return ExitCode(code)
@@ -153,7 +150,7 @@ def _complete(
     where = command.selection
     if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
-    root = report_root(reports)
+    root = plugin.report_root(reports)
     suites_selected = select_suites(suites.names)
     if suites_selected.own:
         suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in suites_selected.paths))
@@ -166,7 +163,7 @@ def _complete(
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        output_folders=(root, logs_beside(root)),
+        output_folders=(root, report.logs_beside(root)),
         cwd=suites_selected.root if suites_selected.own else None,
     )
 
@@ -184,7 +181,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
     check_writable(notify)
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
-    root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
+    root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"
     jobs_selected = nightly.select(jobs_listed, _words(only))
     audit = None
     if advisories:

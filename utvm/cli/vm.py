@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from utvm.base.storage.files import check_folder
-from utvm.cli import task
-from utvm.cli.choices import ImageChoice
-from utvm.cli.docker import round_seconds
+from utvm.cli import choices, docker, progress, task
 from utvm.cli.output import OUT
-from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -27,14 +24,14 @@ _MB = 1_000_000
 
 
 @task(example="vm.box --no-cache", page="docs/vm.md", json=True, in_checkout=True)
-def box(_: Context, image: ImageChoice) -> None:
+def box(_: Context, image: choices.ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
     from utvm.environment.locked import load_lock_files
 
     check_key(image.sign)
     locked = load_lock_files()
-    with working("fetching") as step:
+    with progress.working("fetching") as step:
         result = make_box(locked, step, *image.source, image.no_cache)
     OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
@@ -48,7 +45,7 @@ def box(_: Context, image: ImageChoice) -> None:
             "environment": locked.digest,
             "name": box_name(locked),
             "bytes": result.size,
-            "seconds": round_seconds(result.seconds),
+            "seconds": docker.round_seconds(result.seconds),
         }
     )
 
@@ -60,7 +57,7 @@ def box(_: Context, image: ImageChoice) -> None:
     in_checkout=True,
     help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
 )
-def release(_: Context, image: ImageChoice, output: str = "") -> None:
+def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
     """Write a signed release folder: box, image, bill of materials, wheel and notes."""
     from utvm.environment.builds import (
         build_package,
@@ -80,7 +77,7 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
     check_folder(target)
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     locked = load_lock_files()
-    with working("fetching") as step, temporary_root(ROOT / "build") as package:
+    with progress.working("fetching") as step, temporary_root(ROOT / "build") as package:
         result = make_image(locked, step, *image.source, image.no_cache)
         box = make_box(locked, step, *image.source, image.no_cache)
         step("the release")
@@ -124,7 +121,7 @@ def test(
     boards.load(where.board)
     records = records_of_test()
     # Its name is fixed: another test would remove this one's machine.
-    with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
+    with hold(f"vm.test {records.name}"), progress.telling("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # left by a killed test
@@ -280,5 +277,5 @@ def destroy(_: Context) -> None:
 def _machine() -> Iterator["Machine"]:
     from utvm.environment.machine.machine import Machine
 
-    with telling("asking libvirt") as say:
+    with progress.telling("asking libvirt") as say:
         yield Machine(say=say)

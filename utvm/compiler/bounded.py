@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
-from utvm.base.process.service import STOPPED_LOOKS, is_stopped
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import service, signals
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
 CPU_SECONDS = 1800  # CPU time; the largest models for a microcontroller take a minute.
@@ -49,7 +48,7 @@ def run_bounded(
     sys.stderr.flush()
     reading, writing = os.pipe()
     output = os.memfd_create("said")
-    end_with_us = die_with_parent()
+    end_with_us = signals.die_with_parent()
     child = os.fork()
     if child == 0:
         end_with_us()
@@ -119,8 +118,8 @@ def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
         if not ready:
             if left <= 0:
                 return None
-            stopped = stopped + 1 if is_stopped(child) else 0
-            if stopped >= STOPPED_LOOKS:
+            stopped = stopped + 1 if service.is_stopped(child) else 0
+            if stopped >= service.STOPPED_LOOKS:
                 raise ProvisionError(
                     f"what had to {doing} was stopped by a signal, and did not go on", "run the command again"
                 )

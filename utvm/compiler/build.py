@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from utvm.compiler.accelerator import Assistant
+from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
 from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, print_function
-from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
@@ -21,14 +20,10 @@ from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
-from utvm.compiler.notes import note
-from utvm.compiler.quantised import Integerized, integerize
-from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.target import ANY, Storage, Target
-from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -41,7 +36,7 @@ def build_library(
     memory: Memory | None = None,
     executor: str = "aot",
     storage: Storage | None = None,
-    assistant: Assistant | None = None,
+    assistant: accelerator.Assistant | None = None,
 ) -> Library:
     """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
     library = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
@@ -56,13 +51,13 @@ def _build(
     memory: Memory | None = None,
     executor: str = "aot",
     storage: Storage | None = None,
-    assistant: Assistant | None = None,
+    assistant: accelerator.Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    with tvm_errors(origin, "compile the model"):
+    with refusal.tvm_errors(origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
-        integerized = integerize(imported.module, target, assistant, imported.layers)
+        integerized = quantised.integerize(imported.module, target, assistant, imported.layers)
         graph = _extract_graph(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
@@ -72,29 +67,31 @@ def _build(
 def graph_of(model: Model, target: Target) -> Graph:
     """Return the graph of a model for a target; used by tuning."""
     imported = import_model(model)
-    with tvm_errors(model.origin, "compile the model"):
-        return _extract_graph(integerize(imported.module, target, layers=imported.layers), imported, target)
+    with refusal.tvm_errors(model.origin, "compile the model"):
+        return _extract_graph(
+            quantised.integerize(imported.module, target, layers=imported.layers), imported, target
+        )
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
     """Compile a graph of :func:`graph_of`, or a part of one, without operators that run other graphs."""
     unchanged = Imported(None, (), ())
-    return _emit_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
+    return _emit_graph(graph, quantised.Integerized(None, ()), unchanged, name, name, target).library
 
 
 def _emit_graph(
     graph: Graph,
-    integerized: Integerized,
+    integerized: quantised.Integerized,
     imported: Imported,
     origin: str,
     name: str,
     target: Target,
     memory: Memory | None = None,
     executor: str = "aot",
-    assistant: Assistant | None = None,
+    assistant: accelerator.Assistant | None = None,
     stepped: bool = True,
 ) -> CalledGraph:
-    with tvm_errors(origin, "compile the model"):
+    with refusal.tvm_errors(origin, "compile the model"):
         lowered = _lower_forms(graph.functions, target)
         kinds = {
             function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
@@ -131,7 +128,7 @@ def _emit_graph(
 
     plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
     operators |= {item: printed[form][item] for item, form in saving.items()}
-    note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
+    notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
         leftovers=integerized.leftovers,
@@ -144,7 +141,7 @@ def _emit_graph(
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     files = [item.sources for item in (library, *parts)]
-    own, *others = [file for file in files if isinstance(file, CFiles)]
+    own, *others = [file for file in files if isinstance(file, c_files.CFiles)]
     return replace(
         library,
         sources=own.join(others),
@@ -153,17 +150,17 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     )
 
 
-def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> None:
+def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Integerized) -> None:
     for step in graph.steps:
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
             tensors = ", ".join(_tensor_name(graph, place) for place in step.writes)
-            note("kernel", f"{tensors}: {kind.name}, {kind.kernel or in_integers}")
+            notes.note("kernel", f"{tensors}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
-        note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
+        notes.note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
     for decision in integerized.decisions:
-        note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
+        notes.note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
 
 def _tensor_name(graph: Graph, place: Location) -> str:
@@ -171,7 +168,7 @@ def _tensor_name(graph: Graph, place: Location) -> str:
     return tensors[place.number].name
 
 
-def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
+def _extract_graph(integerized: quantised.Integerized, imported: Imported, target: Target) -> Graph:
     names = (imported.input_names, imported.output_names, imported.kept_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
     graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
@@ -238,8 +235,9 @@ def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Arg
         parameters = list(body.params)
         arguments[function] = [
             Argument(
-                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(element_type(parameter)),
-                item_bytes(element_type(parameter)),
+                math.prod(int(extent) for extent in parameter.ty.shape)
+                * item_bytes(tvm_types.element_type(parameter)),
+                item_bytes(tvm_types.element_type(parameter)),
                 number >= len(parameters) - output_counts[function],
             )
             for number, parameter in enumerate(parameters)

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import printable
+from utvm.compiler import bounded, names
 from utvm.compiler.accelerator import AcceleratorUse, Assistant
-from utvm.compiler.bounded import run_bounded
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
-from utvm.compiler.names import library_name
 from utvm.compiler.notes import collect_notes
 from utvm.compiler.target import ANY, Storage, Target
-from utvm.errors import ConfigError
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name
@@ -65,8 +63,8 @@ def compile_model(
         ConfigError: the cache is not writable, or the executor is unknown.
     """
     if executor not in ("aot", "graph"):
-        raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
-    symbol = library_name(name or model.name)
+        raise errors.ConfigError(f"there is no executor {executor!r}", "use aot or graph")
+    symbol = names.library_name(name or model.name)
     memory = memory or Memory()
     parts = [model.digest, symbol, repr(target), memory.text, executor]
     if assistant:
@@ -86,7 +84,7 @@ def compile_model(
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
         output: list[str] = []
-        text, notes = run_bounded(model.origin, "compile the model", build, output.append)
+        text, notes = bounded.run_bounded(model.origin, "compile the model", build, output.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
         lines = [*notes, *(f"TVM: {printable(line)}" for line in output)]
         (directory / _NOTED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -18,8 +18,7 @@ from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
-from utvm.compiler.schedule.legalizations import LEGALIZATIONS
-from utvm.compiler.schedule.lower import with_defined_casts
+from utvm.compiler.schedule import legalizations, lower
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
@@ -46,7 +45,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         module = imported.module
         if imported.layers:
             module = integerize(module, None, layers=imported.layers).module
-        module = _as_in_c(relax.transform.LegalizeOps(LEGALIZATIONS)(module))
+        module = _as_in_c(relax.transform.LegalizeOps(legalizations.LEGALIZATIONS)(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
@@ -78,7 +77,7 @@ def _as_in_c(module: Any) -> Any:
 
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            expanded = expand_helpers(with_defined_casts(function), _HELPERS)
+            expanded = expand_helpers(lower.with_defined_casts(function), _HELPERS)
             body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bound), (tirx.Min, bound)], order="post")
             module.update_func(variable, expanded.with_body(body))
     return module

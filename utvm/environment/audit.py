@@ -21,8 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, StringConstraints, TypeAdapter, ValidationError
 
-from utvm.base.storage.config import Record, load_yaml
-from utvm.base.storage.files import UNREADABLE_ZIP
+from utvm.base.storage import config, files
 from utvm.environment.debian import DebianPackage, compare_versions
 from utvm.environment.locked import Locked, load_lock_files
 from utvm.errors import ConfigError, ProvisionError, UtvmError
@@ -149,7 +148,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
                         if member.file_size > _LARGEST:
                             raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
                         yield f"{path}: {member.filename}", archive.read(member)
-        except UNREADABLE_ZIP as error:
+        except files.UNREADABLE_ZIP as error:
             raise ConfigError(f"{path}: cannot be read: {error}", REFETCH) from error
 
 
@@ -289,7 +288,7 @@ else:
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class Acceptance(Record):
+class Acceptance(config.Record):
     """An accepted advisory, for one package only.
 
     Attributes:
@@ -306,7 +305,7 @@ class Acceptance(Record):
         return self.advisory in finding.advisory.split() and self.package in finding.package.split(", ")
 
 
-class _Accepted(Record):
+class _Accepted(config.Record):
     accepted: tuple[Acceptance, ...] = ()
 
 
@@ -346,7 +345,7 @@ class Audit:
 
 
 def load_acceptances(path: Path = PROVISION / "accepted.yaml") -> tuple[Acceptance, ...]:
-    return load_yaml(path, _Accepted).accepted
+    return config.load_yaml(path, _Accepted).accepted
 
 
 def report_on(folder: Path) -> dict[str, object]:

@@ -29,12 +29,9 @@ import requests
 from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
-from utvm.environment import engine
-from utvm.environment.builds import ensure_image
+from utvm.environment import builds, engine, locked, remote
 from utvm.environment.engine import current_owner, guard_container, remove_orphans
 from utvm.environment.image import CHECKOUT
-from utvm.environment.locked import Progress
-from utvm.environment.remote import RemoteCommand
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.usb import Probe, serial_ports
@@ -240,10 +237,10 @@ class InContainer:
     has_usb = False
     chooses_board = False
 
-    def __init__(self, say: Progress) -> None:
+    def __init__(self, say: locked.Progress) -> None:
         self._say = say
 
-    def run(self, command: RemoteCommand) -> int:
+    def run(self, command: remote.RemoteCommand) -> int:
         # The engine would create missing folders as root.
         for folder in command.output_folders:
             try:
@@ -257,7 +254,7 @@ class InContainer:
         devices = usb_access([command.probe]) if command.probe else ContainerAccess()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connect() as client:
-            image = ensure_image(client, self._say)
+            image = builds.ensure_image(client, self._say)
             self._say("")
             return run(client, image, command.argv(places, CHECKOUT), extra)
 

@@ -10,20 +10,17 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from utvm import runtime
+from utvm import compiler, errors, paths, runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import c_string
 from utvm.boards import Board, alternatives
 from utvm.boards.accelerators import Sources, accelerator_of, assistant, identify
 from utvm.boards.parts import MemoryRegion
-from utvm.compiler import CompileOptions, Library, Model, compile_model
 from utvm.compiler.target import Storage
-from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
 from utvm.firmware.sources import contents, generate, linker_script
-from utvm.paths import ROOT
 from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
 from utvm.toolchain import object_file
@@ -32,12 +29,12 @@ from utvm.toolchain.compiler import Toolchain
 
 def compile_for(
     board: Board,
-    model: Model,
-    options: CompileOptions = CompileOptions(),
+    model: compiler.Model,
+    options: compiler.CompileOptions = compiler.CompileOptions(),
     name: str | None = None,
-) -> Library:
+) -> compiler.Library:
     """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`."""
-    return compile_model(
+    return compiler.compile_model(
         model,
         name=name,
         target=options.target or board.target,
@@ -78,7 +75,7 @@ _VECTOR_BYTES = 64
 
 def build(
     board: Board,
-    libraries: Sequence[Library],
+    libraries: Sequence[compiler.Library],
     executor: Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
@@ -99,7 +96,7 @@ def build(
         module: for ``rpc``, a module of a client, with these libraries, and the folder for its image.
     """
     if in_ram and executor == "standing_alone":
-        raise ConfigError(
+        raise errors.ConfigError(
             "a standalone image starts by itself after a reset: it cannot be in RAM alone",
             "leave --set in-ram out",
         )
@@ -113,9 +110,9 @@ def build(
         entry = Cache("firmware").fetch(
             _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
         )
-    except ToolchainError as error:
+    except errors.ToolchainError as error:
         if board.port and (number := re.search(r"\bUTVM_PORT_(\w+)\W* undeclared", error.message)):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{board.directory / 'board.yaml'}: port: numbers has no {number[1].lower()}",
                 f"{board.port_source} lists its numbers",
             ) from error
@@ -126,7 +123,7 @@ def build(
 
 def image_sources(
     board: Board,
-    libraries: Sequence[Library],
+    libraries: Sequence[compiler.Library],
     executor: Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
@@ -165,7 +162,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
     ready = _common_objects(board, toolchain, ours)
     try:
         _link(board, toolchain, replace(image, files=()), folder, ready)
-    except ToolchainError as error:
+    except errors.ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
 
@@ -188,7 +185,7 @@ def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -
     return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))
 
 
-def _check_accelerator(board: Board, libraries: Sequence[Library], module: Module) -> str:
+def _check_accelerator(board: Board, libraries: Sequence[compiler.Library], module: Module) -> str:
     """Return the identity of the accelerator that an image uses, or ``""``; it must be the board's."""
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
     if module.undefined and (needed := identify(module.undefined)):
@@ -196,7 +193,7 @@ def _check_accelerator(board: Board, libraries: Sequence[Library], module: Modul
     has = accelerator_of(board).identity if used and board.accelerator else ""
     for name, identity in used.items():
         if identity != has:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{name} was compiled for the accelerator {identity}, and {board.full_name} has {has or 'none'}",
                 "compile it for this board",
             )
@@ -207,7 +204,7 @@ def _driver_of(board: Board) -> Sources:
     has = accelerator_of(board)
     device = has.registers if board.memory else has.model
     if device is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"the accelerator {has.identity} of {board.full_name} cannot be driven: its registers are unknown",
             "give their address in board.yaml, below accelerator; for instance registers: 0x43C00000",
         )
@@ -230,7 +227,7 @@ def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: s
     for pipe in known:
         if name in (pipe, ""):
             return pipe
-    raise ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
+    raise errors.ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -299,7 +296,7 @@ def _image_of_process(
     board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
 ) -> ImageSources:
     if executor == "host_driven":
-        raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
+        raise errors.ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
     return ImageSources(
         "board",
         generated,
@@ -365,7 +362,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
             return
         try:
             objects.link(elf, linker_script=script, map_file=map_file)
-        except ToolchainError as error:
+        except errors.ToolchainError as error:
             raise _too_big(board, error.message) or error from None
 
 
@@ -386,10 +383,10 @@ def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
     """Return the folders of an image's sources with their names in debug information;
     ``generated`` has its ELF.
     """
-    return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
+    return [(paths.ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 
-def _too_big(board: Board, message: str) -> DoesNotFitError | None:
+def _too_big(board: Board, message: str) -> errors.DoesNotFitError | None:
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", message)
     if not overflow or not board.memory:
         return None
@@ -397,7 +394,7 @@ def _too_big(board: Board, message: str) -> DoesNotFitError | None:
     section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), message)
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
-    return DoesNotFitError(
+    return errors.DoesNotFitError(
         f"section {name} does not fit: region {region.name} of {board.full_name} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
         _more_space_hint(board, region),

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from utvm import drivers, errors
 from utvm.base.text.quoting import encodable_tree
-from utvm.drivers import BoardIdentity
-from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 from utvm.provenance.location import Checkout
 
@@ -48,15 +47,15 @@ class Verdict(str, enum.Enum):
     NOT_RUN = "not run"
 
     @property
-    def exit_code(self) -> ExitCode:
-        return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
+    def exit_code(self) -> errors.ExitCode:
+        return _EXIT_CODES.get(self, errors.ExitCode.INFRASTRUCTURE)
 
 
 _EXIT_CODES = {
-    Verdict.PASSED: ExitCode.PASSED,
-    Verdict.FAILED: ExitCode.FAILED,
+    Verdict.PASSED: errors.ExitCode.PASSED,
+    Verdict.FAILED: errors.ExitCode.FAILED,
     # Like wrong usage: the suite asks for something that cannot be answered.
-    Verdict.ERROR: ExitCode.USAGE,
+    Verdict.ERROR: errors.ExitCode.USAGE,
 }
 
 
@@ -158,7 +157,7 @@ class RunReport:
     run_id: str
     started: str
     checkout: Checkout
-    board: BoardIdentity
+    board: drivers.BoardIdentity
     environment: Environment
     cases: tuple[CaseResult, ...]
     models: tuple[ModelResult, ...]

@@ -20,11 +20,9 @@ from utvm.base.process.signals import (
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import html, report
+from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display
-from utvm.hil.figures import figures_line
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.limits import check_limits, remember
 from utvm.hil.results import (
     CaseResult,
     Environment,
@@ -78,7 +76,7 @@ class HilRun:
 
     def record_model(self, model: ModelResult) -> None:
         self.models.append(model)
-        self._display.line(f"{model.name}: {figures_line(model.figures)}")
+        self._display.line(f"{model.name}: {figures.figures_line(model.figures)}")
 
     def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
         self._statistics.append((name, values))
@@ -241,7 +239,7 @@ class HilRun:
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
-        for case in check_limits(self.holder.identity, self.models, self._checkout.commit):
+        for case in limits.check_limits(self.holder.identity, self.models, self._checkout.commit):
             self._cases.append(case)
             self._display.show_result(case)
         self._display.end()
@@ -270,7 +268,7 @@ class HilRun:
         except ConfigError as error:
             # A run without a report is incomplete.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
-        if directory and (warning := remember(self._report_root, summary.as_json())):
+        if directory and (warning := limits.remember(self._report_root, summary.as_json())):
             self._display.line(f"warning: {warning}")
         self._display.close(summary, directory)
         return summary.verdict.exit_code

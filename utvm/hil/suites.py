@@ -8,8 +8,7 @@ import pytest
 
 from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import plugin
-from utvm.hil.project import select_suites
+from utvm.hil import plugin, project
 from utvm.options import words
 from utvm.paths import DATA, work
 from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
@@ -93,7 +92,7 @@ def _escape_for_pytest(variable: str, path: Path) -> str:
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's arguments: files and overridden settings."""
-    selected = select_suites(suites.names)
+    selected = project.select_suites(suites.names)
     settings = [] if selected.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [

@@ -4,13 +4,12 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from utvm import boards
+from utvm import boards, selection
 from utvm.base.storage.lock import hold
 from utvm.boards import Board
 from utvm.boards.parts import ProbeMatch
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.usb import Probe, ProbeId, detect
-from utvm.selection import BoardKind
 
 
 class NotPluggedIn(ProbeError):
@@ -46,7 +45,7 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     return probes
 
 
-def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
+def find_probe(board: Board, request: selection.BoardKind, serial: str) -> Probe | None:
     """Return the probe on USB for a board, or None if another driver is to be used.
 
     A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
@@ -102,7 +101,7 @@ def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> N
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
-def _check_usable(probe: Probe, request: BoardKind, known: list[Probe]) -> None:
+def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]) -> None:
     if not probe.serial:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(

@@ -6,8 +6,7 @@ import re
 import socket
 from pathlib import Path
 
-from utvm.base.process.run import last_lines
-from utvm.base.process.service import Service
+from utvm.base.process import run, service
 from utvm.boards.parts import Emulator
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.gdb import GdbClient
@@ -59,7 +58,7 @@ class Qemu:
             for label, end in (("console", line), ("gdb", stub)):
                 words += ["-chardev", f"socket,id={label},fd={end.fileno()}"]
             self._service = stack.enter_context(
-                Service(
+                service.Service(
                     "QEMU",
                     words,
                     log=self._log,
@@ -84,7 +83,7 @@ class Qemu:
 
     def check(self) -> None:
         """Raise ProbeError if QEMU has ended, with its last lines; BoardError if it ended because of a lockup."""
-        if not self._service.running and (lockup := _LOCKUP.search(last_lines(self._service.log, _LOG_LINES))):
+        if not self._service.running and (lockup := _LOCKUP.search(run.last_lines(self._service.log, _LOG_LINES))):
             raise BoardError(
                 f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
                 "QEMU ends then; ./inv board.gdb --elf FILE stops it before",

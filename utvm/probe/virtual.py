@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.service import Service
+from utvm.base.process import interpreter, service
 from utvm.boards import Board
 from utvm.errors import ProbeError
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
@@ -47,17 +46,17 @@ def start_virtual(
     usb: UsbProbe | None = None,
     waits: bool = False,
     anyone: bool = False,
-) -> Service:
+) -> service.Service:
     """Return the process of a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``, TCP ports on the loopback interface, and
     ``usb``, the address of the probe on USB, if any. ``anyone`` accepts connections of other users of this
     computer.
     """
-    return Service(
+    return service.Service(
         f"virtual {board.name}",
         [
-            *python_command("utvm.virtual"),
+            *interpreter.python_command("utvm.virtual"),
             f"--stlink-port={port}",
             "--console-port=0",
             f"--latency-us={latency_us}",
@@ -83,7 +82,7 @@ def _with_accelerator(board: Board, peripherals: tuple[Peripheral, ...]) -> tupl
     return peripherals if beside is None else (*peripherals, beside)
 
 
-def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
+def start_jtag(board: Board, log_directory: Path, logic: str = "") -> service.Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port. ``logic`` is
@@ -91,9 +90,9 @@ def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     """
     spec = board.jtag_spec()
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
-    return Service(
+    return service.Service(
         f"virtual {board.name}",
-        [*python_command("utvm.virtual"), "--jtag"],
+        [*interpreter.python_command("utvm.virtual"), "--jtag"],
         log=log_directory / "virtual.log",
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=ProbeError,

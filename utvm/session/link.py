@@ -18,8 +18,7 @@ from typing import TypeVar
 
 from utvm.base.log import Excerpt
 from utvm.errors import BoardError, TransportError
-from utvm.session.framing import Deframer, encode
-from utvm.session.minrpc import name_of
+from utvm.session import framing, minrpc
 from utvm.session.transport import Transport
 
 _T = TypeVar("_T")
@@ -87,7 +86,7 @@ class Link:
         self._start_retry = start_retry
         self._resend_after = resend_after
         self._on_log = on_log
-        self._deframer = Deframer(limit)
+        self._deframer = framing.Deframer(limit)
         self._inbox: deque[bytes] = deque()
         self._aborted = threading.Event()
         # Consecutive users of a board should not start with the same nonce.
@@ -171,7 +170,7 @@ class Link:
                 return answer
             wait *= 2
         raise TransportError(
-            f"the board did not answer request {number} ({name_of(packet)}) within {timeout:g} s; "
+            f"the board did not answer request {number} ({minrpc.name_of(packet)}) within {timeout:g} s; "
             f"it was sent {attempts} times"
         )
 
@@ -201,7 +200,7 @@ class Link:
     def _send(self, session: int, kind: _Type, body: bytes, *, after_reset: bool = False) -> None:
         if _FRAMES.isEnabledFor(logging.DEBUG):
             _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Excerpt(body))
-        data = encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
+        data = framing.encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
         self._transport.write(data)
         self.bytes_sent += len(data)
 

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from utvm import drivers, firmware
 from utvm.base.storage.files import read_text
-from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
-from utvm.firmware import Firmware
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -50,7 +49,7 @@ class Measurement:
 class Runner:
     """A board that executes the benchmark's commands; ``timeout`` is in seconds per reply."""
 
-    def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
+    def __init__(self, transport: Transport, connection: drivers.Connection, timeout: float = 600.0) -> None:
         self._transport = transport
         self._connection = connection
         self._timeout = timeout
@@ -103,7 +102,7 @@ def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str
 
 
 @contextlib.contextmanager
-def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
+def start_runner(connection: drivers.Connection, image: firmware.Firmware) -> Iterator[Runner]:
     """Flash and start an image built for the benchmark."""
     with open_pipe(connection, image) as wire:
         connection.program(image)

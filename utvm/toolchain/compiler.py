@@ -14,14 +14,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from utvm import errors, paths
 from utvm.base.process.run import run_tool, version_of
 from utvm.base.storage.config import Record, load_yaml
-from utvm.errors import ConfigError, ToolchainError
-from utvm.paths import DATA
 
 __all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
 
-DIRECTORY = DATA / "toolchains"
+DIRECTORY = paths.DATA / "toolchains"
 OWN_ROWS = "toolchain.yaml"
 """File of a board's folder with additional CPU rows."""
 
@@ -99,7 +98,7 @@ class Toolchain:
             rows = load_yaml(own, _Rows, _KEYS_OF_ROWS).cpus
             if double := sorted(rows.keys() & self.data.cpus.keys()):
                 message = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
-                raise ConfigError(message, "give yours another name")
+                raise errors.ConfigError(message, "give yours another name")
             self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
@@ -108,12 +107,12 @@ class Toolchain:
         except KeyError:
             rows = ", ".join(self.data.cpus)
             hint = f"rows it has: {rows}; one of your own stands in a {OWN_ROWS} beside your board.yaml"
-            raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
+            raise errors.ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
         path = shutil.which(self.data.prefix + name)
         if path is None:
-            raise ToolchainError(
+            raise errors.ToolchainError(
                 f"{self.data.prefix}{name} is not installed",
                 f"sudo apt-get install {' '.join(self.data.packages)}",
             )
@@ -121,7 +120,7 @@ class Toolchain:
 
     @functools.cached_property
     def version(self) -> str:
-        return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
+        return version_of([self.tool("gcc"), "--version"], error=errors.ToolchainError)
 
     @contextlib.contextmanager
     def compile_objects(
@@ -166,7 +165,7 @@ class Toolchain:
             first = self.data.small_flags if source in small else ()
             flags_used = (*first, *options, *(flags or {}).get(source, ()))
             command = [*compiler, *flags_used, "-c", _path_for_compiler(source, path_map), "-o", object_file]
-            run_tool(command, cwd=directory, error=ToolchainError, temporary=object_file.parent)
+            run_tool(command, cwd=directory, error=errors.ToolchainError, temporary=object_file.parent)
             fill(object_file, (contents or {}).get(source, {}))
 
         # A confined compiler may read this folder, but not the system's temporary folder.
@@ -186,7 +185,7 @@ class Toolchain:
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address; empty if unknown."""
         message = run_tool(
-            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
+            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=errors.ToolchainError
         ).strip()
         return "" if "??" in message else message
 
@@ -218,7 +217,7 @@ class Objects:
         run_tool(
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
             cwd=self.directory,
-            error=ToolchainError,
+            error=errors.ToolchainError,
             temporary=self.made[0][0].parent,
         )
         if map_file:

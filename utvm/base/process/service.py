@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from utvm.base.process.run import last_lines
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import run, signals
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
 
@@ -162,7 +161,7 @@ class _OwnedProcess:
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, lines: int = 12) -> str:
-        return last_lines(self.log, lines)
+        return run.last_lines(self.log, lines)
 
     def stop(self) -> None:
         """End the process and everything it started. Safe to call again."""
@@ -190,7 +189,7 @@ class _OwnedProcess:
                     pass_fds=[end.fileno() for end in inherited],
                     # Its own session: Ctrl-C reaches only us, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+                    preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except FileNotFoundError as cause:
             raise self._error(

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from utvm import errors, paths
 from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular
 from utvm.base.storage.temporary import remove_tree, temporary_folder
-from utvm.errors import ConfigError
-from utvm.paths import user_folder
 
 # Package files are in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
@@ -34,12 +33,12 @@ _checked: set[Path] = set()
 
 def cache_root() -> Path:
     """Return the user's cache directory, with a folder per kind of entry."""
-    root = user_folder("cache")
+    root = paths.user_folder("cache")
     if root not in _checked:
         try:
             check_own_folder(root)
         except UnsafeFileError as error:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{root}: is not used as the cache: {error.strerror}",
                 "set XDG_CACHE_HOME to a folder that only you can write into",
             ) from error
@@ -210,7 +209,7 @@ class Cache:
                 if os.path.lexists(entry):
                     self._set_aside(entry)
         except OSError as error:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{entry}: damaged, and cannot be replaced: {error.strerror or error}",
                 "remove it, or set XDG_CACHE_HOME to a directory that can be written",
             ) from error
@@ -266,8 +265,8 @@ class Cache:
         entry.rename(aside)
         _log.warning("%s: damaged, not used; it is set aside as %s and made again", entry, aside.name)
 
-    def _unwritable(self, error: OSError) -> ConfigError:
-        return ConfigError(
+    def _unwritable(self, error: OSError) -> errors.ConfigError:
+        return errors.ConfigError(
             f"{self.directory}: the cache cannot be written: {error.strerror or error}",
             "make it writable, or set XDG_CACHE_HOME to a directory that is",
         )

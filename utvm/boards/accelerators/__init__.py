@@ -23,8 +23,7 @@ from utvm.boards.parts import Address
 from utvm.compiler.accelerator import AcceleratorUse, Assistant, Offer
 from utvm.compiler.library import Library
 from utvm.errors import ConfigError
-from utvm.virtual.spec import Peripheral
-from utvm.virtual.wiring import ExternalModel
+from utvm.virtual import spec, wiring
 
 
 class AcceleratorPart(Record):
@@ -70,8 +69,8 @@ class BoardAccelerator:
     driver: Sources
     model: Sources
     registers: Sources | None = None
-    neighbour: Callable[[Sequence[tuple[int, int]]], ExternalModel] | None = None
-    on_bus: Peripheral | None = None
+    neighbour: Callable[[Sequence[tuple[int, int]]], wiring.ExternalModel] | None = None
+    on_bus: spec.Peripheral | None = None
     reads: tuple[Path, ...] = ()
     explain: Callable[[str], str] = str
     model_steps: Callable[[Library], Sequence[Mapping[str, int]]] | None = None

@@ -14,7 +14,7 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
 from utvm.compiler.c.helpers import helper_definitions
@@ -24,7 +24,6 @@ from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
 _COPY = 0xFFFF
@@ -91,7 +90,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
             used.append(number_of(in_region("workspace", index, 0, sizes[-1])))
         steps.append((operators[step.function], used))
     if max(len(tensors), len(steps), len(operators)) > _MOST:
-        raise CompileError(
+        raise errors.CompileError(
             f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps",
             "use the executor aot",
         )

@@ -12,9 +12,8 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel, hybrid
+from utvm.compiler.kernels import Kernel, functions, hybrid
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
-from utvm.compiler.kernels.functions import add_loops
 from utvm.compiler.kernels.lookup import interpolate, mirror, sigmoid_table
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
@@ -98,7 +97,7 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
 
     macs = states * sizes.steps * 4 * (sizes.depth + units)
     name = f"lstm_{cell.name}"
-    return add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
+    return functions.add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
 
 
 def _run(

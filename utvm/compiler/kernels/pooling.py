@@ -9,13 +9,9 @@ import numpy as np
 import tflite
 from tvm import te, tirx
 
-from utvm.compiler.kernels import Kernel, Unfit
+from utvm.compiler.kernels import Kernel, Unfit, functions, lookup, quantities, records
 from utvm.compiler.kernels.arithmetic import clamp_value, number
-from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.lookup import requantize_view
-from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Operator, overlap_of
 from utvm.compiler.kernels.use import Use, limits, padding_before
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import shape_of
@@ -24,7 +20,7 @@ _UNROLLED = 16  # Unrolled loads of a window.
 
 
 @dataclass(frozen=True)
-class Pool(Computation):
+class Pool(records.Computation):
     """Average or maximum over a window inside the image (NHWC); ``padding``: top, left, bottom, right."""
 
     input_shape: tuple[int, int, int, int]
@@ -48,7 +44,7 @@ class Pool(Computation):
         )
 
 
-def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
+def pool(reader: Reader, call: Any, view: quantities.View, shape: tuple[int, ...], name: str) -> quantities.View:
     """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; returns the result in the model's layout."""
     attributes = call.attrs
     layout = str(attributes.layout)
@@ -71,10 +67,10 @@ def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: st
         or shape != tuple(output_shape[axis] for axis in order)
     ):
         raise Unfit("pooling of several images, with gaps, or beyond the image is not supported in integers")
-    return View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
+    return quantities.View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
 
 
-def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+def _recognise(reader: Reader, core: Any, goal: quantities.Goal, name: str) -> quantities.View | None:
     call = reader.call(core)
     real = reader.real(call.args[0])
     if real is None or goal.is_limited:
@@ -83,7 +79,7 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
         # The average is rounded to a step of the input, which spans several steps of the result.
         raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
     view = pool(reader, call, real.view, shape_of(core.ty), name)
-    return requantize_view(reader, Real(view, real.quantity), goal.quantity, name)
+    return lookup.requantize_view(reader, quantities.Real(view, real.quantity), goal.quantity, name)
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -110,14 +106,14 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         _image(data.shape), window, strides, (top, left, bottom, right), average, *bounds, dtype=result.dtype
     )
 
-    def build(reader: Reader, arguments: Sequence[Any], name: str) -> View | Value:
+    def build(reader: Reader, arguments: Sequence[Any], name: str) -> quantities.View | quantities.Value:
         value = reader.value(arguments[0])
         return reader.add(record, [value], name, record.output_shape, result.dtype)
 
     return use.layer(build, operands, record.output_shape)
 
 
-def _make(record: Pool, _: Target | None) -> Operator:
+def _make(record: Pool, _: Target | None) -> records.Operator:
     height, width = record.input_shape[1:3]
     data = te.placeholder(record.input_shape, record.dtype, "data")
     row, column = te.reduce_axis((0, record.window[0]), "row"), te.reduce_axis((0, record.window[1]), "column")
@@ -158,11 +154,11 @@ def _make(record: Pool, _: Target | None) -> Operator:
         return clamp_value(value, record.low, record.high, record.dtype)
 
     output = te.compute(shape, result, "output")
-    function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
+    function = functions.with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
     name = f"{'avg' if record.average else 'max'}_pool2d_{record.dtype}"
     # Numbers before a pixel's first one are written before it; pending reads begin at this window's first number.
-    overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, name, overlap))
+    overlap = (records.overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
+    return records.Operator(functions.describe(function, name, overlap))
 
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler.library import Library
-from utvm.errors import ToolchainError
 from utvm.paths import DATA
 
 REASONS = DATA / "docs" / "misra.yaml"
@@ -65,14 +64,14 @@ def misra_findings(
                 *paths,
             ],
             timeout=_TIMEOUT_S,
-            error=ToolchainError,
+            error=errors.ToolchainError,
             hint="sudo apt-get install cppcheck",
         )
         text = output + (Path(work) / "findings").read_text(encoding="utf-8")
     findings: dict[str, list[str]] = {}
     for finding in _FINDING.finditer(text):
         if finding["id"] in _TROUBLE:
-            raise ToolchainError(f"cppcheck cannot read {finding['place']}: {finding['id']}")
+            raise errors.ToolchainError(f"cppcheck cannot read {finding['place']}: {finding['id']}")
         if finding["id"].startswith(_RULE):
             findings.setdefault(finding["id"].removeprefix(_RULE), []).append(finding["place"])
     return {rule: findings[rule] for rule in sorted(findings, key=_by_number)}

@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from utvm.base.text.quoting import comment
 from utvm.base.text.templates import templates_of
-from utvm.compiler import Model, Target, compile_model, load
-from utvm.compiler.bounded import run_bounded
-from utvm.compiler.c_files import C_TYPES, literal
+from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
@@ -101,7 +99,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
             {
                 "name": f"{kind}_{number}",
                 "description": _describe(tensor),
-                "c_type": C_TYPES[tensor.dtype],
+                "c_type": c_files.C_TYPES[tensor.dtype],
                 "elements": math.prod(tensor.shape),
                 "bytes": tensor.size_bytes,
                 "place": place,
@@ -121,7 +119,7 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
             f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
             f"the model takes {tensor.dtype}{list(tensor.shape)}",
         )
-    numbers = [literal(value, tensor.dtype) for value in array.ravel().tolist()]
+    numbers = [c_files.literal(value, tensor.dtype) for value in array.ravel().tolist()]
     rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
     return ",\n".join("    " + ", ".join(row) for row in rows)
 
@@ -194,7 +192,7 @@ def package_model(
     def script() -> str:
         return str(import_model(model).module.script(show_meta=False))
 
-    text = run_bounded(model.origin, "print the model", script)
+    text = bounded.run_bounded(model.origin, "print the model", script)
     return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n", stack=stack)
 
 

@@ -13,8 +13,7 @@ import onnx.external_data_helper
 import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from utvm.compiler.library import check_tensor
-from utvm.compiler.model import Model
+from utvm.compiler import library, model
 from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError, ConfigError
 
@@ -28,7 +27,7 @@ def from_onnx(
     origin: str | None = None,
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Model:
+) -> model.Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -46,7 +45,7 @@ def from_onnx(
     if _bring_in_external_data(proto, origin, directory) or shapes:
         content = proto.SerializeToString(deterministic=True)
     check(proto, origin)
-    return Model(name, origin, "onnx", content)
+    return model.Model(name, origin, "onnx", content)
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
@@ -210,7 +209,7 @@ def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
     place = f"{origin}: constant {tensor.name!r}"
     if any(extent < 0 for extent in tensor.dims):
         raise CompileError(f"{place}: has a negative dimension: {tuple(tensor.dims)}")
-    size = check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
+    size = library.check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
     if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
         raise CompileError(f"{place}: holds {len(tensor.raw_data)} bytes where its shape needs {size}")
 
@@ -236,7 +235,7 @@ def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool)
             )
     if any(extent < 0 for extent in extents):
         raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")
-    check_tensor(place, extents, _dtype(tensor.elem_type))
+    library.check_tensor(place, extents, _dtype(tensor.elem_type))
 
 
 def _dtype(element_type: int) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from utvm.compiler.library import ELEMENT_TYPES
+from utvm.compiler import library, tvm_types
 from utvm.compiler.refusal import refuse
-from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -150,12 +149,12 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         kind = getattr(result, "ty", None)
         if not hasattr(stated, "shape") or not isinstance(kind, relax.TensorType):
             return
-        key = (shape_of(kind), dtype_of(kind))
+        key = (tvm_types.shape_of(kind), tvm_types.dtype_of(kind))
         expected = (tuple(map(int, stated.shape)), str(stated.dtype).removeprefix("torch."))
         if key != expected:
             self.reasons.append(f"{where}: of these shapes and element types is not supported")
 
     def _stand_in(self, value: Any) -> Any:
         stated = str(value.dtype).removeprefix("torch.")
-        dtype = stated if stated in ELEMENT_TYPES else "float32"
+        dtype = stated if stated in library.ELEMENT_TYPES else "float32"
         return self.block_builder.emit(relax.op.zeros([int(extent) for extent in value.shape], dtype))

@@ -9,10 +9,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
+from utvm.compiler import notes, tvm_types
 from utvm.compiler.names import MADE_UP
-from utvm.compiler.notes import note
 from utvm.compiler.schedule.legalizations import LEGALIZATIONS
-from utvm.compiler.tvm_types import operator_name
 
 CONCATENATION = "utvm.concatenate"
 """Packed function called in place of a concatenation that needs no loop."""
@@ -30,7 +29,7 @@ def mark_concatenations(module: Any) -> Any:
 class _Marker(relax.PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if operator_name(call) != "relax.concat" or not _joins_in_memory(call):
+        if tvm_types.operator_name(call) != "relax.concat" or not _joins_in_memory(call):
             return call
         return relax.op.call_dps_packed(CONCATENATION, call.args[0], call.ty)
 
@@ -71,7 +70,7 @@ def _names(module: Any) -> list[str]:
         names.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
             parts = [does[name] for name in _callees(function.body) if name in does]
-            note("fused", f"{' + '.join(parts)}, into {names[-1] or binding.var.name}")
+            notes.note("fused", f"{' + '.join(parts)}, into {names[-1] or binding.var.name}")
     return names
 
 
@@ -102,7 +101,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
         bindings = []
         for binding in block.bindings:
             call = binding.value
-            if operator_name(call) != "relax.call_tir":
+            if tvm_types.operator_name(call) != "relax.call_tir":
                 bindings.append(binding)
                 continue
             own = tvm.ir.GlobalVar(f"{call.args[0].name_hint}__{len(makes)}")
@@ -141,11 +140,11 @@ def _fold(module: Any) -> Any:
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
-        if operator_name(call) != "relax.call_tir":
+        if tvm_types.operator_name(call) != "relax.call_tir":
             continue
         if all(isinstance(field, tvm.ir.GenericConst) or hash(field) in known for field in call.args[1].fields):
             known.add(hash(binding.var))
-            note("folded", f"{binding.var.name} is a constant")
+            notes.note("folded", f"{binding.var.name} is a constant")
     return relax.transform.FoldConstant()(module)
 
 

@@ -11,8 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.kernels.functions import OPERATOR
-from utvm.compiler.schedule.loops import SCHEDULED, layer_of, schedule
-from utvm.compiler.schedule.tile_choice import registers_of
+from utvm.compiler.schedule import loops, tile_choice
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 
@@ -234,10 +233,10 @@ def _with_whole_tensors(function: Any) -> Any:
 
 
 def _arrange(function: Any, target: Target) -> Any:
-    tuned = target.choice(layer_of(function)) if target.tuned else ""
+    tuned = target.choice(loops.layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    is_scheduled = function.attrs and (OPERATOR in function.attrs or SCHEDULED in function.attrs)
-    return function if is_scheduled else schedule(function, registers_of(target, tuned))
+    is_scheduled = function.attrs and (OPERATOR in function.attrs or loops.SCHEDULED in function.attrs)
+    return function if is_scheduled else loops.schedule(function, tile_choice.registers_of(target, tuned))
 
 
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.library import item_bytes
+from utvm.compiler import library, tvm_types
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import element_type
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def _touches(statement: Any, buffer: Any) -> bool:
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
     """True if a nest reads the group's buffers only at its own element, in float (TVM fails on bound integers)."""
-    whole = not element_type(nest.buffer).startswith("float")
+    whole = not tvm_types.element_type(nest.buffer).startswith("float")
     if whole or nest.first is not None or nest.shape != reduction.shape:
         return False
     return all(
@@ -233,7 +232,7 @@ def choose(nest: LoopNest, registers: TileRegisters) -> Tile:
 
 def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
     extents = [axis.extent for axis in nest.axes if not axis.reduces]
-    most = min(registers.sums, 64 // item_bytes(element_type(nest.buffer)))
+    most = min(registers.sums, 64 // library.item_bytes(tvm_types.element_type(nest.buffer)))
     long = [number for number, extent in enumerate(extents) if extent > 1]
     shapes = {(1,) * len(extents)}
     for pair in [*itertools.combinations(long, 2), *((one,) for one in long)]:
@@ -303,7 +302,7 @@ class _Counted:
         values = {hash(axis.variable): grid.ravel() for axis, grid in zip(self._axes, grids, strict=True)}
         loads = streams = 0
         for load in self._loads:
-            width = item_bytes(element_type(load.source))
+            width = library.item_bytes(tvm_types.element_type(load.source))
             try:
                 places = np.unique(address(load, values)) * width
             except NotImplementedError:

@@ -3,20 +3,16 @@
 
 import socket
 
-from utvm.boards import Board
-from utvm.boards.bitstream import loaded_bitstream
-from utvm.boards.parts import Emulator
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, open_console
-from utvm.probe.debug_port import QemuPort
+from utvm.boards import Board, bitstream, parts
+from utvm.drivers import connection, driver
+from utvm.probe import debug_port, relay
 from utvm.probe.gdb import GdbClient
 from utvm.probe.qemu import Qemu, QemuClient
-from utvm.probe.relay import NeighbourRelay
 from utvm.selection import BoardSelection
 from utvm.virtual.wiring import ExternalModel
 
 
-def _emulator(board: Board) -> Emulator:
+def _emulator(board: Board) -> parts.Emulator:
     assert board.virtual.emulator
     return board.virtual.emulator
 
@@ -35,27 +31,27 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
     )
 
 
-def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
     if selection.kind == "physical" or selection.serial:
         return None
     emulator = _emulator(board)
     able = board.capabilities_with(board.virtual.lacking, None)
 
-    def start(setup: Setup) -> Connection:
+    def start(setup: driver.Setup) -> connection.Connection:
         neighbour = _neighbour_of(board)
         qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
         kind = board.cpu_row.breakpoint_kind
         client: type[GdbClient] = QemuClient
         channel = qemu.gdb
         if neighbour:
-            neighbour.program(loaded_bitstream(board))
+            neighbour.program(bitstream.loaded_bitstream(board))
             behind = setup.stack.enter_context(GdbClient(channel, advice=qemu.advice, breakpoint_kind=kind))
             channel, theirs = socket.socketpair()
             setup.stack.enter_context(channel)
-            setup.stack.enter_context(NeighbourRelay(behind, theirs, neighbour))
+            setup.stack.enter_context(relay.NeighbourRelay(behind, theirs, neighbour))
             client = GdbClient
         gdb = setup.stack.enter_context(client(channel, advice=qemu.advice, breakpoint_kind=kind))
-        return Connection(
+        return connection.Connection(
             board,
             "virtual",
             f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
@@ -63,17 +59,17 @@ def _find(board: Board, selection: BoardSelection) -> ReachableBoard | None:
             able,
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
-            port=QemuPort(
+            port=debug_port.QemuPort(
                 gdb,
                 live=False,
                 attended=neighbour.symbol if neighbour else "",
             ),
-            console=open_console(setup, board, qemu.console),
+            console=driver.open_console(setup, board, qemu.console),
             services=(qemu,),
             emulated=True,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:
@@ -81,7 +77,7 @@ def _describe(board: Board) -> tuple[str, str]:
     return "emulated", f"by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD"
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="qemu",
     rank=40,
     supports=lambda board: board.virtual.emulator is not None,

@@ -26,8 +26,7 @@ from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_bo
 from utvm.environment.remote import RemoteCommand, remote_paths
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
-from utvm.probe.choice import hold_probe
-from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.probe import choice, virtual
 from utvm.provenance.location import location_variables
 
 READY = "ready"
@@ -430,7 +429,7 @@ class InMachine:
             elif command.probe:
                 # A probe not on this computer may be in the machine, connected to its plugs by a program.
                 wait = command.selection.wait
-                probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
+                probe = stack.enter_context(choice.hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
                 serial = probe.serial
             if serial is not None and self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
@@ -448,8 +447,8 @@ class InMachine:
         if plug is None:
             raise ConfigError("all USB plugs of the machine are in use", "list them: ./inv vm.status")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
-            with start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
+            usb = virtual.UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
+            with virtual.start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
                 yield
 
 

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import boards
+from utvm import boards, drivers, selection
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
-from utvm.drivers import choose
 from utvm.errors import ConfigError, ProbeError
 from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
 from utvm.options import narrow
 from utvm.paths import DATA, PROJECT_FILE, project
-from utvm.selection import BoardSelection, PlaceChoice
 
 _HINT = "docs/nightly.md says what a list of boards holds"
 
@@ -34,7 +32,7 @@ class Job:
 
     entry: Entry
     board: Board
-    choice: BoardSelection
+    choice: selection.BoardSelection
     label: str
     kind: str
 
@@ -50,13 +48,13 @@ def load(path: Path) -> tuple[Job, ...]:
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            choice = dataclasses.replace(narrow(BoardSelection, entry), board=name)
+            choice = dataclasses.replace(narrow(selection.BoardSelection, entry), board=name)
             board = boards.load(name)
-            required_tags(PlaceChoice("farm", tags=entry.tags))
+            required_tags(selection.PlaceChoice("farm", tags=entry.tags))
             # The health check tests whether a physical board is present.
             kind: str = entry.kind
             with contextlib.suppress(ProbeError):
-                kind = "process" if choose(board, choice).kind == "process" else kind
+                kind = "process" if drivers.choose(board, choice).kind == "process" else kind
         except ConfigError as error:
             raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
         suffixes = [""] if entry.count == 1 else [str(number + 1) for number in range(entry.count)]

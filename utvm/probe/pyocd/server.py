@@ -8,13 +8,11 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm import runtime
+from utvm import boards, runtime
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import version_of
 from utvm.base.process.service import Service
-from utvm.base.text.quoting import c_string
-from utvm.base.text.templates import templates_of
-from utvm.boards import Algorithm, Board, algorithm_of
+from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
 from utvm.errors import ProbeError, ToolchainError
@@ -24,14 +22,14 @@ _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # Bytes programmed per call.
 
 
-def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
+def pack_for(board: boards.Board, part: PyOcdPart, folder: Path) -> Path | None:
     """Return the board's own pack for pyOCD, or one generated in ``folder``; None if it needs none."""
-    algorithm = algorithm_of(board)
+    algorithm = boards.algorithm_of(board)
     if algorithm is None:
         return board.directory / part.pack if part.pack else None
     archive = folder / f"{board.name}.pack"
     _compile(board, algorithm, folder / _ALGORITHM)
-    description = templates_of(__package__, html=True).get_template("chip.pdsc.j2")
+    description = templates.templates_of(__package__, html=True).get_template("chip.pdsc.j2")
     text = description.render(
         board=board,
         core=board.cpu_row.core.title(),
@@ -46,7 +44,7 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
     return archive
 
 
-def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
+def _compile(board: boards.Board, algorithm: boards.Algorithm, output: Path) -> None:
     flash, common = algorithm.region, runtime.DIRECTORY / board.architecture / "flash" / "common"
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
@@ -58,7 +56,7 @@ def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
         include=(common, *runtime.include(board.architecture, "host_driven")),
         defines=(
             *algorithm.numbers.defines,
-            f"UTVM_FLASH_NAME={c_string(board.name)}",
+            f"UTVM_FLASH_NAME={quoting.c_string(board.name)}",
             f"UTVM_FLASH_START={flash.address:#x}u",
             f"UTVM_FLASH_BYTES={flash.size:#x}u",
             f"UTVM_FLASH_PAGE={_PAGE}u",

@@ -12,11 +12,9 @@ from utvm.compiler.kernels.arithmetic import number
 from utvm.compiler.kernels.convolution import channels_of, narrow_sum
 from utvm.compiler.kernels.functions import describe
 from utvm.compiler.kernels.records import Convolution, Operator
-from utvm.compiler.targets.vta import layout
+from utvm.compiler.targets.vta import layout, operators
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower
-from utvm.compiler.targets.vta.operators import Conv2d as OnVta
-from utvm.compiler.targets.vta.operators import Sums
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.runtime.vta.configuration import Configuration
 
@@ -54,7 +52,9 @@ class _Divided:
         self._blocks = (1, self._inner, *size, env.BATCH, env.BLOCK_IN)
         stride = 1 if self._apart != (1, 1) else record.strides[0]
         try:
-            self._work = OnVta((1, channels, *size), outputs, (rows, columns), stride, requantise=Sums())
+            self._work = operators.Conv2d(
+                (1, channels, *size), outputs, (rows, columns), stride, requantise=operators.Sums()
+            )
             self._cycles, self._moved = self._work.estimate(env)
         except (CompileError, DoesNotFitError) as error:
             raise Refused(error.message) from error

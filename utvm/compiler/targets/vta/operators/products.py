@@ -8,8 +8,7 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums, schedule_product
+from utvm.compiler.targets.vta.operators import elementwise, tiles
 from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
@@ -21,7 +20,7 @@ class Matmul:
     rows: int
     inputs: int
     outputs: int
-    requantise: Requantise | Sums = field(default_factory=Requantise)
+    requantise: elementwise.Requantise | elementwise.Sums = field(default_factory=elementwise.Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -42,7 +41,7 @@ class Matmul:
 
         sums = te.compute((rows, outer, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
-        schedule, loads = schedule_product(self, "matmul", [x, w, bias], sums, tile)
+        schedule, loads = elementwise.schedule_product(self, "matmul", [x, w, bias], sums, tile)
         tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
@@ -71,7 +70,7 @@ class Conv2d:
     kernel: tuple[int, int]
     stride: int = 1
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    requantise: Requantise | Sums = field(default_factory=Requantise)
+    requantise: elementwise.Requantise | elementwise.Sums = field(default_factory=elementwise.Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -105,7 +104,7 @@ class Conv2d:
 
         sums = te.compute((images, outer, *self.out_size, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
-        schedule, loads = schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
+        schedule, loads = elementwise.schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
         if any(self.padding):
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
