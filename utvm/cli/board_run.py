@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from utvm import drivers, runtime, selection
+from utvm import drivers, errors, runtime, selection
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
-from utvm.cli.compiling import find_with_debug_port, print_use
-from utvm.cli.output import OUT, logs_of, say
-from utvm.errors import BoardError, ConfigError, TransportError
+from utvm.cli import compiling, output
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
@@ -31,12 +29,12 @@ def flash(where: selection.BoardSelection, elf: str, seconds: float, pipe: runti
     Args:
         pipe: channel of its output, if not the console.
     """
-    reachable = find_with_debug_port(where)
+    reachable = compiling.find_with_debug_port(where)
     image = read_elf(reachable.board, elf)
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
-        print_use(image)
-        OUT.print("programmed and compared; it starts")
+        compiling.print_use(image)
+        output.OUT.print("programmed and compared; it starts")
         if seconds and pipe is not None:
             with open_pipe(connection, replace(image, pipe=pipe)) as wire:
                 listen(connection, wire.restart, seconds, wire.transport)
@@ -44,13 +42,13 @@ def flash(where: selection.BoardSelection, elf: str, seconds: float, pipe: runti
             if seconds:
                 _need_console(connection)
             listen(connection, program.run, seconds or _MOMENT)
-        OUT.print(f"it runs, at {check_core(connection, image)}")
+        output.OUT.print(f"it runs, at {check_core(connection, image)}")
 
 
 def monitor(where: selection.BoardSelection, seconds: float) -> None:
-    reachable = find_with_debug_port(where)
+    reachable = compiling.find_with_debug_port(where)
     if reachable.kind == "virtual" and reachable.probe is None:
-        OUT.print(
+        output.OUT.print(
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
@@ -66,31 +64,31 @@ def reset(where: selection.BoardSelection) -> None:
 
 def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
     """Program a board's programmable logic; an emulated board only stores the bitstream."""
-    reachable, file = find_with_debug_port(where), Path(bitstream)
+    reachable, file = compiling.find_with_debug_port(where), Path(bitstream)
     if not bitstream:
-        raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
+        raise errors.ConfigError("no bitstream is named", "--bitstream FILE.bit")
     read_bitstream(file, reachable.board.programmable.part)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
             remember_bitstream(connection.board, file.name)
-    OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
-    OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
+    output.OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
+    output.OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
     if connection.kind == "virtual":
-        OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
+        output.OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
 
 
 @contextlib.contextmanager
 def _open(where: selection.BoardSelection, command: str) -> Iterator[drivers.Connection]:
-    logs = logs_of(command)
-    with log_into(logs), find_with_debug_port(where).open(logs, say) as connection:
-        OUT.print(connection.describe())
+    logs = output.logs_of(command)
+    with log_into(logs), compiling.find_with_debug_port(where).open(logs, output.say) as connection:
+        output.OUT.print(connection.describe())
         yield connection
 
 
 def _need_console(connection: drivers.Connection) -> None:
     if connection.console is None:
-        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
+        raise errors.BoardError(f"{connection.board.full_name} has no console here", SILENT)
 
 
 def listen(
@@ -103,7 +101,7 @@ def listen(
     """
     heard = speaking or connection.console
     if seconds == math.inf:
-        OUT.print("Ctrl-C ends it")
+        output.OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
@@ -113,7 +111,7 @@ def listen(
             else:
                 try:
                     message = heard.read(left).decode("utf-8", "replace").replace("\r", "")
-                except TransportError:
+                except errors.TransportError:
                     time.sleep(_LOOK)  # A stopping emulator closes its console first.
                     connection.check()
                     raise

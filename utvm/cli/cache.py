@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from invoke.context import Context
 
+from utvm import cli, errors
 from utvm.base.storage import cache
 from utvm.base.storage.cache import CacheEntry, cache_root
-from utvm.cli import task
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
 
 _KINDS = {
     "firmware": "images for boards",
@@ -25,7 +24,7 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-@task(example="cache.size", page="docs/environment.md", json=True)
+@cli.task(example="cache.size", page="docs/environment.md", json=True)
 def size(_: Context) -> None:
     """Print the size of the cache, by kind of entry."""
     kinds, now = _by_kind(cache.entries()), time.time()
@@ -46,7 +45,7 @@ def size(_: Context) -> None:
     OUT.results({"folder": str(cache_root()), "kinds": content})
 
 
-@task(
+@cli.task(
     example="cache.prune --older-than 7 --dry-run",
     page="docs/environment.md",
     json=True,
@@ -58,11 +57,11 @@ def size(_: Context) -> None:
 def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
     """Remove old cache entries that no running command uses."""
     if older_than < 0:
-        raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
+        raise errors.ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     try:
         kinds = _by_kind(cache.prune(older_than * _DAY, dry_run))
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
         ) from error
     for kind, removed in kinds.items():

@@ -9,7 +9,6 @@ from typing import Any
 
 from utvm import boards, errors, options, paths, selection
 from utvm.base.storage.files import check_writable
-from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import TuneChoice
 from utvm.cli.output import OUT, STDOUT
 from utvm.cli.progress import telling
@@ -49,7 +48,7 @@ def run_in_farm(
     ]
     words = [word for record in uploads for word in options.parts(record) if _flag(word) not in outputs]
     words += [("--json",)] if OUT.json_target == STDOUT else []
-    words += options.parts(selection.BoardFolders(os.environ.get(PATH_VARIABLE, "")))
+    words += options.parts(selection.BoardFolders(os.environ.get(boards.PATH_VARIABLE, "")))
     words += [(_spell(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)

@@ -6,19 +6,17 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from utvm.cli import task
+from utvm import cli, errors, selection
 from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
-from utvm.selection import BOARD, BoardSelection
 
 
-@task(
+@cli.task(
     example="firmware.build my.tflite --board stm32f746 --input x.npy",
     page="docs/standing-alone.md",
     json=True,
     help={
-        "board": BOARD,
+        "board": selection.BOARD,
         "input": "input to store in the image, as for model.run (default: seeded random values)",
         "output": "ELF file to write (default: MODEL.elf); a .bin file is written beside it",
         "mlperf": "answer the MLPerf Tiny runner instead, for its task ic01, vww01, kws01 or ad01",
@@ -47,7 +45,7 @@ def build(
     model = require_model_file(request.model)
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     block = elf.with_suffix(".bin")
@@ -72,13 +70,13 @@ def build(
     OUT.results({"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
 
 
-@task(
+@cli.task(
     example="firmware.flash app.elf --board stm32f746 --monitor",
     page="docs/own-project.md",
     positional=["elf"],
     help={"elf": "ELF file of your build, or the folder of a project of project.create, which is built first"},
 )
-def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> None:
+def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenChoice) -> None:
     """Flash an ELF file or a project to a board, verify it and start it; refuses one linked for other memory."""
     from utvm.cli import board_run
 
@@ -92,11 +90,11 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
         board_run.flash(where, elf, listen.monitor)
 
 
-@task(
+@cli.task(
     example="firmware.size my.tflite --board stm32f746",
     page="docs/host-driven.md",
     json=True,
-    help={"board": BOARD},
+    help={"board": selection.BOARD},
 )
 def size(_: Context, request: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""

@@ -11,11 +11,9 @@ import numpy as np
 from utvm import boards, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice
 from utvm.cli.compiling import check_counts, compile_choice, find, require_model_file
 from utvm.cli.output import OUT, logs_of, say
-from utvm.firmware import Firmware
 from utvm.firmware.sources import TASKS
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
@@ -84,7 +82,7 @@ def run_task(
     OUT.results({**names, "board": reachable.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
-def _image(board: Board, able: frozenset[str], request: CompiledChoice, task: str) -> Firmware:
+def _image(board: boards.Board, able: frozenset[str], request: CompiledChoice, task: str) -> firmware.Firmware:
     require_model_file(request.model)
     if task not in TASKS:
         raise errors.ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")

@@ -9,9 +9,8 @@ from rich.cells import cell_len
 
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text import quoting, templates
-from utvm.cli import choices, model_eval_figures
+from utvm.cli import choices, model_eval, model_eval_figures
 from utvm.cli.compiling import find
-from utvm.cli.model_eval import prepare, run_samples
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
@@ -69,9 +68,9 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
     )
     try:
-        library, samples = prepare(choice, find(BoardSelection(board)).board)
+        library, samples = model_eval.prepare(choice, find(BoardSelection(board)).board)
         labels = model_eval_figures.read_labels(request.labels, len(samples)) if request.labels else []
-        runs = run_samples(BoardSelection(board), library, samples, show=False)
+        runs = model_eval.run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
     # The maximum: users wait for the slowest.

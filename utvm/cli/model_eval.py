@@ -14,9 +14,8 @@ from models.catalogue import CATALOGUE
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli import choices, model_eval_figures, model_inputs, progress
+from utvm.cli import choices, model_eval_figures, model_inputs, output, progress
 from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
-from utvm.cli.output import OUT, logs_of, say
 from utvm.compiler import Library
 from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
@@ -88,7 +87,7 @@ def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_agai
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    OUT.results(_content(request, library, runs, reference, mismatches) | judged)
+    output.OUT.results(_content(request, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
@@ -96,7 +95,7 @@ def _remember(request: choices.SampleChoice, runs: Runs, labels: list[int]) -> N
     name = Path(request.model).stem
     summary = figures.summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
     if why := limits.remember_model(runs.identity, summary):
-        OUT.print(f"warning: {why}")
+        output.OUT.print(f"warning: {why}")
 
 
 def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
@@ -116,10 +115,10 @@ def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[
     library = compile_for(board, network.model)
     if entry.random and not weights:
         give = " (give a file with --set weights=FILE)" if entry.takes_weights else ""
-        OUT.print(f"weights: random, seed {_SEED}{give}")
+        output.OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
         return library, _select_samples(request, library, arrays, network.read)
-    OUT.print("samples: the model's own (give yours with --inputs)")
+    output.OUT.print("samples: the model's own (give yours with --inputs)")
     return library, _check_enough(network.samples(request.count or _SAMPLES), request, request.model)
 
 
@@ -134,7 +133,7 @@ def _prepare_file(request: choices.SampleChoice, board: Board) -> tuple[Library,
     library = compile_for(board, load_model(request))
     if arrays is not None:
         return library, _select_samples(request, library, arrays)
-    OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
+    output.OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
     return library, [model_inputs.random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
 
@@ -193,9 +192,9 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
 
     def describe(line: str) -> None:
         lines.append(line)
-        say(line)
+        output.say(line)
 
-    logs = logs_of("model.eval")
+    logs = output.logs_of("model.eval")
     results = []
     with (
         open_session(reachable, image, logs, describe) as session,
@@ -206,7 +205,7 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             results.append(result)
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
-                say(_line(number, result, reachable.board.clock_hz))
+                output.say(_line(number, result, reachable.board.clock_hz))
     # The last line describes the board; earlier ones name its holder.
     return Runs(reachable.board, lines[-1], reachable.identity, image, results)
 
@@ -230,16 +229,16 @@ def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
     for mismatch in mismatches:
-        say(
+        output.say(
             f"MISMATCH in sample {mismatch.sample}: {printable(mismatch.output)}{list(mismatch.index)} "
             f"is {mismatch.value!r} on {ours}, {mismatch.expected!r} on {theirs}; "
             f"{mismatch.differing} of {mismatch.elements} elements differ"
         )
     wrong = len({mismatch.sample for mismatch in mismatches})
     if wrong:
-        OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
+        output.OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
     else:
-        OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
+        output.OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
 
 
 def _content(

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from utvm import compiler, errors
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
-from utvm.cli.model_inputs import convert_numbers
-from utvm.cli.output import OUT
+from utvm.cli import model_inputs, output
 from utvm.compiler.model import Sample
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
@@ -40,16 +39,16 @@ def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[A
         raise errors.ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
-    return convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
+    return model_inputs.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
 
 
 def print_confusion(matrix: Confusion) -> None:
     """Print the accuracy, the confusion matrix, and recall and precision of each class."""
     classes, total = len(matrix.counts), int(matrix.counts.sum())
-    OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
+    output.OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
     columns = range(classes) if classes <= _MOST_CLASSES else ()
     present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
-    OUT.table(
+    output.OUT.table(
         *("class", *map(str, columns), "recall", "precision"),
         rows=[
             (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
@@ -81,7 +80,7 @@ def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs:
 
 def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:
     same = "" if statistics.same_class is None else f", same best class in {statistics.same_class} of {count}"
-    OUT.print(
+    output.OUT.print(
         f"against {name}: largest difference {statistics.largest:g}, RMSE {statistics.rmse:g}, "
         f"signal to noise {statistics.snr_db:.1f} dB{same}"
     )

@@ -8,25 +8,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from utvm import boards, firmware
+from utvm import boards, compiler, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.storage import arrays, files
 from utvm.base.text.quoting import printable
 from utvm.cli import choices, model_inputs
 from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
 from utvm.cli.output import OUT, logs_of, say
-from utvm.compiler import Library
-from utvm.drivers import Connection
-from utvm.errors import ConfigError
-from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.hil.report import checkout_digest
-from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
 
 
-def run_model(model: choices.RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
+def run_model(
+    model: choices.RunChoice, where: selection.BoardSelection, output: str, standing_alone: bool
+) -> None:
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
@@ -36,7 +33,7 @@ def run_model(model: choices.RunChoice, where: BoardSelection, output: str, stan
     reachable = find(where)
     options = compile_options(reachable.board, model)
     if standing_alone and options.in_ram:
-        raise ConfigError(
+        raise errors.ConfigError(
             "--standing-alone and --set in-ram=yes exclude each other: RAM does not last", "give one"
         )
     if standing_alone or options.in_ram:
@@ -69,7 +66,7 @@ def run_model(model: choices.RunChoice, where: BoardSelection, output: str, stan
     OUT.results({**figures, "environment": checkout_digest()})
 
 
-def _listen(connection: Connection, image: Firmware) -> RunResult:
+def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResult:
     say(connection.describe())
     alone = StandaloneRunner(connection, image)
     if alone.has_power_switch:
@@ -83,20 +80,22 @@ def _listen(connection: Connection, image: Firmware) -> RunResult:
     return result
 
 
-def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
+def _figures(image: firmware.Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process's code and data are placed by the host.
     sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
     return {**result.count_by_unit, **sizes, "outputs_sha256": digest}
 
 
-def _check_output(library: Library, output: str) -> None:
+def _check_output(library: compiler.Library, output: str) -> None:
     """Before the board runs, refuse a file that cannot hold all outputs."""
     if output and len(library.outputs) > 1 and not output.endswith(".npz"):
-        raise ConfigError(f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file")
+        raise errors.ConfigError(
+            f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
+        )
 
 
-def _write_outputs(library: Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
+def _write_outputs(library: compiler.Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
     if path.endswith(".npz"):
         names = [tensor.name for tensor in library.outputs]
         arrays.write_arrays(Path(path), dict(zip(names, outputs, strict=True)))

@@ -11,8 +11,7 @@ from typing import get_args
 from utvm import boards
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
-from utvm.cli.output import OUT
-from utvm.cli.progress import telling
+from utvm.cli import output, progress
 from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
@@ -62,7 +61,7 @@ def run_suites(
         command = RemoteCommand((), board, where, probe, usb)
         code = other.run(_complete(command, other, suites, reports))
         if why := limits.remember_new(root, before):
-            OUT.print(f"warning: {why}")
+            output.OUT.print(f"warning: {why}")
     try:
         return ExitCode(code)
     except ValueError:
@@ -122,7 +121,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
         )
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    return remote_location(kind, choice, stack.enter_context(telling()))
+    return remote_location(kind, choice, stack.enter_context(progress.telling()))
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:

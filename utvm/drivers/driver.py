@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
-from utvm import boards, selection
+from utvm import boards, errors, selection
 from utvm.base.storage.config import Record, validate
 from utvm.boards.parts import Identity, Kind
 from utvm.drivers.connection import Connection
-from utvm.errors import BoardError
 from utvm.probe import console, usb
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
@@ -141,10 +140,10 @@ def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) 
     try:
         value = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
         mismatch = f"says {value:#x}, not {expected.value:#x}"
-    except BoardError as error:
+    except errors.BoardError as error:
         value, mismatch = None, f"cannot be read: {error.message}"
     if value != expected.value:
-        raise BoardError(
+        raise errors.BoardError(
             f"the board at probe {serial} is not {board}: {expected.register_name} {mismatch}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )

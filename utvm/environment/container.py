@@ -30,7 +30,6 @@ from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
 from utvm.environment import builds, engine, locked, remote
-from utvm.environment.engine import current_owner, guard_container, remove_orphans
 from utvm.environment.image import CHECKOUT
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
@@ -127,7 +126,7 @@ def _create(
     folders = {str(ROOT): CHECKOUT, **extra.folders}
     options: dict[str, Any] = {
         "name": name,
-        "labels": {LABEL: current_owner().label},
+        "labels": {LABEL: engine.current_owner().label},
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
         "volumes": {host: {"bind": inside, "mode": "rw"} for host, inside in folders.items()},
@@ -148,8 +147,8 @@ def _create(
         "tty": tty,
         "stdin_open": tty,
     }
-    remove_orphans(client, LABEL)
-    with guard_container(name) as confirm_answer:
+    engine.remove_orphans(client, LABEL)
+    with engine.guard_container(name) as confirm_answer:
         try:
             # Even if interrupted, wait for it: a container that does not exist yet cannot be removed.
             with ThreadPoolExecutor(1) as other_thread:

@@ -19,13 +19,12 @@ from pathlib import Path
 
 from pydantic import Field
 
+from utvm import errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.recipe import DebianPart, Recipe
-from utvm.errors import ConfigError, ProvisionError
-from utvm.paths import PROVISION
 
-LOCK = PROVISION / "debian.lock"
+LOCK = paths.PROVISION / "debian.lock"
 _REMAKE = "create it: ./inv env.lock"
 _REQUIRED = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
 
@@ -90,7 +89,7 @@ def check_current(lock: DebianLock, recipe: Recipe) -> None:
         names = recipe.debian_packages.keys() | recipe.machine.packages.keys()
         missing = sorted(names - {package.name for package in (*lock.packages, *lock.machine)})
         detail = f": it lacks {', '.join(missing)}" if missing else ""
-        raise ConfigError(
+        raise errors.ConfigError(
             f"debian.lock was made from other lists than environment.yaml and debian.txt{detail}", _REMAKE
         )
 
@@ -105,18 +104,18 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
     archives = sorted(set(debian.suites.values()))
     if option:
         if "://" not in option:
-            raise ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
+            raise errors.ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
         pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
         return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
     targets = run_tool(
         ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
-        error=ProvisionError,
+        error=errors.ProvisionError,
     )
     used = dict(line.split(" ", 1) for line in reversed(targets.splitlines()))
     urls = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
     lacking = [archive for archive in archives if archive not in urls]
     if lacking:
-        raise ProvisionError(
+        raise errors.ProvisionError(
             f"this machine's apt has no source for {', '.join(lacking)} with {', '.join(debian.suites)}",
             "name a Debian mirror: --mirror URL, the folder that has debian and debian-security in it",
         )
@@ -135,12 +134,12 @@ def resolve(
     with _empty_root(recipe.debian, bases) as apt:
         run_tool(
             [*apt, "apt-get", "-o", "APT::Update::Error-Mode=any", "update"],
-            error=ProvisionError,
+            error=errors.ProvisionError,
             hint="is the mirror reachable? Name another with --mirror URL",
         )
         if current:
             _hold(apt, current, update)
-        available = run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError).split("\n\n")
+        available = run_tool([*apt, "apt-cache", "dumpavail"], error=errors.ProvisionError).split("\n\n")
         required = "\n\n".join(stanza for stanza in available if _REQUIRED.search(stanza))
         base_system = set(re.findall(r"^Package: (.*)$", required, re.M))
         names = base_system | recipe.debian_packages.keys()
@@ -155,7 +154,7 @@ def resolve(
     if not set(packages) <= set(more):
         # The machine must have all packages of the container.
         missing = ", ".join(sorted(package.name for package in set(packages) - set(more)))
-        raise ProvisionError(
+        raise errors.ProvisionError(
             f"environment.yaml: machine.packages push out {missing}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
@@ -172,7 +171,7 @@ def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
     """Pin apt to the versions of a lock, except for packages that an update must change."""
 
     def newest(name: str) -> dict[str, str]:
-        output = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
+        output = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=errors.ProvisionError)
         return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", output, re.M))
 
     packages = (*current.packages, *current.machine)
@@ -191,16 +190,16 @@ def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
 def _choose(apt: Sequence[str], bases: Mapping[str, str], required: AbstractSet[str]) -> tuple[DebianPackage, ...]:
     uris = run_tool(
         [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(required)],
-        error=ProvisionError,
+        error=errors.ProvisionError,
         hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
     )
     files = dict(_places(uris, bases))
     names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
-    output = run_tool([*apt, "apt-cache", "show", *names], error=ProvisionError)
+    output = run_tool([*apt, "apt-cache", "show", *names], error=errors.ProvisionError)
     packages = {file: _package(stanza, files) for stanza, file in _stanzas(output) if file in files}
     unknown = files.keys() - packages.keys()
     if unknown:
-        raise ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
+        raise errors.ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
     return tuple(sorted(packages.values(), key=lambda package: (package.name, package.architecture)))
 
 
@@ -219,7 +218,7 @@ def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[s
             )
         )
         # Keep this machine's network configuration (proxies, certificates), nothing else.
-        network = run_tool(["apt-config", "dump", "Acquire"], error=ProvisionError)
+        network = run_tool(["apt-config", "dump", "Acquire"], error=errors.ProvisionError)
         config = root / "apt.conf"
         config.write_text(
             f'Dir "{root}";\nDir::State::status "{root}/var/lib/dpkg/status";\n'
@@ -318,9 +317,9 @@ def compare_versions(version: str, operator: str, other: str) -> bool:
             ["dpkg", "--compare-versions", version, operator, other], capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
-        raise ProvisionError(
+        raise errors.ProvisionError(
             "dpkg is not installed, and only it compares Debian's versions", "run this on Debian, or --in docker"
         ) from error
     if result.returncode > 1 or result.stderr:
-        raise ConfigError(f"dpkg cannot compare {version} with {other}: {result.stderr.strip()}")
+        raise errors.ConfigError(f"dpkg cannot compare {version} with {other}: {result.stderr.strip()}")
     return result.returncode == 0

@@ -21,7 +21,6 @@ from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
 from utvm.firmware.sources import contents, generate, linker_script
-from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
 from utvm.toolchain import object_file
 from utvm.toolchain.compiler import Toolchain
@@ -76,7 +75,7 @@ _VECTOR_BYTES = 64
 def build(
     board: Board,
     libraries: Sequence[compiler.Library],
-    executor: Executor = "host_driven",
+    executor: runtime.Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
     in_ram: bool = False,
@@ -124,7 +123,7 @@ def build(
 def image_sources(
     board: Board,
     libraries: Sequence[compiler.Library],
-    executor: Executor = "host_driven",
+    executor: runtime.Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
     in_ram: bool = False,
@@ -217,7 +216,7 @@ def _driver_of(board: Board) -> Sources:
     )
 
 
-def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: str) -> Pipe | None:
+def _choose_pipe(board: Board, able: frozenset[str], executor: runtime.Executor, name: str) -> runtime.Pipe | None:
     if executor not in runtime.CLIENT_EXECUTORS:
         if executor != "standing_alone" or not board.memory or "console" in able:
             return None
@@ -250,7 +249,7 @@ class ImageSources:
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     module: Module = NOTHING
     served: bool = False
-    pipe: Pipe | None = None
+    pipe: runtime.Pipe | None = None
     accelerator: str = ""
 
     def write(self, work: Path) -> None:
@@ -266,8 +265,8 @@ class ImageSources:
 def _image_of_chip(
     board: Board,
     architecture: str,
-    pipe: Pipe | None,
-    executor: Executor,
+    pipe: runtime.Pipe | None,
+    executor: runtime.Executor,
     generated: dict[str, str],
     in_ram: bool,
 ) -> ImageSources:
@@ -293,7 +292,7 @@ def _image_of_chip(
 
 
 def _image_of_process(
-    board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
+    board: Board, pipe: runtime.Pipe | None, executor: runtime.Executor, generated: dict[str, str]
 ) -> ImageSources:
     if executor == "host_driven":
         raise errors.ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")

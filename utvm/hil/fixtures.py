@@ -17,9 +17,8 @@ from utvm import boards, compiler, drivers, errors, options, selection
 from utvm.base.log import configure, log_folder, log_into
 from utvm.base.process.signals import raise_on_signals
 from utvm.firmware import Firmware, compile_for
-from utvm.hil import figures, project, report, results
+from utvm.hil import figures, plugin, project, report, results
 from utvm.hil.display import Display, standard_output
-from utvm.hil.plugin import BOARD, report_root
 from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.session import RunResult, Session, application, board_holder, rpc
@@ -51,7 +50,7 @@ def _configure(config: pytest.Config) -> None:
     if not choice.board:
         raise errors.ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
     board = boards.load(choice.board)
-    config.stash[BOARD] = board
+    config.stash[plugin.BOARD] = board
     config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
@@ -60,7 +59,7 @@ def _configure(config: pytest.Config) -> None:
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = report.new_run_id(started)
-    reports = report_root(options.build_record(selection.ReportChoice, vars(option)))
+    reports = plugin.report_root(options.build_record(selection.ReportChoice, vars(option)))
     logs = report.logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())
@@ -83,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip tests that need a capability the board lacks."""
     run = config.stash.get(_RUN, None)
     # Listing tests does not choose between physical and virtual.
-    capabilities = run.holder.capabilities if run else drivers.capabilities_of(config.stash[BOARD])
+    capabilities = run.holder.capabilities if run else drivers.capabilities_of(config.stash[plugin.BOARD])
     for item in items:
         # A copy, because add_marker changes the list being iterated.
         for mark in list(item.iter_markers("needs")):
@@ -118,7 +117,7 @@ def board(request: pytest.FixtureRequest) -> drivers.Connection:
 @pytest.fixture(scope="session")
 def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., compiler.Library]:
     """Compiles a model for the board. Keywords: ``name``, and those of :class:`utvm.compiler.CompileOptions`."""
-    board = request.config.stash[BOARD]
+    board = request.config.stash[plugin.BOARD]
 
     def compile_for_board(model: compiler.Model, *, name: str | None = None, **options: Any) -> compiler.Library:
         return compile_for(board, model, compiler.CompileOptions(**options), name)

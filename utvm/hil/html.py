@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from utvm.base.log import FILE
 from utvm.firmware import Firmware
-from utvm.hil.figures import present_figures
-from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+from utvm.hil import figures, results
 from utvm.pages import format_duration, pages_of, readable_time
 from utvm.provenance.location import Checkout
 
@@ -133,11 +132,11 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
 
 
 HEADLINES = {
-    Verdict.PASSED: "Passed",
-    Verdict.FAILED: "Failed",
-    Verdict.ERROR: "No verdict: an error in the suite",
-    Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
-    Verdict.INTERRUPTED: "No verdict: interrupted",
+    results.Verdict.PASSED: "Passed",
+    results.Verdict.FAILED: "Failed",
+    results.Verdict.ERROR: "No verdict: an error in the suite",
+    results.Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
+    results.Verdict.INTERRUPTED: "No verdict: interrupted",
 }
 
 # The page must stay under 300 KB.
@@ -149,10 +148,10 @@ _PICTURES = 12
 _FEW = 40
 
 
-def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
+def render_page(report: results.RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
     troubled = [case for case in report.cases if case.outcome.troubled]
     cases = _cases_to_list(report.cases)
-    suites: dict[str, list[CaseResult]] = {}
+    suites: dict[str, list[results.CaseResult]] = {}
     for case in cases:
         suites.setdefault(case.suite, []).append(case)
     # Models in the same image share one memory map.
@@ -164,7 +163,7 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         report=report,
         headline=HEADLINES[report.verdict],
         facts=tuple(_facts(report)),
-        counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
+        counts=[(outcome.value, report.count(outcome)) for outcome in results.Outcome],
         suites=suites,
         open_suites=open_suites(suites),
         left_out=len(report.cases) - len(cases),
@@ -177,19 +176,19 @@ def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | N
         maps=list(images.values())[:_PICTURES],
         confused=[model for model in report.models if model.confusion][:_PICTURES],
         memory_map=memory_map,
-        figures=present_figures(model.figures for model in report.models),
+        figures=figures.present_figures(model.figures for model in report.models),
     )
 
 
-def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    for outcome in Outcome:
-        if report.count(outcome) or outcome is Outcome.PASSED:
+def _facts(report: results.RunReport) -> Iterator[tuple[str, str]]:
+    for outcome in results.Outcome:
+        if report.count(outcome) or outcome is results.Outcome.PASSED:
             yield outcome.value, f"{report.count(outcome):,}"
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
 def facts_of_run(
-    verdict: Verdict, checkout: Checkout, started: str, duration_s: float
+    verdict: results.Verdict, checkout: Checkout, started: str, duration_s: float
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts at the top of a run's or a nightly page: exit code, commit, date, duration."""
     yield "exit code", str(int(verdict.exit_code))
@@ -200,7 +199,7 @@ def facts_of_run(
         yield "took", f"{format_duration(duration_s)} by this computer's clock"
 
 
-def _cases_to_list(cases: Sequence[CaseResult]) -> list[CaseResult]:
+def _cases_to_list(cases: Sequence[results.CaseResult]) -> list[results.CaseResult]:
     room = _TESTS
     numbers: set[int] = set()
     for troubled in (True, False):

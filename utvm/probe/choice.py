@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from utvm import boards, selection
 from utvm.base.storage.lock import hold
-from utvm.boards import Board
 from utvm.boards.parts import ProbeMatch
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.usb import Probe, ProbeId, detect
@@ -16,19 +15,19 @@ class NotPluggedIn(ProbeError):
     """The selected probe is not on this computer's USB."""
 
 
-def ids_of(board: Board) -> list[ProbeId]:
+def ids_of(board: boards.Board) -> list[ProbeId]:
     """Return the USB ids of a board's probes."""
     return [ProbeId(match.kind, match.vendor, match.product) for match in (*board.probes, *board.virtual_probes)]
 
 
-def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
+def match_of(board: boards.Board, probe: Probe) -> ProbeMatch | None:
     """Return the board file's entry for a probe, or None."""
     numbers = (probe.vendor, probe.product)
     of_its_kind = board.virtual_probes if probe.virtual else board.probes
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
 
 
-def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
+def probes_for(board: boards.Board | None, serial: str) -> tuple[Probe, ...]:
     """Return the usable probes of a board, or of all boards if None, with a serial number if given."""
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
@@ -45,7 +44,7 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     return probes
 
 
-def find_probe(board: Board, request: selection.BoardKind, serial: str) -> Probe | None:
+def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -> Probe | None:
     """Return the probe on USB for a board, or None if another driver is to be used.
 
     A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
@@ -78,7 +77,7 @@ def find_probe(board: Board, request: selection.BoardKind, serial: str) -> Probe
 
 
 @contextlib.contextmanager
-def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
+def hold_probe(board: boards.Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
     """Lock a probe for one process on this computer, for the length of a ``with`` block.
 
     Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
@@ -91,7 +90,7 @@ def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], Non
         yield now
 
 
-def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
+def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
         reason = f"plugged in: {', '.join(probe.full_name for probe in known)}"

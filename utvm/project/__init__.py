@@ -27,7 +27,6 @@ from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml, validate
 from utvm.base.storage.files import check_folder, read_text
 from utvm.base.text.quoting import c_string
-from utvm.boards import Board
 from utvm.compiler.package import package_files, read_package
 from utvm.compiler.package.write import cmake_target
 from utvm.errors import BoardError, ConfigError, ToolchainError
@@ -70,7 +69,7 @@ class Project:
             raise ConfigError(f"{file}: is not valid JSON", _CREATE_HINT) from error
         self.facts = validate(Facts, content, str(file), _CREATE_HINT)
 
-    def build(self, board: Board | None = None) -> Firmware:
+    def build(self, board: boards.Board | None = None) -> Firmware:
         """Build the project with its platform's commands, and return the image."""
         for need, how in self.facts.needs.items():
             is_variable = need.isupper()
@@ -84,7 +83,7 @@ class Project:
             run_tool(words, cwd=self.directory, timeout=_BUILD_SECONDS, error=ToolchainError)
         return self.firmware(board)
 
-    def firmware(self, board: Board | None = None) -> Firmware:
+    def firmware(self, board: boards.Board | None = None) -> Firmware:
         """Return the last built image; arguments and errors as for :meth:`build`."""
         board = board or boards.load(self.facts.board)
         model = self.directory / "model"
@@ -195,7 +194,7 @@ def load_platform(name: str) -> tuple[Path, Platform]:
 
 def create(
     platform: str,
-    board: Board,
+    board: boards.Board,
     model: compiler.Model,
     directory: Path,
     *,
@@ -246,7 +245,7 @@ def create(
     return Project(directory)
 
 
-def _check(name: str, platform: Platform, board: Board, options: Mapping[str, str]) -> None:
+def _check(name: str, platform: Platform, board: boards.Board, options: Mapping[str, str]) -> None:
     if platform.cpus and board.cpu not in platform.cpus:
         raise ConfigError(
             f"the platform {name} is not for a {board.cpu}, the CPU of {board.full_name}",
@@ -266,7 +265,7 @@ def _check(name: str, platform: Platform, board: Board, options: Mapping[str, st
 
 
 def _image_sources(
-    board: Board, library: compiler.Library, platform: Platform, inputs: Sequence[npt.NDArray[Any]]
+    board: boards.Board, library: compiler.Library, platform: Platform, inputs: Sequence[npt.NDArray[Any]]
 ) -> ImageSources:
     if platform.runtime == "utvm":
         return image_sources(board, [library], "standing_alone", inputs)
@@ -280,7 +279,7 @@ def _image_sources(
 
 
 def _facts(name: str, platform: Platform, image: ImageSources, values: dict[str, Any]) -> dict[str, object]:
-    board: Board = values["board"]
+    board: boards.Board = values["board"]
     built_in = board.directory.is_relative_to(Path(boards.__file__).parent)
     return {
         "version": VERSION,
@@ -347,7 +346,7 @@ def _project_path(path: Path) -> str:
     return f"board/{path.name}"
 
 
-def _flags(board: Board) -> dict[str, object]:
+def _flags(board: boards.Board) -> dict[str, object]:
     toolchain = board.compiler
     return {
         "toolchain": toolchain.data,

@@ -6,13 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from utvm import boards, compiler, errors, runtime
 from utvm.base.log import log_into
-from utvm.boards import Board
-from utvm.compiler import Library
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
-from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
-from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
@@ -29,7 +26,7 @@ class BoardHolder:
 
     def __init__(
         self,
-        board: Board,
+        board: boards.Board,
         selection: BoardSelection,
         log_directory: Path,
         say: Callable[[str], None] = lambda _: None,
@@ -69,7 +66,7 @@ class BoardHolder:
     def connection(self) -> Connection:
         """Connection to the board. Raises ProbeError if it is not attached or a process it needs has died."""
         if self._connection is None:
-            raise ProbeError(f"{self.board.name} is not attached")
+            raise errors.ProbeError(f"{self.board.name} is not attached")
         self._connection.check()
         return self._connection
 
@@ -105,7 +102,7 @@ class BoardHolder:
         opened.reset(halt=True)
         return opened
 
-    def link(self, libraries: Sequence[Library]) -> Firmware:
+    def link(self, libraries: Sequence[compiler.Library]) -> Firmware:
         """Build the firmware for :meth:`session`; raises as :func:`utvm.firmware.build`."""
         return build(self.board, libraries, executor_for(self.capabilities), able=self.capabilities)
 
@@ -123,7 +120,9 @@ class BoardHolder:
         self._image = firmware.digest
         return self._session
 
-    def serve(self, libraries: Sequence[Library], pipe: str = "") -> contextlib.AbstractContextManager[RpcBoard]:
+    def serve(
+        self, libraries: Sequence[compiler.Library], pipe: str = ""
+    ) -> contextlib.AbstractContextManager[RpcBoard]:
         """Serve libraries over RPC on the board; raises UtvmError, also on entering."""
         self._end_session()
         image = build(self.board, libraries, "rpc", pipe=pipe, able=self.capabilities)
@@ -142,7 +141,7 @@ class BoardHolder:
     def _end_session(self) -> None:
         self._session = None
         # Ending the session fails if the board is lost; the next user detects that.
-        with contextlib.suppress(UtvmError):
+        with contextlib.suppress(errors.UtvmError):
             self._running.close()
 
     def board_failure(self, error: BaseException) -> str:
@@ -158,20 +157,20 @@ class BoardHolder:
             try:
                 # First: a dead probe or OpenOCD causes all other errors.
                 self._connection.check()
-            except UtvmError as cause:
+            except errors.UtvmError as cause:
                 return str(cause)
-        if isinstance(error, ProbeError | TransportError):
+        if isinstance(error, errors.ProbeError | errors.TransportError):
             return str(error)
         if self._connection is None or not self._connection.has_debug_port:
             return ""
         try:
             self._connection.read_memory(self.board.region(self.board.layout.code).address, 4)
-        except UtvmError as silence:
+        except errors.UtvmError as silence:
             return str(silence)
         return ""
 
 
-def executor_for(capabilities: frozenset[str]) -> Executor:
+def executor_for(capabilities: frozenset[str]) -> runtime.Executor:
     """Executor for a board: its debug port, or RPC if it has none."""
     return "host_driven" if "debug port" in capabilities else "rpc"
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from utvm import compiler, drivers
-from utvm.errors import BoardError
+from utvm import compiler, drivers, errors
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
 from utvm.session import diagnosis, fault, running
@@ -88,12 +87,12 @@ class HostDriven:
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
         # Without these checks, stale outputs of an earlier run could pass for the reply.
         if runs == self._runs:
-            raise BoardError(
+            raise errors.BoardError(
                 f"{self.firmware.board.name} stopped before it had run model {model}",
                 "does another debugger use the board?",
             )
         if runs != self._runs + 1:
-            raise BoardError(
+            raise errors.BoardError(
                 f"{self.firmware.board.name} was reset while it ran model {model}",
                 "is its power stable, and does nothing else press its reset?",
             )
@@ -121,7 +120,7 @@ class HostDriven:
         if record is not None:
             stack = self.connection.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
             raise diagnosis.explain(self.firmware, record, stack)
-        raise BoardError(
+        raise errors.BoardError(
             f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "
             f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()
         )

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ProbeError
+from utvm import drivers, errors
 from utvm.firmware import Firmware
 from utvm.session import diagnosis, fault, pipes, running
 from utvm.session.transport import Transport
@@ -123,9 +122,9 @@ class StandaloneRunner:
     ``timeout`` is in seconds from start to report; ``reset_cause`` is that in the last report.
     """
 
-    def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
+    def __init__(self, connection: drivers.Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
         if connection.console is None and firmware.pipe is None:
-            raise BoardError(
+            raise errors.BoardError(
                 f"the serial line of {connection.board.name} is not found",
                 "the result comes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
             )
@@ -176,7 +175,7 @@ class StandaloneRunner:
         self._silences += 1
         # RTT uses the debug port itself.
         if self.firmware.pipe is None and self._silences in _LOOKS:
-            with contextlib.suppress(ProbeError):
+            with contextlib.suppress(errors.ProbeError):
                 diagnosis.check_core(self.connection, self.firmware)
 
     def _look(self) -> str:
@@ -206,7 +205,7 @@ def wait_for_report(
     if where := look():
         where = f"; {where}"
     damaged = f", but {reader.damaged} damaged ones" if reader.damaged else ""
-    raise BoardError(
+    raise errors.BoardError(
         f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {output!r}",
         "" if where else "is the console's speed the one in board.yaml, and does nothing else read it?",
     )
@@ -218,12 +217,12 @@ def result_of(report: Report, firmware: Firmware, unit: str) -> running.RunResul
         whole = len(report.record) == fault.RECORD_SIZE
         record = fault.FaultRecord.parse(report.record, firmware.board.architecture) if whole else None
         if record is None:
-            raise BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
+            raise errors.BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
         raise diagnosis.explain(firmware, record, report.trace)
     library = firmware.libraries[0]
     sizes = [len(data) for data in report.outputs]
     if report.model != library.name or sizes != [tensor.size_bytes for tensor in library.outputs]:
-        raise BoardError(
+        raise errors.BoardError(
             f"the board ran {report.model} with outputs of {sizes} bytes, not {library.name}",
             "has another firmware been programmed meanwhile?",
         )

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Library, Model, Target, Tensor
+from utvm import compiler, errors
 from utvm.compiler.build import graph_of, library_of
 from utvm.compiler.kernels.cores import KERNELS
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.schedule.loops import layer_of, replay
 from utvm.compiler.tvm_types import element_type
-from utvm.errors import UtvmError
 from utvm.tuning.log import Kind, LogEntry, Origin, append
 from utvm.tuning.measure import Candidate, Measurer
 from utvm.tuning.worker import CandidateResult
@@ -44,13 +43,13 @@ class ModelLayer:
     graph: Graph
     kernels: Mapping[str, Graph]
     kernel: str
-    target: Target
+    target: compiler.Target
 
     @property
     def function(self) -> Any:
         return self.graph.functions[_ONLY]
 
-    def library(self, symbol: str, kind: str, choice: str) -> Library:
+    def library(self, symbol: str, kind: str, choice: str) -> compiler.Library:
         """Compile a candidate, given as in :class:`utvm.tuning.log.LogEntry`; ``symbol`` prefixes its symbols."""
         graph = self.kernels[choice] if kind == "kernel" else self.graph
         if kind == "trace":
@@ -65,7 +64,7 @@ class ModelLayer:
         return [_random(generator, tensor.dtype, tensor.shape) for tensor in self.graph.inputs]
 
 
-def layers_of(model: Model, target: Target) -> list[ModelLayer]:
+def layers_of(model: compiler.Model, target: compiler.Target) -> list[ModelLayer]:
     """Return the layers of a model with several implementations; the target's tuning choices are ignored."""
     target = replace(target, tuned=())
     graph = graph_of(model, target)
@@ -91,7 +90,7 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
     return list(layers.values())
 
 
-def _kernel_variants(model: Model, graph: Graph, target: Target) -> dict[str, Graph]:
+def _kernel_variants(model: compiler.Model, graph: Graph, target: compiler.Target) -> dict[str, Graph]:
     functions = [graph.functions[step.function] for _, step in _function_steps(graph)]
     layers = {str(function.attrs[LAYER]) for function in functions if function.attrs and LAYER in function.attrs}
     names = [kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions)]
@@ -114,10 +113,10 @@ def _extract(graph: Graph, step: Step) -> Graph:
     """Return a step as a graph: its variable operands become inputs, its results outputs."""
     function = graph.functions[step.function]
     tensors = [
-        Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
+        compiler.Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
         for number, parameter in enumerate(function.params)
     ]
-    inputs: list[Tensor] = []
+    inputs: list[compiler.Tensor] = []
     constants: list[npt.NDArray[Any]] = []
     reads: list[Location] = []
     for location, tensor in zip(step.reads, tensors, strict=False):
@@ -272,7 +271,7 @@ class Tuner:
             for choice in choices:
                 try:
                     candidate = Candidate(self._library(state.layer, kind, choice), inputs)
-                except UtvmError as error:
+                except errors.UtvmError as error:
                     keep(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
                     continue
                 compiled.append(choice)
@@ -281,7 +280,7 @@ class Tuner:
         for number, result in enumerate(self.measurer.measure(compile_candidates())):
             keep(compiled[number], result)
 
-    def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> Library:
+    def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> compiler.Library:
         self._number += 1
         return layer.library(f"c{self._number}", kind, choice)
 

@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from utvm import plugins
-from utvm.base.storage.cache import tree_digest
-from utvm.base.storage.config import Record, validate
+from utvm.base.storage import cache, config
 from utvm.boards.board import Board
 from utvm.boards.parts import Address
 from utvm.compiler.accelerator import AcceleratorUse, Assistant, Offer
@@ -26,7 +25,7 @@ from utvm.errors import ConfigError
 from utvm.virtual import spec, wiring
 
 
-class AcceleratorPart(Record):
+class AcceleratorPart(config.Record):
     """Keys of all accelerators in a board's file; ``registers`` is an address on a chip.
 
     With ``auto``, ``accelerator=auto`` uses it for operators with an estimated speed-up.
@@ -118,7 +117,7 @@ def assistant(board: Board, request: AcceleratorUse) -> Assistant | None:
     if request == "auto" and not block.auto:
         return None
     accelerator = kind.fit(block, board.directory)
-    code = tree_digest(Path(inspect.getfile(kind.fit)).parent)
+    code = cache.tree_digest(Path(inspect.getfile(kind.fit)).parent)
     ratio = board.clock_hz / block.clock_hz
     return Assistant(accelerator.identity, code, accelerator.offer, ratio, request == "all")
 
@@ -134,7 +133,7 @@ def _kind_of(board: Board) -> tuple[Accelerator, AcceleratorPart]:
             f"{where}.{name}: there is no such accelerator",
             f"choose one of {', '.join(known)}, or install the package of this one",
         )
-    block = validate(known[name].block, content, f"{where}.{name}")
+    block = config.validate(known[name].block, content, f"{where}.{name}")
     for region in board.memory:
         if block.registers is not None and region.address <= block.registers < region.end:
             raise ConfigError(f"{where}.{name}: registers: {block.registers:#x} lies in the memory {region.name}")

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import errors, runtime
-from utvm.base.text.quoting import comment
-from utvm.base.text.templates import templates_of
+from utvm.base.text import quoting, templates
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
@@ -442,12 +441,12 @@ def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, obje
 
 
 def _describe(tensor: Tensor) -> str:
-    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = templates_of("utvm.compiler.c")
+    environment = templates.templates_of("utvm.compiler.c")
     environment.filters["describe"] = _describe
     environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

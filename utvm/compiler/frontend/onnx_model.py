@@ -12,14 +12,13 @@ from onnx import helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
-from utvm.compiler import library, notes, tvm_types
+from utvm.compiler import library, notes, refusal, tvm_types
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
 from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -49,7 +48,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
     help_ = "replace them in the model by supported operators; docs/compiler.md says what is supported"
-    refuse(origin, [*texts, *others], help_)
+    refusal.refuse(origin, [*texts, *others], help_)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]

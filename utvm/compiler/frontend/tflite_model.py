@@ -14,19 +14,18 @@ from tvm import ir, relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
 
+from utvm.compiler import library, refusal
 from utvm.compiler.frontend.imported import Control, Imported, Kept
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.kernels import Unfit, kernels
 from utvm.compiler.kernels.requantise import rounding
 from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
-from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import CONTROL, graphs_of
 from utvm.compiler.read.tflite_validate import place
-from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -84,11 +83,11 @@ def _control_name(graph: TfliteGraph, operator: TfliteOperator) -> str:
     return f"{operator.name.lower()}_{graph.number}_{operator.outputs[0]}"
 
 
-def _scaling(tensor: TfliteTensor) -> Scaling | None:
+def _scaling(tensor: TfliteTensor) -> library.Scaling | None:
     quantisation = tensor.quantisation
     if quantisation is None or quantisation.scales.size != 1:
         return None
-    return Scaling(float(quantisation.scales[0]), int(quantisation.zero_points[0]))
+    return library.Scaling(float(quantisation.scales[0]), int(quantisation.zero_points[0]))
 
 
 def _name(graph: TfliteGraph, number: int, kind: str, count: int) -> str:
@@ -140,7 +139,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 tensor = graph.tensors[number]
                 stand_in = self._bind(relax.op.zeros(tensor.shape, tensor.dtype), _short(tensor.name))
                 self.exp_tab.set_expr(f"tensor_{number}", stand_in, force_override=True)
-        refuse("", reasons, "; ".join(dict.fromkeys(hints)))
+        refusal.refuse("", reasons, "; ".join(dict.fromkeys(hints)))
 
     def _convert(self, op: OperatorView, where: str) -> None:
         graph = self.subgraph.record

@@ -12,9 +12,8 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel, functions, hybrid
+from utvm.compiler.kernels import Kernel, functions, hybrid, lookup
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
-from utvm.compiler.kernels.lookup import interpolate, mirror, sigmoid_table
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -248,7 +247,7 @@ class _IntegerCell(_Cell):
         self.name = data.dtype
         self.sum_type = self.bias_type = "int64" if self._wide else "int32"
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
-        self.tables = (sigmoid_table(),)
+        self.tables = (lookup.sigmoid_table(),)
         self._reals = [
             [self._real(item, use.input(weights)) for item, weights in ((data, own), (hidden, recurrent))]
             for own, recurrent in zip(_WEIGHTS, _RECURRENT, strict=True)
@@ -293,8 +292,8 @@ class _IntegerCell(_Cell):
 
     def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
         own[0] = scaled
-        own[1] = interpolate(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
-        return mirror(own[0], own[1], logistic)
+        own[1] = lookup.interpolate(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
+        return lookup.mirror(own[0], own[1], logistic)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])

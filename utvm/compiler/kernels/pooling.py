@@ -9,12 +9,10 @@ import numpy as np
 import tflite
 from tvm import te, tirx
 
-from utvm.compiler.kernels import Kernel, Unfit, functions, lookup, quantities, records
-from utvm.compiler.kernels.arithmetic import clamp_value, number
+from utvm.compiler import target, tvm_types
+from utvm.compiler.kernels import Kernel, Unfit, arithmetic, functions, lookup, quantities, records
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import Use, limits, padding_before
-from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
 
 _UNROLLED = 16  # Unrolled loads of a window.
 
@@ -78,7 +76,7 @@ def _recognise(reader: Reader, core: Any, goal: quantities.Goal, name: str) -> q
     if str(call.op.name) == "relax.nn.avg_pool2d" and real.quantity.scale > 1.01 * goal.quantity.scale:
         # The average is rounded to a step of the input, which spans several steps of the result.
         raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
-    view = pool(reader, call, real.view, shape_of(core.ty), name)
+    view = pool(reader, call, real.view, tvm_types.shape_of(core.ty), name)
     return lookup.requantize_view(reader, quantities.Real(view, real.quantity), goal.quantity, name)
 
 
@@ -113,7 +111,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
     return use.layer(build, operands, record.output_shape)
 
 
-def _make(record: Pool, _: Target | None) -> records.Operator:
+def _make(record: Pool, _: target.Target | None) -> records.Operator:
     height, width = record.input_shape[1:3]
     data = te.placeholder(record.input_shape, record.dtype, "data")
     row, column = te.reduce_axis((0, record.window[0]), "row"), te.reduce_axis((0, record.window[1]), "column")
@@ -136,7 +134,7 @@ def _make(record: Pool, _: Target | None) -> records.Operator:
         value = data[n, line, at, c].astype("int32")
         if padded:
             inside = tirx.all(line >= 0, line < height, at >= 0, at < width)
-            value = tirx.if_then_else(inside, value, number(0))
+            value = tirx.if_then_else(inside, value, arithmetic.number(0))
         return te.sum(value, axis=[row, column])
 
     shape = record.output_shape
@@ -146,12 +144,12 @@ def _make(record: Pool, _: Target | None) -> records.Operator:
         value = accumulator[n, y, x, c].astype("int32")
         if record.average:
             count = _count(record, y, x)
-            half = tirx.truncdiv(count, number(2))
+            half = tirx.truncdiv(count, arithmetic.number(2))
             value = tirx.truncdiv(tirx.Select(value > 0, value + half, value - half), count)
         info = np.iinfo(record.dtype)
         if (record.low, record.high) == (info.min, info.max):
             return value.astype(record.dtype)
-        return clamp_value(value, record.low, record.high, record.dtype)
+        return arithmetic.clamp_value(value, record.low, record.high, record.dtype)
 
     output = te.compute(shape, result, "output")
     function = functions.with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
@@ -163,8 +161,8 @@ def _make(record: Pool, _: Target | None) -> records.Operator:
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
     if after:
-        index = tirx.min(index, number(extent - 1))
-    return tirx.max(index, number(0)) if before else index
+        index = tirx.min(index, arithmetic.number(extent - 1))
+    return tirx.max(index, arithmetic.number(0)) if before else index
 
 
 def _reads(record: Pool) -> list[int]:
@@ -189,10 +187,10 @@ def _count(record: Pool, y: Any, x: Any) -> Any:
         (x, record.input_shape[2], record.window[1], record.strides[1], record.padding[1], record.padding[3]),
     ):
         if not before and not after:
-            sides.append(number(size))
+            sides.append(arithmetic.number(size))
             continue
         first = index * stride - before
-        sides.append(tirx.min(first + size, number(extent)) - tirx.max(first, number(0)))
+        sides.append(tirx.min(first + size, arithmetic.number(extent)) - tirx.max(first, arithmetic.number(0)))
     return sides[0] * sides[1]
 
 

@@ -12,14 +12,12 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm.base.text.quoting import comment
-from utvm.base.text.templates import templates_of
+from utvm.base.text import quoting, templates
 from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.read import ALIGNMENT, HEADERS, SOURCES, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
@@ -38,10 +36,10 @@ _PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
 
 
 def texts(
-    library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
+    library: Library, terms: read.Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
     """Return path and text of all text files of a package except the sources and ``metadata.json``."""
-    environment = templates_of("utvm.compiler.package")
+    environment = templates.templates_of("utvm.compiler.package")
     files = {
         "CMakeLists.txt": "CMakeLists.txt",
         "LICENSE": "LICENSE",
@@ -61,9 +59,9 @@ def texts(
         "library": library,
         "terms": terms,
         "stack": stack,
-        "alignment": ALIGNMENT,
-        "sources": SOURCES,
-        "headers": HEADERS,
+        "alignment": read.ALIGNMENT,
+        "sources": read.SOURCES,
+        "headers": read.HEADERS,
         "c_files": read.c_files(library),
         "public_headers": read.public_headers(library),
         "inputs": _ports(library, "input", example),
@@ -72,8 +70,8 @@ def texts(
     rendered = {path: environment.get_template(template).render(values) for path, template in files.items()}
     # Arduino compiles only src/: it gets a file with one #include for each file elsewhere.
     for kind, folder, names in (
-        ("header", HEADERS, read.public_headers(library)),
-        ("source", SOURCES, read.c_files(library)),
+        ("header", read.HEADERS, read.public_headers(library)),
+        ("source", read.SOURCES, read.c_files(library)),
     ):
         template = environment.get_template(f"arduino_{kind}")
         for file in names:
@@ -125,7 +123,7 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
 
 
 def _describe(tensor: Tensor) -> str:
-    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 # An empty parameter file in TVM's NDArray list format: magic number, reserved word, no names, no arrays
@@ -143,7 +141,7 @@ def package_files(
     library: Library,
     *,
     model: Model,
-    terms: Terms | None = None,
+    terms: read.Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     relax: str | None = None,
     misra: Mapping[str, int] | None = None,
@@ -157,7 +155,7 @@ def package_files(
         misra: finding counts per rule, from :func:`utvm.compiler.package.misra.misra_counts`.
         stack: of a run, if a compiler for a core is known.
     """
-    terms = terms or Terms()
+    terms = terms or read.Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
     files = dict(read.placed_sources(library)) | texts(library, terms, example, stack)
@@ -179,7 +177,7 @@ def package_model(
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
     memory: Memory | None = None,
-    terms: Terms | None = None,
+    terms: read.Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     stack: RunStack | None = None,
 ) -> Path:

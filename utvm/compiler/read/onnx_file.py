@@ -13,8 +13,7 @@ import onnx.external_data_helper
 import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from utvm.compiler import library, model
-from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
+from utvm.compiler import library, model, refusal
 from utvm.errors import CompileError, ConfigError
 
 MAX_DATA_BYTES = 1 << 28
@@ -148,7 +147,7 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
-    refused = refusals(checks)
+    refused = refusal.refusals(checks)
     if len(refused) == 1:
         raise refused[0]
     text: dict[str, list[str]] = {}
@@ -159,7 +158,7 @@ def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
         f"{', '.join(places[:_MOST])}{f' and {len(places) - _MOST} more' * (len(places) > _MOST)}: {reason}"
         for reason, places in text.items()
     ]
-    refuse(origin, reasons, hints(refused))
+    refusal.refuse(origin, reasons, refusal.hints(refused))
 
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
@@ -181,8 +180,8 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    steps = [Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
-    check_order(origin, steps, known, repr, "sort the nodes")
+    steps = [refusal.Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
+    refusal.check_order(origin, steps, known, repr, "sort the nodes")
 
 
 def _check_required_inputs(node: onnx.NodeProto, version: int, origin: str) -> None:

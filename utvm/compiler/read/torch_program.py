@@ -8,8 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from utvm.compiler import library, tvm_types
-from utvm.compiler.refusal import refuse
+from utvm.compiler import library, refusal, tvm_types
 from utvm.errors import CompileError, UtvmError
 
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -109,7 +108,7 @@ def import_program(program: Any) -> Any:
         own = {**_OWN, **_converters(program)}
         module = importer.from_exported_program(program, False, True, False, own)
     finally:
-        refuse("", importer.reasons, _HELP)
+        refusal.refuse("", importer.reasons, _HELP)
     return module
 
 

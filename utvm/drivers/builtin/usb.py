@@ -4,15 +4,14 @@
 from collections.abc import Callable
 from typing import Literal
 
+from utvm import boards, errors
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board
 from utvm.drivers import connection, driver
-from utvm.errors import ProbeError
 from utvm.probe import choice, debug_port, usb, vitals
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoard | None:
     probe = choice.find_probe(board, selection.kind, selection.serial)
     if probe is None:
         return None
@@ -33,7 +32,7 @@ def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
 
 
 def _serve(
-    setup: driver.Setup, board: Board, probe: usb.Probe, able: frozenset[str]
+    setup: driver.Setup, board: boards.Board, probe: usb.Probe, able: frozenset[str]
 ) -> tuple[connection.Checkable, debug_port.DebugPort]:
     match = choice.match_of(board, probe)
     assert board.physical and match
@@ -43,7 +42,7 @@ def _serve(
 
 
 def on_usb(
-    board: Board,
+    board: boards.Board,
     probe: usb.Probe,
     setup: driver.Setup,
     able: frozenset[str],
@@ -57,7 +56,7 @@ def on_usb(
     ready = _make_ready(probe, setup)
     try:
         server, port = serve(ready.probe)
-    except ProbeError:
+    except errors.ProbeError:
         # The query may have hung it.
         ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
         if not ready.was_reset:

@@ -18,8 +18,7 @@ from utvm.base.process.run import free_port
 from utvm.environment.builds import hold_alone, make_missing_box
 from utvm.environment.image import CHECKOUT
 from utvm.environment.locked import Locked, load_lock_files
-from utvm.environment.machine import libvirt
-from utvm.environment.machine.guest import Guest
+from utvm.environment.machine import guest, libvirt
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of, usb_filter
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
@@ -52,7 +51,7 @@ class MachineStatus:
 class Machine:
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
         self.records = records or records_of()
-        self.guest = Guest(self.records)
+        self.guest = guest.Guest(self.records)
         self._say = say or (lambda _: None)
 
     def up(self, box: str = "", fresh: bool = False, patience: float = 0.0) -> None:

@@ -8,14 +8,13 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm import boards, runtime
+from utvm import boards, errors, runtime
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import version_of
 from utvm.base.process.service import Service
 from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
-from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT
 
 _ALGORITHM = "algorithm.FLM"
@@ -135,7 +134,7 @@ class PyOcd(Service):
             words,
             log=log,
             health="GDB server listening",
-            error=ProbeError,
+            error=errors.ProbeError,
             inherited=(theirs,),
             log_branch="utvm.probe.pyocd",
         )
@@ -148,10 +147,10 @@ class PyOcd(Service):
         """Raise ProbeError if pyOCD has ended, with its last lines and a hint, or has lost its probe."""
         try:
             super().check()
-        except ProbeError as error:
-            raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
+        except errors.ProbeError as error:
+            raise errors.ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
         if _GONE.search(self._read_log()):
-            raise ProbeError("the probe is gone from USB", "look after its cable, then run this again")
+            raise errors.ProbeError("the probe is gone from USB", "look after its cable, then run this again")
 
     def _read_log(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -165,13 +164,13 @@ def uid_of(kind: str, serial: str) -> str:
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError if it is not installed."""
     command = python_command("pyocd", "--version", interpreter=_require_pyocd().python)
-    return version_of(command, timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
+    return version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
 
 
 def _require_pyocd() -> pyocd.Installed:
     path = pyocd.find()
     if path is None:
-        raise ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
+        raise errors.ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
     return path
 
 

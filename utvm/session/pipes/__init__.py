@@ -4,8 +4,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from utvm import drivers, runtime
-from utvm.errors import BoardError
+from utvm import drivers, errors, runtime
 from utvm.firmware import Firmware
 from utvm.session.pipes import process, rtt, semihosting
 from utvm.session.transport import Wire
@@ -14,7 +13,7 @@ from utvm.session.transport import Wire
 @contextmanager
 def _open_console(connection: drivers.Connection, _firmware: Firmware) -> Iterator[Wire]:
     if connection.console is None:
-        raise BoardError(
+        raise errors.BoardError(
             f"the serial line of {connection.board.name} is not found",
             "RPC goes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
         )

@@ -9,7 +9,6 @@ from tvm import s_tir, te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
 _LEAST = -128
@@ -65,19 +64,19 @@ class MaxPool:
     def _rows(self, height: int) -> int:
         return (height - 1) * self.stride + self.window[0]
 
-    def _best(self, env: Env, channels: int) -> Chosen:
+    def _best(self, env: Env, channels: int) -> tiles.Chosen:
         height, width = self.out_size
 
-        def rows(tile: Tile) -> int:
+        def rows(tile: tiles.Tile) -> int:
             return min(self._rows(tile[1]), self.shape[2])
 
-        def needs(tile: Tile) -> Needs:
+        def needs(tile: tiles.Tile) -> tiles.Needs:
             return {ACC: tile[0] * (rows(tile) * self.shape[3] + tile[1] * width)}
 
-        def turns(tile: Tile) -> Turns:
+        def turns(tile: tiles.Tile) -> tiles.Turns:
             loaded = tile[0] * rows(tile) * self.shape[3]
             window = self.window[0] * self.window[1]
-            return Turns(
+            return tiles.Turns(
                 channels // tile[0] * (height // tile[1]), loaded * env.lanes(ACC), tile[0] * tile[1] * window
             )
 
