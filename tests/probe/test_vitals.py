@@ -86,7 +86,7 @@ def test_a_probe_on_libusb_that_was_unplugged_is_noticed(plug: Plug) -> None:
 def test_one_that_may_not_be_opened_is_listed_with_what_to_do(plug: Plug) -> None:
     plug(Port(st_link(), forbidden=True))
     probe = only()
-    assert (probe.serial, probe.usb_path, probe.description) == ("", "1-2.4", "0483:374b")
+    assert (probe.serial_number, probe.usb_path, probe.description) == ("", "1-2.4", "0483:374b")
     assert "./inv board.install-udev" in probe.problem
     assert examine(probe) == Vitals()
 

@@ -146,7 +146,7 @@ def detect_boards() -> None:
             (
                 f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
                 f"{probe.vendor:04x}:{probe.product:04x}",
-                probe.serial or "(unreadable)",
+                probe.serial_number or "(unreadable)",
                 probe.usb_path,
                 ", ".join(_candidates(probe, known)),
                 vitals[probe].full_name,
@@ -207,7 +207,7 @@ def serve_virtual(
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
         way = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
         _tell_doors(chip, machine, way, anyone=anyone)
-        _tell_switches(machine, probe, serial or chip.model.serial)
+        _tell_switches(machine, probe, serial or chip.model.serial_number)
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:

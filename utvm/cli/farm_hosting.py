@@ -70,14 +70,16 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
     known, offers = boards.probe_boards(), []
     for probe in detect([ids for board in known for ids in ids_of(board)]).probes:
         fitting = [board for board in known if match_of(board, probe)]
-        if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:
+        if probe.virtual or probe.problem or not probe.serial_number or len(fitting) != 1:
             names = " or ".join(board.name for board in fitting)
             _say(f"left out: {probe.full_name}: {probe.problem or f'it may be {names}'}")
             continue
         (board,) = fitting
-        place = _place_name(host, board.name, probe.serial)
+        place = _place_name(host, board.name, probe.serial_number)
         offers.append(
-            OfferedBoard(place, drivers.BoardIdentity(board.name, "physical", serial=probe.serial), board.cpu)
+            OfferedBoard(
+                place, drivers.BoardIdentity(board.name, "physical", serial=probe.serial_number), board.cpu
+            )
         )
     return offers
 

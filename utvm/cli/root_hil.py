@@ -53,9 +53,9 @@ def run_suites(
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
         if usb and not where.serial:
-            where = dataclasses.replace(where, serial=board.model.serial)
+            where = dataclasses.replace(where, serial=board.model.serial_number)
         elif probe:
-            where = dataclasses.replace(where, serial=probe.serial)
+            where = dataclasses.replace(where, serial=probe.serial_number)
         root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)

@@ -34,8 +34,8 @@ def probes_for(board: boards.Board | None, serial: str) -> tuple[Probe, ...]:
     known = (board,) if board else boards.probe_boards()
     detection = detect([identity for candidate in known for identity in ids_of(candidate)])
     fitting = [probe for probe in detection.probes if any(match_of(candidate, probe) for candidate in known)]
-    problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial), "")
-    probes = tuple(probe for probe in fitting if serial in ("", probe.serial))
+    problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial_number), "")
+    probes = tuple(probe for probe in fitting if serial in ("", probe.serial_number))
     if not probes:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
@@ -59,7 +59,9 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
     if serial:
         # A probe with unreadable strings may be of any kind; it is rejected below.
         candidates = [
-            probe for probe in detection.probes if probe.serial == serial and (probe in known or probe.problem)
+            probe
+            for probe in detection.probes
+            if probe.serial_number == serial and (probe in known or probe.problem)
         ]
     else:
         candidates = [probe for probe in known if not probe.virtual]
@@ -68,7 +70,7 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
             raise _not_there(board, serial, detection.problem, known)
         return None
     if len(candidates) > 1 and not serial:
-        serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in candidates)
+        serials = ", ".join(probe.serial_number or f"(unreadable, at {probe.usb_path})" for probe in candidates)
         raise ConfigError(
             f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
         )
@@ -82,10 +84,10 @@ def hold_probe(board: boards.Board, probe: Probe, wait: float, say: Callable[[st
 
     Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
     """
-    name = f"{probe.kind} {probe.serial}"
+    name = f"{probe.kind} {probe.serial_number}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
         # It may have been replugged during the wait.
-        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial)
+        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial_number)
         assert now
         yield now
 
@@ -101,7 +103,7 @@ def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe
 
 
 def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]) -> None:
-    if not probe.serial:
+    if not probe.serial_number:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(
             f"the probe at USB {probe.usb_path} has no serial number that can be read",
@@ -109,13 +111,14 @@ def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]
         )
     if probe.problem:
         # Without a readable manufacturer, it might be a virtual one.
-        raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
-    if alike := [other for other in known if other.serial == probe.serial and other != probe]:
+        raise ProbeError(f"the probe {probe.serial_number} at USB {probe.usb_path} cannot be used", probe.problem)
+    if alike := [other for other in known if other.serial_number == probe.serial_number and other != probe]:
         raise ConfigError(
-            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",
+            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, "
+            f"{probe.serial_number}",
             "unplug one: OpenOCD would take either",
         )
     if probe.virtual and request == "physical":
-        raise ConfigError(f"the probe {probe.serial} is VIRTUAL: it says so itself", "leave out --physical")
+        raise ConfigError(f"the probe {probe.serial_number} is VIRTUAL: it says so itself", "leave out --physical")
     if not probe.virtual and request == "virtual":
-        raise ConfigError(f"the probe {probe.serial} is that of a physical board", "leave out --virtual")
+        raise ConfigError(f"the probe {probe.serial_number} is that of a physical board", "leave out --virtual")

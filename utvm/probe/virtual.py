@@ -60,7 +60,7 @@ def start_virtual(
             "--console-port=0",
             f"--latency-us={latency_us}",
             f"--millivolts={millivolts}",
-            f"--serial={serial or board.model.serial}",
+            f"--serial={serial or board.model.serial_number}",
             *(["--anyone"] if anyone else []),
             *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
         ],

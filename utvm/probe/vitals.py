@@ -138,7 +138,11 @@ def _wait_for_probe(probe: Probe) -> Probe:
     deadline = time.monotonic() + _BACK_AFTER_RESET
     while time.monotonic() < deadline:
         for candidate in detect([ProbeId(probe.kind, probe.vendor, probe.product)]).probes:
-            if (candidate.serial, candidate.usb_path, candidate.problem) == (probe.serial, probe.usb_path, ""):
+            if (candidate.serial_number, candidate.usb_path, candidate.problem) == (
+                probe.serial_number,
+                probe.usb_path,
+                "",
+            ):
                 return candidate
         time.sleep(0.05)
     raise UnreachableProbe("after a reset on USB it did not come back", _REPLUG)

@@ -20,7 +20,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
         openocd, gdb = driver.start_openocd(setup, board, commands)
-        driver.check_identity(board.name, board.physical.identity, gdb, board.model.serial)
+        driver.check_identity(board.name, board.physical.identity, gdb, board.model.serial_number)
         return connection.Connection(
             board,
             "virtual",
@@ -30,7 +30,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             able,
             setup.logs,
             probe="virtual ST-Link",
-            serial=board.model.serial,
+            serial=board.model.serial_number,
             port=debug_port.OpenOcdPort(gdb, live="memory while running" in able),
             console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
@@ -38,7 +38,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             unit="modelled cycles" if selection.wait_states else None,
         )
 
-    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
+    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
     return driver.ReachableBoard(board, identity, able, "openocd", start)
 
 

@@ -35,11 +35,11 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
                 now,
                 setup,
                 able,
-                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial)),
+                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial_number)),
                 worth_moving=_WORTH_MOVING,
             )
 
-        identity = driver.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial)
+        identity = driver.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial_number)
         return driver.ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
     if board.virtual.model is None or selection.kind == "physical":
         return None
@@ -48,7 +48,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     def start_model(setup: driver.Setup) -> connection.Connection:
         return _on_model(board, setup, able, selection.latency_us)
 
-    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
+    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
     return driver.ReachableBoard(board, identity, able, "pyocd", start_model)
 
 
@@ -58,8 +58,8 @@ def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_u
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
     )
     assert machine.health_match and board.physical
-    server, port = _serve(setup, board, board.model.serial, plug)
-    driver.check_identity(board.name, board.physical.identity, port.gdb, board.model.serial)
+    server, port = _serve(setup, board, board.model.serial_number, plug)
+    driver.check_identity(board.name, board.physical.identity, port.gdb, board.model.serial_number)
     return connection.Connection(
         board,
         "virtual",
@@ -67,7 +67,7 @@ def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_u
         able,
         setup.logs,
         probe="virtual CMSIS-DAP on a socket in place of USB",
-        serial=board.model.serial,
+        serial=board.model.serial_number,
         port=port,
         console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
         services=(machine, server),

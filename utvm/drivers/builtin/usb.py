@@ -22,7 +22,7 @@ def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoa
         now = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
-    identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial)
+    identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
     return driver.ReachableBoard(board, identity, able, "openocd", start, probe)
 
 
@@ -36,7 +36,7 @@ def _serve(
 ) -> tuple[connection.Checkable, debug_port.DebugPort]:
     match = choice.match_of(board, probe)
     assert board.physical and match
-    commands = [board.physical.select_serial.format(serial=tcl(probe.serial))]
+    commands = [board.physical.select_serial.format(serial=tcl(probe.serial_number))]
     openocd, gdb = driver.start_openocd(setup, board, commands, match.openocd)
     return openocd, debug_port.OpenOcdPort(gdb, live="memory while running" in able)
 
@@ -63,8 +63,8 @@ def on_usb(
             raise
         server, port = serve(ready.probe)
     probe = ready.probe
-    driver.check_identity(board.name, physical.identity, port.gdb, probe.serial)
-    console_url = next(iter(usb.serial_ports(probe.serial, physical.console_interface)), None)
+    driver.check_identity(board.name, physical.identity, port.gdb, probe.serial_number)
+    console_url = next(iter(usb.serial_ports(probe.serial_number, physical.console_interface)), None)
     return connection.Connection(
         board,
         kind,
@@ -73,7 +73,7 @@ def on_usb(
         setup.logs,
         probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
         + (", which did not answer and was reset" if ready.was_reset else ""),
-        serial=probe.serial,
+        serial=probe.serial_number,
         port=port,
         console=driver.open_console(setup, board, console_url) if console_url else None,
         services=(probe, server),

@@ -430,7 +430,7 @@ class InMachine:
                 wait = command.selection.wait
                 probe = stack.enter_context(choice.hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
-                serial = probe.serial
+                serial = probe.serial_number
             if serial is not None and self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
                 raise ProbeError(
                     f"the machine does not see the probe {serial} that was plugged into it",

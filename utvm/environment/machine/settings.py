@@ -38,13 +38,15 @@ class UsbFilter:
 
     vendor: str
     product: str
-    serial: str = ""
+    serial_number: str = ""
     bus: int | None = None
     device: int | None = None
 
 
 def usb_filter(probe: Probe) -> UsbFilter:
-    return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial, probe.bus, probe.address)
+    return UsbFilter(
+        f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial_number, probe.bus, probe.address
+    )
 
 
 @dataclass(frozen=True)
