@@ -16,21 +16,6 @@ from utvm.cli.program import Inv
 _NAME = Path(paths.COMMAND).name
 
 
-def _run() -> None:
-    # Scanning long-lived modules and records at every 700 new objects takes a tenth of a short command.
-    gc.set_threshold(50_000)
-    prepare_environment()
-    tasks = runpy.run_path(str(paths.DATA / "tasks.py"))
-    Inv(
-        groups=tasks["GROUPS"],
-        name=_NAME,
-        binary=_NAME,
-        binary_names=[_NAME],
-        namespace=tasks["namespace"],
-        version=utvm.__version__,
-    ).run()
-
-
 def main(handed_over: int = 0) -> None:
     """Run a command, and exit with its exit code, or 3 if its output could not be written.
 
@@ -61,7 +46,12 @@ def _run_to_an_exit_code() -> int:
     raise_on_signals()
     try:
         try:
-            _run()
+            # Scanning long-lived modules and records at every 700 new objects takes a tenth of a short command.
+            gc.set_threshold(50_000)
+            prepare_environment()
+            tasks = runpy.run_path(str(paths.DATA / "tasks.py"))
+            names = {"name": _NAME, "binary": _NAME, "binary_names": [_NAME]}
+            Inv(groups=tasks["GROUPS"], namespace=tasks["namespace"], version=utvm.__version__, **names).run()
         finally:
             ignore_signals()
     except (SystemExit, KeyboardInterrupt) as end:

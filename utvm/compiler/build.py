@@ -4,7 +4,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
@@ -29,6 +29,19 @@ from utvm.errors import CompileError, UtvmError
 _LOG = logging.getLogger("utvm.compiler")
 
 
+@dataclass(frozen=True)
+class _Request:
+    """How a graph is compiled, as of ``compile_model``; ``stepped`` unless another graph calls it."""
+
+    origin: str
+    name: str
+    target: Target
+    memory: Memory | None = None
+    executor: str = "aot"
+    assistant: accelerator.Assistant | None = None
+    stepped: bool = True
+
+
 def build_library(
     model: Model,
     name: str,
@@ -39,29 +52,20 @@ def build_library(
     assistant: accelerator.Assistant | None = None,
 ) -> Library:
     """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
-    library = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
-    return replace(library.library, model=model.digest)
+    request = _Request(model.origin, name, target, memory, executor, assistant)
+    return replace(_build(import_model(model), request, storage).library, model=model.digest)
 
 
-def _build(
-    imported: Imported,
-    origin: str,
-    name: str,
-    target: Target,
-    memory: Memory | None = None,
-    executor: str = "aot",
-    storage: Storage | None = None,
-    assistant: accelerator.Assistant | None = None,
-    stepped: bool = True,
-) -> CalledGraph:
-    with refusal.tvm_errors(origin, "compile the model"):
+def _build(imported: Imported, request: _Request, storage: Storage | None = None) -> CalledGraph:
+    with refusal.tvm_errors(request.origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
-        integerized = quantised.integerize(imported.module, target, assistant, imported.layers)
+        target, layers = request.target, imported.layers
+        integerized = quantised.integerize(imported.module, target, request.assistant, layers)
         graph = _extract_graph(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-    return _emit_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
+    return _emit_graph(graph, integerized, imported, request)
 
 
 def graph_of(model: Model, target: Target) -> Graph:
@@ -76,23 +80,15 @@ def graph_of(model: Model, target: Target) -> Graph:
 def library_of(name: str, graph: Graph, target: Target) -> Library:
     """Compile a graph of :func:`graph_of`, or a part of one, without operators that run other graphs."""
     unchanged = Imported(None, (), ())
-    return _emit_graph(graph, quantised.Integerized(None, ()), unchanged, name, name, target).library
+    return _emit_graph(graph, quantised.Integerized(None, ()), unchanged, _Request(name, name, target)).library
 
 
 def _emit_graph(
-    graph: Graph,
-    integerized: quantised.Integerized,
-    imported: Imported,
-    origin: str,
-    name: str,
-    target: Target,
-    memory: Memory | None = None,
-    executor: str = "aot",
-    assistant: accelerator.Assistant | None = None,
-    stepped: bool = True,
+    graph: Graph, integerized: quantised.Integerized, imported: Imported, request: _Request
 ) -> CalledGraph:
-    with refusal.tvm_errors(origin, "compile the model"):
-        lowered = _lower_forms(graph.functions, target)
+    name, assistant = request.name, request.assistant
+    with refusal.tvm_errors(request.origin, "compile the model"):
+        lowered = _lower_forms(graph.functions, request.target)
         kinds = {
             function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
         }
@@ -106,7 +102,7 @@ def _emit_graph(
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
         first, second = (
-            _build(graph, origin, f"{symbol}_{word}", target, stepped=False)
+            _build(graph, _Request(request.origin, f"{symbol}_{word}", request.target, stepped=False))
             for word, graph in zip(("first", "second"), control.graphs, strict=True)
         )
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
@@ -122,7 +118,7 @@ def _emit_graph(
             graph,
             {function: operator.workspace_bytes for function, operator in variants.items()},
             {function: overlaps_of(body) for function, body in bodies.items()},
-            memory,
+            request.memory,
             ALIGNMENT if assisted else 1,
         )
 
@@ -130,9 +126,9 @@ def _emit_graph(
     operators |= {item: printed[form][item] for item, form in saving.items()}
     notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
-        emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
+        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped),
         leftovers=integerized.leftovers,
-        target=target,
+        target=request.target,
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
