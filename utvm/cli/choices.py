@@ -117,8 +117,7 @@ class QuantizeChoice(ModelChoice):
     samples: str = option("", "calibration samples, as --inputs of model.eval")
     labels: str = option("", "expected classes, unless the samples file contains them as labels")
     to: str = option(
-        "int8",
-        "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point",
+        "int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point"
     )
 
 

@@ -89,12 +89,7 @@ def build(_: Context, directory: str) -> None:
     OUT.results({"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
-@task(
-    example="project.run app",
-    page=_PAGE,
-    positional=["directory"],
-    help={"directory": _DIRECTORY},
-)
+@task(example="project.run app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
 def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """Build a project, run it on a board and write a report, as hil does."""
     from utvm import project

@@ -397,6 +397,5 @@ def _check_age(path: Path, date: datetime.datetime, max_age: int) -> None:
     age = datetime.datetime.now(datetime.timezone.utc) - date
     if age > datetime.timedelta(days=max_age):
         raise ProvisionError(
-            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old; at most {max_age} are allowed",
-            REFETCH,
+            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old; at most {max_age} are allowed", REFETCH
         )

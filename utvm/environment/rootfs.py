@@ -269,9 +269,7 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
         (tree / name).write_text(content, encoding="utf-8")
     # Existing folders keep their permissions.
     return compose(
-        (member for member in members_of_tree(tree, ".") if not member.info.isdir()),
-        work / "files.tar",
-        epoch,
+        (member for member in members_of_tree(tree, ".") if not member.info.isdir()), work / "files.tar", epoch
     ).path
 
 

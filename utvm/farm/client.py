@@ -173,12 +173,7 @@ class LeaseHolder:
     """
 
     def __init__(
-        self,
-        address: str,
-        filters: Mapping[str, str],
-        wait: float | None,
-        log: Path,
-        say: Callable[[str], None],
+        self, address: str, filters: Mapping[str, str], wait: float | None, log: Path, say: Callable[[str], None]
     ) -> None:
         self._farm = FarmClient(address, log, say)
         self._filters, self._wait, self._say = filters, wait, say

@@ -103,11 +103,7 @@ class InFarm:
         return code, reason
 
     def run_at_host(
-        self,
-        command: RemoteCommand,
-        lease: Lease,
-        ssh_options: Sequence[str] = (),
-        log: IO[bytes] | None = None,
+        self, command: RemoteCommand, lease: Lease, ssh_options: Sequence[str] = (), log: IO[bytes] | None = None
     ) -> int:
         """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke."""
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []

@@ -26,11 +26,7 @@ _COMPILED = "__tvm_ffi_"
 _FUNCTION = re.compile(rf"\b{_COMPILED}([A-Za-z]\w*)\s*\(")
 # Variables of TVM's LLVM code for functions of its runtime, and those that utvm/runtime/rpc/modules.c sets.
 _RUNTIME = "__TVM"
-_HAS = {
-    "__TVMBackendParallelLaunch",
-    "__TVMBackendParallelBarrier",
-    "__TVMFFIErrorSetRaisedFromCStr",
-}
+_HAS = {"__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier", "__TVMFFIErrorSetRaisedFromCStr"}
 _UNDEFINED = re.compile(r"undefined reference to [`']([^']+)'")
 _TWICE = re.compile(r"multiple definition of [`']([^']+)'")
 _COMPLAINT = re.compile(r"(?:[Ee]rror|warning|\bld): (?!ld returned)(?!.*in function `)(.+)")

@@ -93,11 +93,7 @@ def xml_document(root: ET.Element) -> str:
 
 def _add_case(suite: ET.Element, case: CaseResult) -> None:
     element = ET.SubElement(
-        suite,
-        "testcase",
-        classname=case.suite.removesuffix(".py"),
-        name=case.name,
-        time=f"{case.duration_s:.3f}",
+        suite, "testcase", classname=case.suite.removesuffix(".py"), name=case.name, time=f"{case.duration_s:.3f}"
     )
     kind = _ELEMENTS.get(case.outcome)
     if kind:

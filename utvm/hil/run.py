@@ -23,16 +23,7 @@ from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.results import (
-    CaseResult,
-    Environment,
-    ModelResult,
-    Outcome,
-    RunReport,
-    Verdict,
-    decide,
-    first_line,
-)
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
 from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
@@ -47,13 +38,7 @@ class HilRun:
     """
 
     def __init__(
-        self,
-        holder: BoardHolder,
-        display: Display,
-        *,
-        run_id: str,
-        started: datetime.datetime,
-        report_root: Path,
+        self, holder: BoardHolder, display: Display, *, run_id: str, started: datetime.datetime, report_root: Path
     ) -> None:
         self.holder = holder
         self.models: list[ModelResult] = []

@@ -40,10 +40,7 @@ class _Ending:
 
 
 def run(
-    choice: BoardSelection,
-    reports: ReportChoice = ReportChoice(),
-    *,
-    suites: SuiteChoice = SuiteChoice(),
+    choice: BoardSelection, reports: ReportChoice = ReportChoice(), *, suites: SuiteChoice = SuiteChoice()
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
 

@@ -20,14 +20,7 @@ from typing import Protocol
 
 from utvm.base.process.peer import listen
 from utvm.errors import ConfigError, TransportError, UtvmError
-from utvm.session.minrpc import (
-    ClientConnection,
-    ClientGone,
-    Code,
-    PacketTooLong,
-    SessionExpired,
-    code_of,
-)
+from utvm.session.minrpc import ClientConnection, ClientGone, Code, PacketTooLong, SessionExpired, code_of
 from utvm.session.tracker import Registration
 
 _FIRST_ANSWER = 30.0  # Timeout in seconds of a session's first packet, which only initialises it.

@@ -94,8 +94,7 @@ def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str
     values = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
     if len(values) != count:
         raise errors.BoardError(
-            f"the board's answer has no {pattern}: {lines[-3:]}",
-            "flash an image of firmware.build --mlperf",
+            f"the board's answer has no {pattern}: {lines[-3:]}", "flash an image of firmware.build --mlperf"
         )
     return values
 

@@ -91,8 +91,7 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
         chip = replace(chip, cpu=family.cpu, sure=True)
     if family and probe not in family.probes:
         raise ConfigError(
-            f"{chip.name}: OpenOCD's {family.script} takes no {probe}",
-            f"use --probe {' or '.join(family.probes)}",
+            f"{chip.name}: OpenOCD's {family.script} takes no {probe}", f"use --probe {' or '.join(family.probes)}"
         )
     files = _contents(chip, folder.name, probe, family)
     check_folder(folder)

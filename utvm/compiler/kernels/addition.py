@@ -108,8 +108,5 @@ def _scale(value: Any, factor: Rescale, shift: int) -> Any:
 
 
 KERNEL = Kernel(
-    {Addition: _make},
-    ("relax.add", "relax.subtract"),
-    _recognise,
-    dict.fromkeys(("ADD", "SUB", "ADD_N"), _tflite),
+    {Addition: _make}, ("relax.add", "relax.subtract"), _recognise, dict.fromkeys(("ADD", "SUB", "ADD_N"), _tflite)
 )

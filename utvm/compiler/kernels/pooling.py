@@ -195,8 +195,5 @@ def _count(record: Pool, y: Any, x: Any) -> Any:
 
 
 KERNEL = Kernel(
-    {Pool: _make},
-    ("relax.nn.avg_pool2d",),
-    _recognise,
-    dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _tflite),
+    {Pool: _make}, ("relax.nn.avg_pool2d",), _recognise, dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _tflite)
 )

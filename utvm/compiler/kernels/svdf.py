@@ -42,13 +42,7 @@ class _Svdf:
     newest: Callable[[Any, Any, Sequence[Any]], Any]
     ending: Callable[[Any], Any]
 
-    def run(
-        self,
-        use: Use,
-        read: Sequence[Any],
-        writes: Sequence[Any],
-        own: Mapping[str, Any],
-    ) -> None:
+    def run(self, use: Use, read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
         source, feature, time, before, offsets, *steps = read
         output, after = writes
         total, products, one = own["sums"], own["products"], 1

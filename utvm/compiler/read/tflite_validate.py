@@ -166,8 +166,7 @@ def _check_quantisation(tensor: TfliteTensor, place: str) -> None:
         )
     if np.any(known.zero_points != 0):
         raise CompileError(
-            f"{place}: has a zero point for each channel, which is not supported",
-            "quantise weights symmetrically",
+            f"{place}: has a zero point for each channel, which is not supported", "quantise weights symmetrically"
         )
 
 

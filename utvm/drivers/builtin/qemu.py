@@ -59,11 +59,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             able,
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
-            port=debug_port.QemuPort(
-                gdb,
-                live=False,
-                attended=neighbour.symbol if neighbour else "",
-            ),
+            port=debug_port.QemuPort(gdb, live=False, attended=neighbour.symbol if neighbour else ""),
             console=driver.open_console(setup, board, qemu.console),
             services=(qemu,),
             emulated=True,

@@ -97,12 +97,7 @@ class RunningJob:
     """
 
     def __init__(
-        self,
-        job: plan.Job,
-        folder: Path,
-        stack: contextlib.ExitStack,
-        used: set[str],
-        say: Callable[[str], None],
+        self, job: plan.Job, folder: Path, stack: contextlib.ExitStack, used: set[str], say: Callable[[str], None]
     ) -> None:
         self.job = job
         self._folder = folder

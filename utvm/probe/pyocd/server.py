@@ -111,13 +111,7 @@ class PyOcd(Service):
     """
 
     def __init__(
-        self,
-        part: PyOcdPart,
-        pack: Path | None,
-        *,
-        serial: str,
-        log: Path,
-        usb: Path | None = None,
+        self, part: PyOcdPart, pack: Path | None, *, serial: str, log: Path, usb: Path | None = None
     ) -> None:
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()

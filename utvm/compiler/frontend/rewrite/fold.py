@@ -18,13 +18,7 @@ _SMALL = 1 << 10
 # Quantisation operators are kept because they mark a quantised model; random ones differ in each run.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _NEVER = frozenset((*_RANDOM, "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "If", "Loop", "Scan"))
-_INTEGERS = frozenset(
-    (
-        onnx.TensorProto.BOOL,
-        onnx.TensorProto.INT32,
-        onnx.TensorProto.INT64,
-    )
-)
+_INTEGERS = frozenset((onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64))
 
 
 class KnownValues(Protocol):
