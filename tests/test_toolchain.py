@@ -23,7 +23,7 @@ def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
         include=[folder],
         path_map=[(folder, str(stand_in)), (folder / "work", "/made")],
     ) as objects:
-        return [made.read_bytes() for made, _ in objects.made]
+        return [made.read_bytes() for made, _ in objects.files]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DIRECTORY.glob("*.yaml")))

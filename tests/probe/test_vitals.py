@@ -142,7 +142,7 @@ def test_st_s_generations_are_told_apart(
 def test_below_a_volt_and_a_half_a_board_has_no_power(plug: Plug, volts: float, enough: bool) -> None:
     plug(Port(st_link(volts)))
     if enough:
-        assert make_ready(only()).vitals.powered
+        assert make_ready(only()).vitals.is_powered
         return
     with pytest.raises(
         BoardError, match=f"no power: the virtual st-link 066BFF at USB 1-2.4 measures {volts:.2f} V"
@@ -163,7 +163,7 @@ def test_replugged_probe_with_a_new_number_is_used(plug: Plug) -> None:
     hanging.hung = True
     ready = make_ready(only())
     assert (port.resets, ready.was_reset, ready.probe.address) == (1, True, 9)
-    assert ready.vitals.powered and not hanging.hung
+    assert ready.vitals.is_powered and not hanging.hung
     ready.probe.check()
 
 

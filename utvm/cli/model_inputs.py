@@ -67,11 +67,11 @@ def check_scale(scale: str) -> None:
         raise ConfigError("--set scale is for pictures", "it gives their values of black and white; leave it out")
 
 
-def quantise_inputs(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+def quantise_inputs(library: Library, values: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
     """Quantise real numbers for a quantised input; other inputs are unchanged."""
-    if len(given) != len(library.inputs):
-        return list(given)  # the size check follows in the conversion to bytes
-    return list(map(as_integers, given, library.inputs))
+    if len(values) != len(library.inputs):
+        return list(values)  # the size check follows in the conversion to bytes
+    return list(map(as_integers, values, library.inputs))
 
 
 def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:

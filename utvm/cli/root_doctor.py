@@ -132,7 +132,7 @@ def _usb() -> Iterator[_Finding]:
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
         vitals = examine_probe(probe)
-        advice = probe.problem or ("" if vitals.powered else vitals.remark)
+        advice = probe.problem or ("" if vitals.is_powered else vitals.remark)
         state = ", ".join(filter(None, ("may be used", vitals.full_name, vitals.left_out)))
         yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else state, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)

@@ -165,7 +165,7 @@ def _tensor_name(graph: Graph, place: Location) -> str:
 
 
 def _extract_graph(integerized: quantised.Integerized, imported: Imported, target: Target) -> Graph:
-    names = (imported.input_names, imported.output_names, imported.kept_names)
+    names = (imported.input_names, imported.output_names, imported.state_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
     graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
     return _with_scalings(graph, imported)
@@ -211,7 +211,7 @@ def _with_scalings(graph: Graph, imported: Imported) -> Graph:
         graph,
         inputs=add_scalings(graph.inputs, imported.input_scalings),
         outputs=add_scalings(graph.outputs, imported.output_scalings),
-        initial=tuple(item.initial for item in imported.kept),
+        initial=tuple(item.initial for item in imported.states),
     )
 
 

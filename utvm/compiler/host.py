@@ -52,7 +52,7 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
     tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
     states = [
         np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
-        for tensor, item in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
+        for tensor, item in zip(tensors[len(tensors) - len(imported.states) :], imported.states, strict=True)
     ]
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:

@@ -98,7 +98,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 
 @contextlib.contextmanager
-def tvm_errors(origin: str, doing: str) -> Iterator[None]:
+def tvm_errors(origin: str, action: str) -> Iterator[None]:
     """Report errors inside TVM as CompileError, and discard its output and warnings."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -110,9 +110,9 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
                 if error.message.startswith(origin):
                     raise
                 raise type(error)(f"{origin}: {error.message}", error.hint) from error
-            _LOG.debug("%s: could not %s: %r", origin, doing, error)
+            _LOG.debug("%s: could not %s: %r", origin, action, error)
             raise CompileError(
-                f"{origin}: could not {doing}: an operator, a shape or an element type is used in a way that is "
+                f"{origin}: could not {action}: an operator, a shape or an element type is used in a way that is "
                 "not supported",
                 "try it without its last operators, and without more of them; a log (--log-level debug) has what "
                 "TVM says",

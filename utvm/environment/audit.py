@@ -225,14 +225,14 @@ _ISSUES = TypeAdapter(dict[str, _Issue])
 
 
 @dataclass(frozen=True)
-class Known:
+class TrackerResult:
     findings: list[Finding]
     unimportant: int
     undetermined: int
     tracked: int
 
 
-def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
+def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> TrackerResult:
     """Look up packages by source package and version, as the tracker does."""
     content = _parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
@@ -255,7 +255,7 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
                 findings.append(Finding("Debian", names, version, number, state.fixed_version or ""))
     if not tracked:
         raise ConfigError(f"{file}: has no entry for {release} and the locked packages", REFETCH)
-    return Known(sorted(findings), unimportant, undetermined, len(tracked))
+    return TrackerResult(sorted(findings), unimportant, undetermined, len(tracked))
 
 
 def _states(file: Path, source: str, issues: object, release: str) -> Iterator[tuple[str, _State]]:

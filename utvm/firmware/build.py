@@ -134,12 +134,12 @@ def image_sources(
     able = board.capabilities if able is None else able
     accelerator = _check_accelerator(board, libraries, module.module if module else NOTHING)
     driver = _driver_of(board) if accelerator else Sources()
-    chosen_pipe = _choose_pipe(board, able, executor, pipe)
+    pipe_used = _choose_pipe(board, able, executor, pipe)
     generated = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
-        image = _image_of_chip(board, board.architecture, chosen_pipe, executor, generated, in_ram)
+        image = _image_of_chip(board, board.architecture, pipe_used, executor, generated, in_ram)
     else:
-        image = _image_of_process(board, chosen_pipe, executor, generated)
+        image = _image_of_process(board, pipe_used, executor, generated)
     return replace(
         image,
         generated={**image.generated, **driver.generated},
@@ -149,7 +149,7 @@ def image_sources(
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
-        pipe=chosen_pipe,
+        pipe=pipe_used,
         accelerator=accelerator,
     )
 
@@ -178,7 +178,7 @@ def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -
             defines=image.defines,
             path_map=source_folders(board, work),
         ) as objects:
-            for number, (object_file, _) in enumerate(objects.made):
+            for number, (object_file, _) in enumerate(objects.files):
                 shutil.copyfile(object_file, work / f"{number:03}.o")
 
     return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))

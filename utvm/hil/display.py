@@ -95,7 +95,7 @@ class Display:
             f"{escape(case.node)}  [dim]{after}[/]",
             soft_wrap=True,
         )
-        if case.outcome.troubled:
+        if case.outcome.has_trouble:
             # A traceback ends with the message; an error of ours has no traceback.
             if case.message.partition("\n")[0] not in case.details:
                 self.line(_indent(case.message))

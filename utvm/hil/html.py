@@ -149,7 +149,7 @@ _FEW = 40
 
 
 def render_page(report: results.RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    troubled = [case for case in report.cases if case.outcome.troubled]
+    troubled = [case for case in report.cases if case.outcome.has_trouble]
     cases = _cases_to_list(report.cases)
     suites: dict[str, list[results.CaseResult]] = {}
     for case in cases:
@@ -204,7 +204,7 @@ def _cases_to_list(cases: Sequence[results.CaseResult]) -> list[results.CaseResu
     numbers: set[int] = set()
     for troubled in (True, False):
         for number, case in enumerate(cases):
-            if case.outcome.troubled is troubled and room:
+            if case.outcome.has_trouble is troubled and room:
                 numbers.add(number)
                 room -= 1
     return [case for number, case in enumerate(cases) if number in numbers]
@@ -213,4 +213,4 @@ def _cases_to_list(cases: Sequence[results.CaseResult]) -> list[results.CaseResu
 def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:
     """Return the suites to expand: all if there are few tests, else those with trouble."""
     few = sum(map(len, suites.values())) <= _FEW
-    return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
+    return {suite for suite, tests in suites.items() if few or any(test.outcome.has_trouble for test in tests)}

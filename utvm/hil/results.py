@@ -30,7 +30,7 @@ class Outcome(str, enum.Enum):
     INFRASTRUCTURE = "infrastructure"
 
     @property
-    def troubled(self) -> bool:
+    def has_trouble(self) -> bool:
         """True if the report shows its message: failed, error or infrastructure."""
         return self in (Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE)
 

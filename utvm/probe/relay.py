@@ -162,13 +162,13 @@ class NeighbourRelay(_Relay):
         self._connection = client
         self._neighbour = neighbour
         self._place: int | None = None
-        self._wanted = False  # The client requested a stop.
+        self._requested = False  # The client requested a stop.
 
     def _serve(self) -> None:
         self._pass_on(self._connection)
 
     def _interrupt(self) -> None:
-        self._wanted = True
+        self._requested = True
         super()._interrupt()
 
     def _ask(self, packet: bytes) -> None:
@@ -197,11 +197,11 @@ class NeighbourRelay(_Relay):
     def _answer(self, packet: bytes) -> None:
         """Forward a reply, except for stops at the model's function."""
         if self._running and packet.startswith(_STOPS):
-            if packet[:1] in (b"T", b"S") and not self._wanted and self._is_due():
+            if packet[:1] in (b"T", b"S") and not self._requested and self._is_due():
                 self._attend()
                 self._link.send(b"c", _PATIENCE)
                 return
-            self._wanted = False
+            self._requested = False
         super()._answer(packet)
 
     def _watch(self, place: int) -> None:

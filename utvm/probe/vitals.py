@@ -70,7 +70,7 @@ class Vitals:
     left_out: str = ""
 
     @property
-    def powered(self) -> bool:
+    def is_powered(self) -> bool:
         """False if the measured supply is too low."""
         return self.volts is None or self.volts >= LOWEST_VOLTS
 
@@ -83,7 +83,9 @@ class Vitals:
     @property
     def remark(self) -> str:
         """A warning for the user: no power, or the reason for a missing value."""
-        return self.left_out if self.powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
+        return (
+            self.left_out if self.is_powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
             raise
         _log.warning("%s; it is reset on USB", silence.message)
         probe, vitals, was_reset = *_query_after_reset(probe), True
-    if not vitals.powered:
+    if not vitals.is_powered:
         raise BoardError(
             f"the board has no power: the {probe.full_name} measures {vitals.volts:.2f} V at it", _POWER_ADVICE
         )

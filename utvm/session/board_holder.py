@@ -37,30 +37,30 @@ class BoardHolder:
         self.attach_count = 0
         physical = selection.kind == "physical" or bool(selection.serial and selection.kind == "auto")
         self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", selection.serial)
-        self._wanted = selection
+        self._selection = selection
         self._say = say
-        self._chosen: ReachableBoard | None = None
+        self._reachable: ReachableBoard | None = None
         self._connection: Connection | None = None
         self._image = ""
         self._session: Session | None = None
         self._opened, self._running = contextlib.ExitStack(), contextlib.ExitStack()
 
     @property
-    def _selected(self) -> ReachableBoard:
-        if self._chosen is None:
+    def _require_reachable(self) -> ReachableBoard:
+        if self._reachable is None:
             self.choose()
-        assert self._chosen
-        return self._chosen
+        assert self._reachable
+        return self._reachable
 
     @property
     def driver(self) -> str:
         """The driver: see :attr:`utvm.drivers.ReachableBoard.driver`."""
-        return self._selected.driver
+        return self._require_reachable.driver
 
     @property
     def capabilities(self) -> frozenset[str]:
         """Capabilities of the selected board; before selection, of its description."""
-        return self._chosen.capabilities if self._chosen else self.board.capabilities
+        return self._reachable.capabilities if self._reachable else self.board.capabilities
 
     @property
     def connection(self) -> Connection:
@@ -72,24 +72,24 @@ class BoardHolder:
 
     def choose(self) -> None:
         """Select the board. Later calls only accept the same one: a lost board is not replaced by another."""
-        reachable = choose(self.board, self._wanted)
-        self._chosen = reachable
+        reachable = choose(self.board, self._selection)
+        self._reachable = reachable
         self.identity = reachable.identity
         # A serial number names a probe on USB.
-        self._wanted = dataclasses.replace(
-            self._wanted,
+        self._selection = dataclasses.replace(
+            self._selection,
             kind="auto" if reachable.kind == "process" else reachable.kind,
-            serial=reachable.identity.serial if reachable.probe else self._wanted.serial,
+            serial=reachable.identity.serial if reachable.probe else self._selection.serial,
         )
 
     def attach(self) -> str:
         """Open the board and return its description. Later calls reopen the same board or fail."""
         self.release()
         self.attach_count += 1
-        if self.attach_count > 1 or self._chosen is None:
+        if self.attach_count > 1 or self._reachable is None:
             self.choose()
         logs = self.log_directory / f"attached-{self.attach_count}"
-        opened = self._opened.enter_context(self._selected.open(logs, self._say))
+        opened = self._opened.enter_context(self._require_reachable.open(logs, self._say))
         self._connection = opened
         self.identity = BoardIdentity(self.board.full_name, opened.kind, opened.probe, opened.serial)
         return opened.describe()

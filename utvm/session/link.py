@@ -103,7 +103,7 @@ class Link:
         return self._deframer.crc_errors
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         """True if a session is active."""
         return self._session != 0
 

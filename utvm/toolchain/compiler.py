@@ -192,9 +192,9 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Objects:
-    """Compiled object files, ready to be linked repeatedly; ``made``: files and their sources' mapped paths."""
+    """Compiled object files, ready to be linked repeatedly; ``files``: they and their sources' mapped paths."""
 
-    made: tuple[tuple[Path, str], ...]
+    files: tuple[tuple[Path, str], ...]
     words: tuple[str | Path, ...]
     libraries: tuple[str, ...]
     directory: Path
@@ -218,11 +218,11 @@ class Objects:
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
             cwd=self.directory,
             error=errors.ToolchainError,
-            temporary=self.made[0][0].parent,
+            temporary=self.files[0][0].parent,
         )
         if map_file:
             text = map_file.read_text(encoding="utf-8")
-            for compiled, name in self.made:
+            for compiled, name in self.files:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
 

@@ -78,14 +78,14 @@ def _construct(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
 
 
 def _check_nodes(node: yaml.Node | None) -> None:
-    seen, pending = set(), [node]
+    visited, pending = set(), [node]
     while pending:
         at = pending.pop()
         if isinstance(at, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(at.value)):
             raise ValueError(f"line {at.start_mark.line + 1}: text cannot have {printable(bad[0])} in it")
-        if not isinstance(at, yaml.CollectionNode) or id(at) in seen:
+        if not isinstance(at, yaml.CollectionNode) or id(at) in visited:
             continue
-        seen.add(id(at))
+        visited.add(id(at))
         if not isinstance(at, yaml.MappingNode):
             pending += at.value
             continue

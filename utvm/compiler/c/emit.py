@@ -39,7 +39,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _TensorPlace:
     """A tensor in the description: container and offset."""
 
     kind: str
@@ -60,22 +60,22 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     operators = {function: number for number, function in enumerate(arguments)}
     regions = {region: number for number, region in enumerate(plan.region_bytes)}
     names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
-    tensors: dict[_Held, int] = {}
+    tensors: dict[_TensorPlace, int] = {}
 
-    def number_of(storage: _Held) -> int:
+    def number_of(storage: _TensorPlace) -> int:
         return tensors.setdefault(storage, len(tensors))
 
-    def in_region(kind: str, number: int, offset: int, size: int) -> _Held:
+    def in_region(kind: str, number: int, offset: int, size: int) -> _TensorPlace:
         placement = plan.placement(kind, number)
-        return _Held("region", regions[placement.region], placement.offset + offset, size)
+        return _TensorPlace("region", regions[placement.region], placement.offset + offset, size)
 
-    def locate(place: Location, size: int) -> _Held:
+    def locate(place: Location, size: int) -> _TensorPlace:
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
         if place.kind == "state":
             # To the executor, the library's states are regions after those of the plan.
-            return _Held("region", len(regions) + place.number, place.offset, size)
-        return _Held(place.kind, place.number, place.offset, size)
+            return _TensorPlace("region", len(regions) + place.number, place.offset, size)
+        return _TensorPlace(place.kind, place.number, place.offset, size)
 
     steps: list[tuple[int, list[int]]] = []
     for index, step in enumerate(graph.steps):
@@ -96,7 +96,7 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), names))
 
 
-def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) -> bytes:
+def _binary(tensors: Sequence[_TensorPlace], steps: Sequence[tuple[int, list[int]]]) -> bytes:
     parts = [struct.pack("<4sHH", b"UGR1", len(tensors), len(steps))]
     parts += [
         struct.pack("<HHII", _KINDS[tensor.kind], tensor.number, tensor.offset, tensor.size) for tensor in tensors
@@ -106,7 +106,7 @@ def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) ->
 
 
 def _text(
-    tensors: Sequence[_Held],
+    tensors: Sequence[_TensorPlace],
     steps: Sequence[tuple[int, list[int]]],
     operators: Sequence[str],
     regions: Sequence[str],

@@ -187,10 +187,10 @@ def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> 
 
 def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
     """Add the node of any function of one number; None if the expression is not one."""
-    found_leaves = _leaves(reader, expression)
-    if len(found_leaves) != 1:
+    leaves = _leaves(reader, expression)
+    if len(leaves) != 1:
         return None
-    (leaf,) = found_leaves
+    (leaf,) = leaves
     real = reader.real(leaf)
     if real is None or shape_of(expression.ty) != real.view.shape:
         return None
@@ -345,11 +345,11 @@ def _of_reals(
 
 
 def _leaves(reader: Reader, expression: Any) -> list[Any]:
-    found_leaves: dict[int, Any] = {}
+    leaves: dict[int, Any] = {}
 
     def visit(item: Any) -> bool:
         if reader.real(item) is not None:
-            found_leaves[hash(item)] = item
+            leaves[hash(item)] = item
             return True
         if isinstance(item, tvm.ir.GenericConst):
             return bool(item.value.numpy().size == 1)
@@ -359,7 +359,7 @@ def _leaves(reader: Reader, expression: Any) -> list[Any]:
             return visit(call.args[0])
         return name in _BINARY and all(visit(argument) for argument in call.args)
 
-    return list(found_leaves.values()) if visit(expression) else []
+    return list(leaves.values()) if visit(expression) else []
 
 
 def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:

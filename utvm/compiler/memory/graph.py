@@ -137,7 +137,7 @@ def settle(
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
     """Write results in place where possible; return the steps, with copies at the end, and remaining buffers."""
     results = [_root(place, joined) for place in results]
-    results, kept_results = results[: len(outputs)], results[len(outputs) :]
+    results, state_results = results[: len(outputs)], results[len(outputs) :]
     direct: dict[int, int] = {}
     for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
         if place.kind == "buffer" and output.size_bytes == buffers[place.number].size_bytes:
@@ -161,7 +161,7 @@ def settle(
             settled.append(Step("", (final(place),), (Location("output", number),), output.size_bytes))
     left = [buffers[number] for number in separate]
     copies = []
-    for number, (place, state) in enumerate(zip(kept_results, states, strict=True)):
+    for number, (place, state) in enumerate(zip(state_results, states, strict=True)):
         source = final(place)
         if source.kind == "state":
             left.append(state)

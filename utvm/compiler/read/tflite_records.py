@@ -139,7 +139,7 @@ class TfliteOperator:
 
 
 @dataclass(frozen=True)
-class KeptTensor:
+class StateTensor:
     """A tensor that a model keeps from one run to the next."""
 
     name: str
@@ -156,6 +156,6 @@ class TfliteGraph:
     operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    states: tuple[KeptTensor, ...] = ()
+    states: tuple[StateTensor, ...] = ()
     number: int = 0
     graphs: "tuple[TfliteGraph, ...]" = ()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_records import KeptTensor, TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import StateTensor, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
@@ -77,7 +77,7 @@ class _Reader:
             elif operator.name == "ASSIGN_VARIABLE":
                 self._variable(operator, self._handles).now = self._final(operator.inputs[1])
             else:
-                self._operators.append(self._kept_tensors(operator, own))
+                self._operators.append(self._state_tensors(operator, own))
         states, constants = self._states()
         for number, data in constants.items():
             self._tensors[number] = replace(self._tensors[number], data=data)
@@ -89,7 +89,7 @@ class _Reader:
             states=states,
         )
 
-    def _states(self) -> tuple[tuple[KeptTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
+    def _states(self) -> tuple[tuple[StateTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
             if variable.found < 0:
@@ -104,7 +104,7 @@ class _Reader:
                     f"{self._origin}: the variable {name!r} is {before.dtype} of shape {before.shape} where it is "
                     f"read, but {after.dtype} of shape {after.shape} where it is assigned"
                 )
-            states.append(KeptTensor(name, variable.found, variable.now, initial.tobytes()))
+            states.append(StateTensor(name, variable.found, variable.now, initial.tobytes()))
         return tuple(states), constants
 
     def _initial(self, variable: _Variable, name: str) -> npt.NDArray[np.uint8]:
@@ -167,7 +167,7 @@ class _Reader:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data
 
-    def _kept_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
+    def _state_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
         inputs = tuple(self._final(number) for number in operator.inputs)
         outputs = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]

@@ -154,8 +154,8 @@ def _apply_trace(function: Any, target: Target) -> Any:
 
 def replay(function: Any, trace: str) -> Any:
     """Return a function scheduled by a trace; raises CompileError if the trace does not apply."""
-    function_made = plan_of(function, trace).mod["main"]
-    return function_made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
+    scheduled = plan_of(function, trace).mod["main"]
+    return scheduled.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
 
 
 def plan_of(function: Any, trace: str) -> Any:

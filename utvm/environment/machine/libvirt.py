@@ -116,8 +116,8 @@ def domains() -> list[Domain]:
     def names() -> list[str]:
         return virsh("list", "--all", "--name").split()
 
-    domains_found = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
-    return [one for one in domains_found if one is not None]
+    machines = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
+    return [one for one in machines if one is not None]
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:

@@ -222,7 +222,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         tails = html.log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
         return [tail for tail in tails if tail.name.endswith("output.txt")]
 
-    tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
+    tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.has_trouble)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
         suites.setdefault(test.suite, []).append(test)
@@ -236,7 +236,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
+            has_trouble=[result for result in report.boards if result.verdict is not Verdict.PASSED],
             output=output_of,
             suites=suites,
             open_suites=html.open_suites(suites),

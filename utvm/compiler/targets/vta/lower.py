@@ -53,7 +53,7 @@ def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
         dims = _with_padding(dims, plan.condition, nest)
     dims = merge(in_elements(dims, lanes))
     x, y, others, row = _rectangle(dims)
-    if any(dim.padded for dim in others):
+    if any(dim.is_padded for dim in others):
         raise CompileError("VTA: padding is on the two innermost dimensions, in whole elements")
     first = element(dram_base, lanes) + y.before * row + x.before
     number, name = tvm.tirx.const, MEMORY_OF[scope]
@@ -119,7 +119,7 @@ def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
         before = zero if low is None else ANALYZER.simplify(tirx.max(low, zero))
         after = zero if high is None else ANALYZER.simplify(tirx.max(dim.extent - 1 - high, zero))
         padded_dims.append(replace(dim, before=before, after=after))
-    return [dim if dim.padded else Dim(dim.extent, dim.strides) for dim in padded_dims]
+    return [dim if dim.is_padded else Dim(dim.extent, dim.strides) for dim in padded_dims]
 
 
 def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:

@@ -64,7 +64,7 @@ class MaxPool:
     def _rows(self, height: int) -> int:
         return (height - 1) * self.stride + self.window[0]
 
-    def _best(self, env: Env, channels: int) -> tiles.Chosen:
+    def _best(self, env: Env, channels: int) -> tiles.TileChoice:
         height, width = self.out_size
 
         def rows(tile: tiles.Tile) -> int:

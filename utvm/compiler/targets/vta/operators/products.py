@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
 from utvm.compiler.targets.vta.operators import elementwise, tiles
-from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
+from utvm.compiler.targets.vta.operators.tiles import Needs, Tile, TileChoice, Turns
 from utvm.errors import CompileError
 
 
@@ -45,7 +45,7 @@ class Matmul:
         tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
-    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
+    def _best(self, env: Env, rows: int, outer: int, inner: int) -> TileChoice:
         def needs(tile: Tile) -> Needs:
             sums = self.requantise.accumulators * tile[0] * tile[1]
             accumulators = sums + (tile[1] if self.bias else 0)
@@ -132,7 +132,7 @@ class Conv2d:
         shape = (images, inner, height + above + below, width + left + right, batch, block)
         return te.compute(shape, value, name="padded")
 
-    def _best(self, env: Env, outer: int, inner: int) -> Chosen:
+    def _best(self, env: Env, outer: int, inner: int) -> TileChoice:
         height, width = self.out_size
         area = self.kernel[0] * self.kernel[1]
         row = self.shape[3] + self.padding[2] + self.padding[3]
