@@ -18,7 +18,7 @@ from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import Activations, Cost, costs, model_outputs, quantize
+from utvm.quantize import Activations, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
@@ -62,7 +62,13 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     content = quantised.SerializeToString(deterministic=True)
     write_whole(path, content)
     apart = distance(after, before)
-    _print(layers)
+    OUT.table(
+        *("operator", "makes", ">signal to noise"),
+        rows=[
+            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
+            for layer in layers
+        ],
+    )
     model_eval_figures.print_distance("the model of real numbers", apart, len(samples))
     figures: dict[str, Any] = {}
     if labels:
@@ -121,16 +127,6 @@ def _samples(tensors: Sequence[Tensor], arrays: dict[str, Any]) -> list[Sample]:
     if not samples:
         raise ConfigError("the file holds no samples", "a hundred or so, of all kinds, are enough")
     return samples
-
-
-def _print(layers: Sequence[Cost]) -> None:
-    OUT.table(
-        *("operator", "makes", ">signal to noise"),
-        rows=[
-            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
-            for layer in layers
-        ],
-    )
 
 
 def _finite(snr_db: float) -> float | None:

@@ -4,7 +4,6 @@
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
@@ -13,9 +12,6 @@ from utvm.cli.choices import OptionalModelChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
-
-if TYPE_CHECKING:
-    from utvm.project import Project
 
 _PAGE = "docs/projects.md"
 _DIRECTORY = "the project's folder"
@@ -99,7 +95,8 @@ def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice
     if not reports.report_dir:
         reports = ReportChoice(str(project_read.directory / "build" / "reports"))
     suite = SuiteChoice(suite=str(project_read.directory / "hil" / "test_project.py"))
-    return suites.run(_its_own(project_read, where), reports, suites=suite)
+    where = where if where.board else dataclasses.replace(where, board=project_read.facts.board)
+    return suites.run(where, reports, suites=suite)
 
 
 def _list_platforms() -> None:
@@ -111,10 +108,6 @@ def _list_platforms() -> None:
         rows=[(name, data.says, ", ".join(data.options), ", ".join(data.needs)) for name, data in known.items()],
     )
     OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})
-
-
-def _its_own(project: "Project", where: BoardSelection) -> BoardSelection:
-    return where if where.board else dataclasses.replace(where, board=project.facts.board)
 
 
 def _options(text: str) -> dict[str, str]:

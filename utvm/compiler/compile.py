@@ -70,7 +70,8 @@ def compile_model(
     if assistant:
         request = "all" if assistant.everything else repr(assistant.cpu_cycles)
         parts += [assistant.identity, assistant.revision, request]
-    parts += _tools()
+    parts += [tree_digest(Path(__file__).parent), tree_digest(runtime.PORTABLE)]
+    parts += map(importlib.metadata.version, _PACKAGES)
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
@@ -96,11 +97,3 @@ def compile_model(
     if storage:
         storage.check(library.weights_bytes)
     return library
-
-
-def _tools() -> list[str]:
-    return [
-        tree_digest(Path(__file__).parent),
-        tree_digest(runtime.PORTABLE),
-        *(importlib.metadata.version(name) for name in _PACKAGES),
-    ]

@@ -85,7 +85,11 @@ def _memory(library: Library) -> dict[str, object]:
         }
     }
     if library.executor == "graph":
-        memory["sids"] = _storage(library)
+        memory["sids"] = [
+            {"storage_id": number, "size_bytes": block.size}
+            | ({"input_binding": block.tensor} if block.kind == "input" else {})
+            for number, block in enumerate(library.blocks)
+        ]
     return memory
 
 
@@ -95,14 +99,6 @@ def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
         name = tensor.name if tensor.name not in by_name else f"{tensor.name}#{number}"
         by_name[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
     return by_name
-
-
-def _storage(library: Library) -> list[dict[str, object]]:
-    return [
-        {"storage_id": number, "size_bytes": block.size}
-        | ({"input_binding": block.tensor} if block.kind == "input" else {})
-        for number, block in enumerate(library.blocks)
-    ]
 
 
 def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:

@@ -142,7 +142,9 @@ class PyOcd(Service):
         try:
             super().check()
         except errors.ProbeError as error:
-            raise errors.ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
+            log = self._read_log()
+            hint = next((hint for pattern, hint in _HINTS if re.search(pattern, log)), error.hint)
+            raise errors.ProbeError(error.message, hint) from error
         if _GONE.search(self._read_log()):
             raise errors.ProbeError("the probe is gone from USB", "look after its cable, then run this again")
 
@@ -166,7 +168,3 @@ def _require_pyocd() -> pyocd.Installed:
     if path is None:
         raise errors.ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
     return path
-
-
-def _hint_for(log: str) -> str:
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, log)), "")
