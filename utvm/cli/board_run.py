@@ -99,18 +99,18 @@ def listen(
     Args:
         speaking: channel of its output; by default the console.
     """
-    heard = speaking or connection.console
+    listener = speaking or connection.console
     if seconds == math.inf:
         output.OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
         while (left := min(end - time.monotonic(), _LOOK)) > 0:
-            if heard is None:
+            if listener is None:
                 time.sleep(left)
             else:
                 try:
-                    message = heard.read(left).decode("utf-8", "replace").replace("\r", "")
+                    message = listener.read(left).decode("utf-8", "replace").replace("\r", "")
                 except errors.TransportError:
                     time.sleep(_LOOK)  # A stopping emulator closes its console first.
                     connection.check()

@@ -58,7 +58,7 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
-MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's names of unnamed tensors.
+UNNAMED = re.compile(r"(?:lv|gv)\d*")  # TVM's names of unnamed tensors.
 
 
 class Scope:

@@ -237,7 +237,7 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
     content = _parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
-        by_source.setdefault(package.made_from, []).append(package)
+        by_source.setdefault(package.source_package, []).append(package)
     findings: list[Finding] = []
     unimportant = undetermined = 0
     tracked = set()

@@ -45,7 +45,7 @@ class DebianPackage(Record):
     source: str = Field(default="", pattern=r"^(\S+ \S+)?$")
 
     @property
-    def made_from(self) -> tuple[str, str]:
+    def source_package(self) -> tuple[str, str]:
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version
@@ -176,7 +176,7 @@ def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
 
     packages = (*current.packages, *current.machine)
     free = packages_to_update(
-        [update], {package.name: (package.made_from[0], package.version) for package in packages}, newest
+        [update], {package.name: (package.source_package[0], package.version) for package in packages}, newest
     )
     (Path(apt[1].partition("=")[2]).parent / "etc/apt/preferences").write_text(
         "\n".join(
@@ -260,11 +260,11 @@ def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPa
 def _source(package: DebianPackage, field: str) -> str:
     """Return name and version of the source package from ``Source``; empty if the package implies them."""
     name, _, version = field.partition(" ")
-    made_from = name, version.strip("()") or package.version
+    source_package = name, version.strip("()") or package.version
     # Signed packages (the kernel) have a source of their own; advisories name the original one.
     if signed := re.fullmatch(r"(.+)-signed-[^-]+", name):
-        made_from = signed[1], package.version
-    return "" if package.made_from == made_from else " ".join(made_from)
+        source_package = signed[1], package.version
+    return "" if package.source_package == source_package else " ".join(source_package)
 
 
 _RELATION = re.compile(r"([^\s:(]+)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*(\S+)\s*\))?")

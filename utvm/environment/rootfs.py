@@ -30,7 +30,7 @@ from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.errors import ProvisionError
 
 # Other extended headers depend on the original tar.
-_KEPT_HEADERS = "SCHILY.xattr."
+_XATTR_PREFIX = "SCHILY.xattr."
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _normalise(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
     clean = copy.copy(info)
     clean.mtime = min(int(info.mtime), epoch) if info.mtime else epoch
     clean.uname = clean.gname = ""
-    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_KEPT_HEADERS)}
+    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_XATTR_PREFIX)}
     return clean
 
 

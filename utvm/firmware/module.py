@@ -16,7 +16,7 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 from utvm import compiler, errors
-from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, wanted_names
+from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, undefined_names
 
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
@@ -131,7 +131,7 @@ def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], 
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
-        undefined = wanted_names(elf)
+        undefined = undefined_names(elf)
     except Exception as error:  # pyelftools raises many kinds for damaged files
         raise errors.ConfigError(f"{label} is a damaged object", _FORMS) from error
     if kind != "ET_REL":

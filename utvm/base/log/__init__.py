@@ -210,7 +210,7 @@ def _set_levels() -> None:
 
 
 KEEP_VARIABLE = "UTVM_KEEP_LOGS"
-_KEPT = 50
+_MOST_LOGS = 50
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -231,7 +231,7 @@ def log_folder(folder: Path) -> Path:
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
     ]
-    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _KEPT) - 1) :]:
+    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
         _remove_if_unused(path)
     return folder
 

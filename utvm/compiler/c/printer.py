@@ -51,20 +51,20 @@ class _Names:
 
     def __init__(self, reserved: Sequence[str]) -> None:
         self._scope = Scope(reserved)
-        self._given: dict[int, str] = {}
+        self._names_by_thing: dict[int, str] = {}
         self._claimed: list[str] = []
 
     def of(self, thing: Any) -> str:
         key = hash(thing)
-        if key not in self._given:
+        if key not in self._names_by_thing:
             text = str(thing.name)
             name = self._scope.claim(f"{text}_" if is_helper(text) else text, "v")
-            self._given[key] = name
+            self._names_by_thing[key] = name
             self._claimed.append(name)
-        return self._given[key]
+        return self._names_by_thing[key]
 
     def alias(self, thing: Any, name: str) -> None:
-        self._given[hash(thing)] = name
+        self._names_by_thing[hash(thing)] = name
 
     def mark(self) -> int:
         return len(self._claimed)

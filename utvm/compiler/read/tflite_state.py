@@ -47,9 +47,9 @@ def _is_whole(graph: TfliteGraph) -> bool:
 
 @dataclass
 class _Variable:
-    """A variable: ``found`` is the tensor read first (-1: none), ``now`` the current one (-1: still ``found``)."""
+    """A variable: ``first`` is the tensor read first (-1: none), ``now`` the current one (-1: still ``first``)."""
 
-    found: int = -1
+    first: int = -1
     now: int = -1
     initial: npt.NDArray[np.uint8] | None = None
 
@@ -92,23 +92,23 @@ class _Reader:
     def _states(self) -> tuple[tuple[StateTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
-            if variable.found < 0:
+            if variable.first < 0:
                 continue  # Nothing reads it.
             initial = self._initial(variable, name)
-            if variable.now in (-1, variable.found):
-                constants[variable.found] = initial
+            if variable.now in (-1, variable.first):
+                constants[variable.first] = initial
                 continue
-            before, after = (self._tensors[number] for number in (variable.found, variable.now))
+            before, after = (self._tensors[number] for number in (variable.first, variable.now))
             if (before.shape, before.dtype) != (after.shape, after.dtype):
                 raise CompileError(
                     f"{self._origin}: the variable {name!r} is {before.dtype} of shape {before.shape} where it is "
                     f"read, but {after.dtype} of shape {after.shape} where it is assigned"
                 )
-            states.append(StateTensor(name, variable.found, variable.now, initial.tobytes()))
+            states.append(StateTensor(name, variable.first, variable.now, initial.tobytes()))
         return tuple(states), constants
 
     def _initial(self, variable: _Variable, name: str) -> npt.NDArray[np.uint8]:
-        tensor = self._tensors[variable.found]
+        tensor = self._tensors[variable.first]
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f"{self._origin}: the variable {name!r} has elements of type {tensor.dtype}")
         size = tensor.size * item_bytes(tensor.dtype)
@@ -144,9 +144,9 @@ class _Reader:
         (number,) = operator.outputs[:1] or (-1,)
         if number < 0:
             raise CompileError(f"{self._origin}: READ_VARIABLE has no output")
-        if variable.now < 0 and variable.found < 0:
-            variable.found = number
-        self._instead[number] = variable.found if variable.now < 0 else variable.now
+        if variable.now < 0 and variable.first < 0:
+            variable.first = number
+        self._instead[number] = variable.first if variable.now < 0 else variable.now
 
     def _begin(self, operator: TfliteOperator) -> None:
         graph = self._graphs[_initialised_by(operator)]
@@ -163,7 +163,7 @@ class _Reader:
                     f"{self._origin}: CALL_ONCE: its graph has {item.name}, where only constants may be assigned"
                 )
             variable = self._variable(item, handles)
-            if variable.found >= 0 or variable.now >= 0:
+            if variable.first >= 0 or variable.now >= 0:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data
 
@@ -175,7 +175,7 @@ class _Reader:
             number = operator.inputs[place]
             if number not in own:
                 continue  # The operator's kernel requests it.
-            variable = self._variables.setdefault(own[number], _Variable(found=number))
+            variable = self._variables.setdefault(own[number], _Variable(first=number))
             self._tensors[number] = replace(self._tensors[number], variable=False)
             variable.now = len(self._tensors)
             self._tensors.append(replace(self._tensors[number], name=f"{self._tensors[number].name} next"))

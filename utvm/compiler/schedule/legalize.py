@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
 from utvm.compiler import notes, tvm_types
-from utvm.compiler.names import MADE_UP
+from utvm.compiler.names import UNNAMED
 from utvm.compiler.schedule.legalizations import LEGALIZATIONS
 
 CONCATENATION = "utvm.concatenate"
@@ -79,7 +79,7 @@ def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
     names = (makes.get(name, "") for name in _callees(body)[::-1])
-    return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
+    return next((name for name in names if name and not UNNAMED.fullmatch(name)), "")
 
 
 def _callees(body: Any) -> list[str]:

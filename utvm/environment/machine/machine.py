@@ -67,7 +67,7 @@ class Machine:
             if self.records.facts is None:
                 self._make(locked, current_box, box)
                 return
-            self._check_made_of(current_box)
+            self._check_box(current_box)
             if machine is None:
                 raise ProvisionError(
                     f"the machine {self.records.name} is gone, though not by vm.destroy",
@@ -337,7 +337,7 @@ class Machine:
         if name == READY:
             raise ConfigError(f"{READY} is the snapshot that vm.up makes and needs", "choose another name")
 
-    def _check_made_of(self, box: Box) -> None:
+    def _check_box(self, box: Box) -> None:
         facts = self._require_complete()
         if (facts["box"], facts["version"]) != (box.name, box.version):
             raise ConfigError(

@@ -70,7 +70,7 @@ class RuleGraph:
     refused: list[str] = field(default_factory=list)
     changed: bool = False
     _aliases: dict[str, str] = field(default_factory=dict)
-    _made: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    _producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     _varying: set[str] = field(default_factory=set)
     _depth: int = 0
     _count: int = 0
@@ -296,7 +296,7 @@ class RuleGraph:
             marked.attribute.append(helper.make_attribute(OPSET_ATTRIBUTE, opset))
             node = marked
         for output in node.output:
-            self._made[output] = node
+            self._producers[output] = node
         self.nodes.append(node)
 
     def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
@@ -312,7 +312,7 @@ class RuleGraph:
     def _constant(self, name: str) -> onnx.TensorProto | None:
         if name in self.constants:
             return self.constants[name]
-        node = None if name in self._varying else self._made.get(name)
+        node = None if name in self._varying else self._producers.get(name)
         results = None
         if node is not None and node.domain in STANDARD:
             opset = next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)
