@@ -26,7 +26,7 @@ from utvm.base.log import log_folder
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml, validate
 from utvm.base.storage.files import check_folder, read_text
-from utvm.base.text.quoting import c_string
+from utvm.base.text import quoting, templates
 from utvm.compiler.package import package_files, read_package
 from utvm.compiler.package.write import cmake_target
 from utvm.errors import BoardError, ConfigError, ToolchainError
@@ -274,7 +274,7 @@ def _image_sources(
         generate([library], "standing_alone", inputs, linked_by_script=False),
         runtime.portable_files("standing_alone"),
         (runtime.INCLUDE, _APPLICATION),
-        (f"UTVM_BOARD_NAME={c_string(board.name)}",),
+        (f"UTVM_BOARD_NAME={quoting.c_string(board.name)}",),
     )
 
 
@@ -298,13 +298,7 @@ def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
 
     A template may extend or include a built-in platform's: ``cmake/CMakeLists.txt``.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, PLATFORMS]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates.templates_of(jinja2.FileSystemLoader([folder, PLATFORMS]))
     environment.filters["c"] = lambda text: str(text).replace("\\", "\\\\").replace('"', '\\"')
     files = {}
     for path in sorted(folder.rglob("*")):

@@ -299,11 +299,7 @@ class Service(_OwnedProcess):
         while not any(re.search(answer, line) for line in self._lines()[known:]):
             self.check()
             if time.monotonic() > deadline:
-                raise self._error(
-                    f"{self.name} did not answer {number.name} in {timeout:g} s; its log {self.log} ends with:\n"
-                    + self.log_tail(),
-                    self._hint,
-                )
+                raise self._failure(f"did not answer {number.name} in {timeout:g} s")
             time.sleep(0.005)
 
     def check(self) -> None:
@@ -312,11 +308,10 @@ class Service(_OwnedProcess):
         if not self.running:
             code = self._process.returncode if self._process else None
             hung = self._watch.reason if self._watch else ""
-            raise self._error(
-                f"{self.name} ended unexpectedly ({hung or f'exit code {code}'}); its log {self.log} ends with:\n"
-                + self.log_tail(),
-                self._hint,
-            )
+            raise self._failure(f"ended unexpectedly ({hung or f'exit code {code}'})")
+
+    def _failure(self, event: str) -> UtvmError:
+        return self._error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", self._hint)
 
     def _lines(self) -> list[str]:
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -360,9 +355,5 @@ class Service(_OwnedProcess):
             if not running:
                 self.check()
             if time.monotonic() > deadline:
-                raise self._error(
-                    f"{self.name} was not ready after {self._start_timeout:g} s; its log {self.log} ends with:\n"
-                    + self.log_tail(),
-                    self._hint,
-                )
+                raise self._failure(f"was not ready after {self._start_timeout:g} s")
             time.sleep(0.01)
