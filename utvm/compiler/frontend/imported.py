@@ -7,14 +7,7 @@ from typing import Any, Literal
 
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Scaling
-
-
-@dataclass(frozen=True)
-class ImportedState:
-    """A tensor that a model keeps from one run to the next."""
-
-    name: str
-    initial: bytes
+from utvm.compiler.read.tflite_records import StateTensor
 
 
 @dataclass(frozen=True)
@@ -26,7 +19,7 @@ class Imported:
     output_names: tuple[str, ...]
     input_scalings: tuple[Scaling | None, ...] = ()
     output_scalings: tuple[Scaling | None, ...] = ()
-    states: tuple[ImportedState, ...] = ()
+    states: tuple[StateTensor, ...] = ()
     control: "Mapping[str, Control]" = field(default_factory=dict)
     layers: Mapping[str, IntegerLayer] = field(default_factory=dict)
 

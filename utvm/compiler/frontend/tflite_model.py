@@ -15,7 +15,7 @@ from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
 
 from utvm.compiler import library, refusal
-from utvm.compiler.frontend.imported import Control, Imported, ImportedState
+from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.kernels import Unfit, kernels
 from utvm.compiler.kernels.requantise import rounding
@@ -64,7 +64,7 @@ def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: by
         tuple(_name(graph, number, "output", count) for count, number in enumerate(graph.outputs)),
         tuple(_scaling(graph.tensors[number]) for number in graph.inputs),
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
-        tuple(ImportedState(state.name, state.initial) for state in graph.states),
+        graph.states,
         {
             _control_name(graph, operator): _control(operator, graphs, content)
             for operator in graph.operators
