@@ -236,7 +236,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         .render(
             report=report,
             facts=tuple(_facts(report)),
-            has_trouble=[result for result in report.boards if result.verdict is not Verdict.PASSED],
+            troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
             output=output_of,
             suites=suites,
             open_suites=html.open_suites(suites),
