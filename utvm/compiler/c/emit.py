@@ -62,8 +62,8 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
     tensors: dict[_TensorPlace, int] = {}
 
-    def number_of(storage: _TensorPlace) -> int:
-        return tensors.setdefault(storage, len(tensors))
+    def number_of(tensor: _TensorPlace) -> int:
+        return tensors.setdefault(tensor, len(tensors))
 
     def in_region(kind: str, number: int, offset: int, size: int) -> _TensorPlace:
         placement = plan.placement(kind, number)

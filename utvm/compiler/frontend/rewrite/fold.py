@@ -128,10 +128,10 @@ def function_body(
     if schema.has_function:
         body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
     elif schema.has_context_dependent_function:
-        nodes = _write(schema.context_dependent_function_opset_versions, opset)
+        version = _write(schema.context_dependent_function_opset_versions, opset)
         # A body depends on the types of a node's inputs; omitted inputs have an empty type.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        text = schema.get_context_dependent_function_with_opset_version(nodes, node.SerializeToString(), kinds)
+        text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), kinds)
         body.ParseFromString(text)
     if not body.node:
         return None

@@ -42,10 +42,10 @@ def _lstm(cell: _Direction, projection: str, hidden: str, memory: str) -> tuple[
     into, out, forget, new = (cell.part(sums, gate) for gate in range(4))
     first, second, third = cell.functions
 
-    def peeping(gate: str, projected: str, number: int) -> str:
+    def peeping(gate: str, state: str, number: int) -> str:
         if not cell.peepholes:
             return gate
-        return graph.op("Add", gate, graph.op("Mul", cell.part(cell.peepholes, number), projected))
+        return graph.op("Add", gate, graph.op("Mul", cell.part(cell.peepholes, number), state))
 
     into = first(peeping(into, memory, 0))
     if cell.node.attributes.get("input_forget", 0):
