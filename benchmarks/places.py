@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks import seen
 from utvm.environment.debian import mirrors
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import load_lock_files
 from utvm.paths import ROOT
 
 _BASE = "utvm-benchmark-base"
@@ -73,7 +73,7 @@ class _Plain:
 
 def _plain_builds(client: docker.DockerClient, folder: Path) -> list[_Plain]:
     """Build the Dockerfile twice from nothing."""
-    locked = load_locked()
+    locked = load_lock_files()
     bases = mirrors(locked.recipe.debian)
     sources = [f"deb {bases[archive]} {suite} main" for suite, archive in locked.recipe.debian.suites.items()]
     (folder / "sources.list").write_text("\n".join(sources) + "\n")

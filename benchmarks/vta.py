@@ -91,7 +91,7 @@ def network() -> dict[str, int]:
     (content,) = [each.content for each in networks() if each.name == "resnet8"]
     model, host = from_tflite(content, "resnet8"), boards.load("host")
     divided = compile_for(host, model, CompileOptions(accelerator="all"))
-    modelled = accelerator_of(host).modelled
+    modelled = accelerator_of(host).model_steps
     assert modelled is not None
     steps = modelled(divided)
     samples = random_inputs(divided, _SAMPLES)

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.compiler.model import Made, NamedModel, Sample
+from utvm.compiler.model import NamedModel, Sample, SampledModel
 from utvm.errors import ConfigError
 from utvm.paths import DATA
 
 
-def _cifar10_cnn(seed: int, weights: Path | None) -> Made:
+def _cifar10_cnn(seed: int, weights: Path | None) -> SampledModel:
     from models.cifar10_cnn.network import IMAGE, image_inputs, network, random_parameters, read_parameters
 
     parameters = read_parameters(weights) if weights else random_parameters(seed)
@@ -29,36 +29,36 @@ def _cifar10_cnn(seed: int, weights: Path | None) -> Made:
             )
         return image_inputs(parameters, images.reshape(-1, *IMAGE))
 
-    return Made(compiler.from_tflite(network(parameters), "cifar10_cnn"), samples, read)
+    return SampledModel(compiler.from_tflite(network(parameters), "cifar10_cnn"), samples, read)
 
 
-def _digits(_: int, __: Path | None) -> Made:
+def _digits(_: int, __: Path | None) -> SampledModel:
     from models.digits.data import held_out
 
     def samples(count: int) -> list[Sample]:
         return [[image[np.newaxis]] for image in held_out()[0][:count]]
 
-    return Made(compiler.load(DATA / "models" / "digits" / "digits.onnx"), samples)
+    return SampledModel(compiler.load(DATA / "models" / "digits" / "digits.onnx"), samples)
 
 
-def _digits_int8(_: int, __: Path | None) -> Made:
+def _digits_int8(_: int, __: Path | None) -> SampledModel:
     from models.digits.data import held_out
     from models.digits.quantize import MODEL, quantized_images
 
     def samples(count: int) -> list[Sample]:
         return [[image[np.newaxis]] for image in quantized_images(held_out()[0][:count])]
 
-    return Made(compiler.load(MODEL), samples)
+    return SampledModel(compiler.load(MODEL), samples)
 
 
-def _resnet18(seed: int, _: Path | None) -> Made:
+def _resnet18(seed: int, _: Path | None) -> SampledModel:
     from models.resnet18.network import INPUT, network
 
     def samples(count: int) -> list[Sample]:
         generator = np.random.default_rng(seed)
         return [[generator.standard_normal(INPUT, np.float32)] for _ in range(count)]
 
-    return Made(compiler.from_onnx(network(seed), "resnet18"), samples)
+    return SampledModel(compiler.from_onnx(network(seed), "resnet18"), samples)
 
 
 CATALOGUE = {

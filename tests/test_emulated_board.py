@@ -18,8 +18,8 @@ from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library, compile_model, load
 from utvm.drivers import attach, choose
+from utvm.drivers.builtin.qemu import Qemu
 from utvm.errors import BoardError, ConfigError, ProbeError
-from utvm.probe.qemu import Qemu
 from utvm.selection import BoardSelection
 from utvm.session import HostDriven, RunResult, StandaloneRunner
 from utvm.session.board_holder import start_session

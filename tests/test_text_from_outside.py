@@ -61,7 +61,7 @@ def test_half_a_surrogate_pair_in_a_device_s_string_is_shown(monkeypatch: pytest
     bus = Bus(Port(probe, address=5, ports=(2, 1)))
     monkeypatch.setattr(libusb, "_backend", lambda: bus)
     (device,) = libusb.devices({(0x0483, 0x374B): "", (0x0483, 0x3748): ""}, Probe)
-    assert device.serial == "\ufffd66B" and not device.problem
+    assert device.serial_number == "\ufffd66B" and not device.problem
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])

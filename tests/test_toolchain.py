@@ -16,14 +16,14 @@ def _objects(toolchain: Toolchain, folder: Path, stand_in: Path) -> list[bytes]:
     files = {"number.h": "#define NUMBER 7\n", "number.c": _C, "empty.S": '#include "number.h"\n  .byte NUMBER\n'}
     for name, text in files.items():
         (folder / name).write_text(text)
-    with toolchain.compiled(
+    with toolchain.compile_objects(
         folder / "work",
         [folder / "number.c", folder / "empty.S"],
         cpu=next(iter(toolchain.data.cpus)),
         include=[folder],
         path_map=[(folder, str(stand_in)), (folder / "work", "/made")],
     ) as objects:
-        return [made.read_bytes() for made, _ in objects.made]
+        return [made.read_bytes() for made, _ in objects.files]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in DIRECTORY.glob("*.yaml")))

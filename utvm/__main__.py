@@ -9,28 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 import utvm
+from utvm import cli, errors, paths
 from utvm.base.process.signals import guard_exit_code, ignore_signals, prepare_environment, raise_on_signals
-from utvm.cli import end_of
 from utvm.cli.program import Inv
-from utvm.errors import ExitCode
-from utvm.paths import COMMAND, DATA
 
-_NAME = Path(COMMAND).name
-
-
-def _run() -> None:
-    # Scanning long-lived modules and records at every 700 new objects takes a tenth of a short command.
-    gc.set_threshold(50_000)
-    prepare_environment()
-    tasks = runpy.run_path(str(DATA / "tasks.py"))
-    Inv(
-        groups=tasks["GROUPS"],
-        name=_NAME,
-        binary=_NAME,
-        binary_names=[_NAME],
-        namespace=tasks["namespace"],
-        version=utvm.__version__,
-    ).run()
+_NAME = Path(paths.COMMAND).name
 
 
 def main(handed_over: int = 0) -> None:
@@ -42,14 +25,14 @@ def main(handed_over: int = 0) -> None:
     with guard_exit_code():
         code = _run_to_an_exit_code()
         # A missing stream is None.
-        unwritten = [_left_unwritten(stream) for stream in (sys.stdout, sys.stderr) if stream]
+        unwritten = [_has_unwritten_text(stream) for stream in (sys.stdout, sys.stderr) if stream]
         if any(unwritten):
-            code = ExitCode.INFRASTRUCTURE
+            code = errors.ExitCode.INFRASTRUCTURE
     # Commands that run other programs return their exit codes unchanged.
-    sys.exit(handed_over + code if code in list(ExitCode) else code)
+    sys.exit(handed_over + code if code in list(errors.ExitCode) else code)
 
 
-def _left_unwritten(stream: TextIO) -> bool:
+def _has_unwritten_text(stream: TextIO) -> bool:
     try:
         stream.flush()
     except OSError:
@@ -63,25 +46,30 @@ def _run_to_an_exit_code() -> int:
     raise_on_signals()
     try:
         try:
-            _run()
+            # Scanning long-lived modules and records at every 700 new objects takes a tenth of a short command.
+            gc.set_threshold(50_000)
+            prepare_environment()
+            tasks = runpy.run_path(str(paths.DATA / "tasks.py"))
+            names = {"name": _NAME, "binary": _NAME, "binary_names": [_NAME]}
+            Inv(groups=tasks["GROUPS"], namespace=tasks["namespace"], version=utvm.__version__, **names).run()
         finally:
             ignore_signals()
     except (SystemExit, KeyboardInterrupt) as end:
         # Invoke turns an interruption outside a task into exit code 1, which here means that a test failed.
         if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)
-            return ExitCode.INFRASTRUCTURE
+            return errors.ExitCode.INFRASTRUCTURE
         code = end.code or 0
-        return code if isinstance(code, int) else ExitCode.INFRASTRUCTURE
+        return code if isinstance(code, int) else errors.ExitCode.INFRASTRUCTURE
     except BrokenPipeError:
         # The reader has closed the pipe, like head.
-        return ExitCode.INFRASTRUCTURE
+        return errors.ExitCode.INFRASTRUCTURE
     except Exception as error:  # before a command has begun: too few files, too little memory
-        how = end_of(error)
+        how = cli.end_of(error)
         with contextlib.suppress(OSError):  # the exit code remains if printing fails
             print(how.message, file=sys.stderr)
-        return ExitCode(how.code)
-    return ExitCode.PASSED
+        return errors.ExitCode(how.code)
+    return errors.ExitCode.PASSED
 
 
 if __name__ == "__main__":

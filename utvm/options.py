@@ -83,18 +83,18 @@ class _Option:
             return None
         return "" if self.field.default is None else self.field.default
 
-    def value(self, given: object) -> Any:
+    def value(self, text: object) -> Any:
         """Convert a parsed value to one of the field."""
-        if given in (self.unset, []):
+        if text in (self.unset, []):
             return self.field.default
-        if given is True and self.bare is not None:
+        if text is True and self.bare is not None:
             return self.bare
         try:
-            return self.kind(given)
+            return self.kind(text)
         except ValueError:
-            raise ConfigError(f"{self.flag} {given!r} is no number") from None
+            raise ConfigError(f"{self.flag} {text!r} is no number") from None
 
-    def spelled(self, record: object) -> Iterator[Parts]:
+    def spell(self, record: object) -> Iterator[Parts]:
         """Yield the option for a command line, in parts; nothing if its value is the default."""
         value = getattr(record, self.field.name)
         if value is True or (self.sets and value == self.sets):
@@ -138,17 +138,17 @@ def add_to_pytest(add: Callable[..., None], choice: type) -> None:
             add(known.flag, dest=known.name, default=known.unset, help=text)
 
 
-def build_record(choice: type[ChoiceT], given: Mapping[str, object]) -> ChoiceT:
+def build_record(choice: type[ChoiceT], entries: Mapping[str, object]) -> ChoiceT:
     """Build the record from values parsed by Invoke or pytest; extra values are ignored."""
     values: dict[str, Any] = {}
-    chosen: dict[str, str] = {}
+    switches: dict[str, str] = {}
     for known in _options(choice):
         if known.sets is None:
-            values[known.field.name] = known.value(given.get(known.name, known.unset))
-        elif given.get(known.name):
-            if other := chosen.get(known.field.name):
+            values[known.field.name] = known.value(entries.get(known.name, known.unset))
+        elif entries.get(known.name):
+            if other := switches.get(known.field.name):
                 raise ConfigError(f"{other} and {known.flag} exclude each other", "give one, or neither")
-            chosen[known.field.name] = known.flag
+            switches[known.field.name] = known.flag
             values[known.field.name] = known.sets
     return choice(**values)
 
@@ -161,7 +161,7 @@ def narrow(choice: type[ChoiceT], record: object) -> ChoiceT:
 
 def parts(record: object) -> tuple[Parts, ...]:
     """Return the options for a command line, each in parts; paths of this computer are ``Path``."""
-    return tuple(part for known in _options(type(record)) for part in known.spelled(record))
+    return tuple(part for known in _options(type(record)) for part in known.spell(record))
 
 
 def words(record: object) -> list[str]:

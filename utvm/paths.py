@@ -60,8 +60,8 @@ def work() -> Path:
     It is ``build`` in the project, else in the checkout; otherwise, or if the checkout is read-only, the user's
     state folder.
     """
-    if found := project():
-        return found / "build"
+    if current := project():
+        return current / "build"
     build = ROOT / "build"
     if INSTALLED or not os.access(build if build.exists() else ROOT, os.W_OK):
         return user_folder("state")

@@ -54,9 +54,7 @@ class BoardSelection:
     )
     serial: str = option("", "serial number of the probe, if several are plugged in (see board.detect)")
     wait: float = option(
-        0.0,
-        "wait for a busy physical board: this many seconds, or until it is free",
-        bare=math.inf,
+        0.0, "wait for a busy physical board: this many seconds, or until it is free", bare=math.inf
     )
     wait_states: bool = False
     latency_us: int = 0
@@ -67,9 +65,7 @@ class BoardFolders:
     """Folders that are searched for boards, besides those of utvm and the project."""
 
     board_path: str = option(
-        "",
-        "folders with your own boards, separated by colons (default: UTVM_BOARD_PATH)",
-        spelled=_folders,
+        "", "folders with your own boards, separated by colons (default: UTVM_BOARD_PATH)", spelled=_folders
     )
 
 
@@ -102,8 +98,8 @@ class SuiteChoice:
     @property
     def expressions(self) -> tuple[str, ...]:
         """Arguments for pytest that select tests."""
-        chosen = {"-k": self.k, "-m": self.m}
-        words = [word for flag, value in chosen.items() if value for word in (flag, value)]
+        filters = {"-k": self.k, "-m": self.m}
+        words = [word for flag, value in filters.items() if value for word in (flag, value)]
         return (*words, *(["--last-failed"] if self.last_failed else []))
 
 
@@ -123,8 +119,7 @@ class FarmChoice:
 
     in_: str = option("", "farm: run on a board of a farm (see farm.list); default: this computer")
     tags: str = option(
-        "",
-        "with --in farm: a board with these tags, NAME=VALUE, comma-separated; name=PLACE chooses one board",
+        "", "with --in farm: a board with these tags, NAME=VALUE, comma-separated; name=PLACE chooses one board"
     )
 
     def require_farm(self) -> None:
@@ -146,6 +141,5 @@ class PlaceChoice(FarmChoice):
         "machine) or farm (the host of a farm's board); default: here",
     )
     usb: str = option(
-        "",
-        "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the USB of the machine",
+        "", "with --in vm: plug a virtual board's probe, st-link or cmsis-dap, into the USB of the machine"
     )

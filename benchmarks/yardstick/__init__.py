@@ -76,7 +76,7 @@ def _build(library: Library, samples: Sequence[Sequence[npt.NDArray[Any]]], work
     for name, text in library.sources.items():
         (work / name).write_text(text)
     elf = work / "yardstick.elf"
-    with Toolchain("arm-none-eabi").compiled(
+    with Toolchain("arm-none-eabi").compile_objects(
         work,
         [_HERE / "main.c", *sorted(work.glob("*.c"))],
         cpu=_CPU,

@@ -56,7 +56,7 @@ def test_package_files_are_entries_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("one 1.0-1")
     store.add(tmp_path / "file", package)
     _age(store.path(package.sha256), 40)
-    store.verified(package)
+    store.verify(package)
     assert list(prune(30 * _DAY)) == []
     (gone,) = prune(0)
     assert (gone.kind, gone.path) == ("packages", store.path(package.sha256))
@@ -92,7 +92,7 @@ def test_an_archive_is_no_cache(tmp_path: Path) -> None:
     package = deb("one")
     (tmp_path / "file").write_text("one 1.0-1")
     archive.add(tmp_path / "file", package)
-    archive.verified(package)
+    archive.verify(package)
     assert list(prune(0)) == []
     assert archive.has(package)
     assert not cache_root().exists()

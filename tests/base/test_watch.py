@@ -19,8 +19,8 @@ from utvm import boards, firmware
 from utvm.base.process.service import Service
 from utvm.boards.parts import Emulator
 from utvm.drivers import Connection, attach
+from utvm.drivers.builtin.qemu import Qemu
 from utvm.errors import BoardError, ProbeError, TransportError
-from utvm.probe.qemu import Qemu
 from utvm.session import HostDriven
 from utvm.session.transport import ChildProcess
 

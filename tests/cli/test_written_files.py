@@ -45,7 +45,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (compiler, "load"),
         (locked, "temporary_root"),
-        (locked, "load_locked"),
+        (locked, "load_lock_files"),
         (suites, "run"),
     ):
         monkeypatch.setattr(module, name, work)

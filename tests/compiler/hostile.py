@@ -25,7 +25,7 @@ from programs import answers_of, make_program
 from tflite_layers import draw_layer
 
 from utvm.compiler import ANY, Library, Model, Tensor, from_onnx, from_tflite
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.errors import UtvmError
 from utvm.paths import ROOT
 
@@ -108,7 +108,9 @@ def found(chosen: Sequence[str], number: int, directory: Path) -> list[str]:
         number: which attack on them it is.
     """
     names = {f"m{count}": source for count, source in enumerate(chosen)}
-    compiled = bounded("the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()])
+    compiled = run_bounded(
+        "the models", "compile them", lambda: [_compiled(*item, number) for item in names.items()]
+    )
     libraries = {library.name: library for library in compiled if library is not None}
     random = np.random.default_rng(zlib.crc32(f"{number} {chosen}".encode()))
     attacks = [Attack(name, names[name], _sets(random, library)) for name, library in libraries.items()]

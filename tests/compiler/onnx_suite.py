@@ -22,7 +22,7 @@ from onnx.backend.test.runner import Runner
 from programs import answers_of, make_program
 
 from utvm.compiler import Library, from_onnx
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.errors import UtvmError
 
 Array = npt.NDArray[Any]
@@ -164,7 +164,7 @@ def compiled(batch: Sequence[Case]) -> list[Library | str]:
             return str(error)
 
     # One process for all: that costs less than one for each, and what crashes TVM crashes only that.
-    return bounded("ONNX's cases", "compile them", lambda: [each(case) for case in batch])
+    return run_bounded("ONNX's cases", "compile them", lambda: [each(case) for case in batch])
 
 
 def difference(case: Case, answers: list[list[Array]] | str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from hil_tests.operator_cases import OPERATOR_CASES
 from utvm.compiler import bounded as door
 from utvm.compiler import build, compile_model, load
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.read import onnx_file
 from utvm.errors import CompileError, DoesNotFitError, ProvisionError
 
@@ -32,7 +32,7 @@ def test_the_result_comes_back_and_nothing_else_changes() -> None:
         here.append(1)
         return os.getpid(), bytes(1 << 20)
 
-    pid, content = bounded("m", "try", work)
+    pid, content = run_bounded("m", "try", work)
     assert pid != os.getpid() and content == bytes(1 << 20) and here == []
 
 
@@ -44,9 +44,9 @@ def test_terminal_output_is_in_the_log(
         os.write(2, b"[12:00:00] relax.cc:67: Warning: two\n")
 
     with caplog.at_level("DEBUG", "utvm.compiler"):
-        bounded("m", "try", work)
+        run_bounded("m", "try", work)
         with pytest.raises(CompileError, match="SIGABRT"):
-            bounded("m", "crash", lambda: (os.write(2, b"three\n"), _crash(signal.SIGABRT)))
+            run_bounded("m", "crash", lambda: (os.write(2, b"three\n"), _crash(signal.SIGABRT)))
     assert capfd.readouterr() == ("", "")
     said = [record.getMessage() for record in caplog.records]
     assert "what had to try said: one" in said and "what had to crash said: three" in said
@@ -55,7 +55,7 @@ def test_terminal_output_is_in_the_log(
 
 def test_stopped_process_is_reported_and_ended() -> None:
     with pytest.raises(ProvisionError, match="what had to try was stopped by a signal, and did not go on"):
-        bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        run_bounded("m", "try", lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 def test_an_error_comes_back_as_it_is() -> None:
@@ -63,19 +63,19 @@ def test_an_error_comes_back_as_it_is() -> None:
         raise DoesNotFitError("m: too large", "take a smaller one")
 
     with pytest.raises(DoesNotFitError) as caught:
-        bounded("m", "try", work)
+        run_bounded("m", "try", work)
     assert (caught.value.message, caught.value.hint) == ("m: too large", "take a smaller one")
 
 
 def test_a_fault_of_ours_comes_back_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        bounded("m", "try", lambda: 1 // 0)
+        run_bounded("m", "try", lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_crash_is_one_error_that_names_the_model(number: signal.Signals) -> None:
     with pytest.raises(CompileError, match=rf"^m\.onnx: what had to try crashed \({number.name}\)"):
-        bounded("m.onnx", "try", lambda: _crash(number))
+        run_bounded("m.onnx", "try", lambda: _crash(number))
 
 
 def test_compiler_crash_leaves_no_cache_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_crash_of_onnx_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "MORE_BYTES", 64 << 20)
     with pytest.raises(MemoryError):
-        bounded("m", "try", lambda: len(bytes(256 << 20)))
+        run_bounded("m", "try", lambda: len(bytes(256 << 20)))
 
 
 def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(door, "CPU_SECONDS", 1)
     with pytest.raises(CompileError, match="takes more than 1 s"):
-        bounded("m", "try", work)
+        run_bounded("m", "try", work)
 
 
 def test_what_waits_too_long_is_ended_with_what_it_started(
@@ -124,7 +124,7 @@ def test_what_waits_too_long_is_ended_with_what_it_started(
 
     monkeypatch.setattr(door, "WALL_SECONDS", 1)
     with pytest.raises(CompileError, match="takes longer than 1 s"):
-        bounded("m", "try", work)
+        run_bounded("m", "try", work)
     started = Path("/proc") / (tmp_path / "pid").read_text()
     while started.exists() and "(sleep) Z" not in (started / "stat").read_text():
         time.sleep(0.01)

@@ -19,7 +19,7 @@ from tflite_layers import LAYERS, draw_layer, outputs_of
 from tflite_micro.python.tflite_micro import runtime
 
 from utvm.compiler import Library, from_tflite
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.target import ANY, Target
 from utvm.errors import CompileError, UtvmError
 
@@ -98,7 +98,7 @@ def _references(batch: Sequence[Case]) -> list[list[list[Array]] | None]:
         return results
 
     try:
-        return bounded("the layers", "run the reference kernels", lambda: [one(case) for case in batch])
+        return run_bounded("the layers", "run the reference kernels", lambda: [one(case) for case in batch])
     except CompileError:
         if len(batch) == 1:
             return [None]
@@ -138,7 +138,7 @@ def _compiled(batch: Sequence[Case], target: Target) -> list[Library | str]:
         except UtvmError as error:
             return str(error)
 
-    return bounded("the layers", "compile them", lambda: [each(case) for case in batch])
+    return run_bounded("the layers", "compile them", lambda: [each(case) for case in batch])
 
 
 def _difference(case: Case, answers: list[list[Array]] | str) -> str:

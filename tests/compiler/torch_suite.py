@@ -15,7 +15,7 @@ from onnx_suite import Outcome
 from programs import answers_of, make_program
 
 from utvm.compiler import Library
-from utvm.compiler.bounded import bounded
+from utvm.compiler.bounded import run_bounded
 from utvm.compiler.model import Model
 from utvm.errors import UtvmError
 
@@ -220,7 +220,7 @@ def _compiled(drawn: _Drawn, directory: Path) -> Library | str:
     try:
         torch.export.save(drawn.program, path)
         model: Model = from_archive(path.read_bytes(), drawn.name, drawn.name)
-        return bounded(drawn.name, "compile it", lambda: build_library(model, drawn.name))
+        return run_bounded(drawn.name, "compile it", lambda: build_library(model, drawn.name))
     except UtvmError as error:
         return error.message
 

@@ -101,7 +101,7 @@ def test_physical_path_with_a_model_as_the_chip(
         with attach(on_the_desk, "auto", log_directory=tmp_path) as connection:
             assert (connection.kind, connection.serial, connection.count_unit) == (
                 "physical",
-                NUCLEO.serial,
+                NUCLEO.serial_number,
                 "cycles",
             )
             assert "PHYSICAL" in connection.describe()
@@ -114,7 +114,7 @@ def test_physical_path_with_a_model_as_the_chip(
             assert result.outputs[0].tolist() == [2, 4, 6, 8]
             assert result.unit == "cycles"
             with (
-                pytest.raises(BoardError, match=f"{NUCLEO.serial} is busy"),
+                pytest.raises(BoardError, match=f"{NUCLEO.serial_number} is busy"),
                 attach(on_the_desk, "physical", log_directory=tmp_path / "second"),
             ):
                 pass
@@ -137,10 +137,10 @@ def test_a_virtual_board_on_usb_is_never_a_physical_one(
         rest = "source [find target/stm32f7x.cfg]\nreset_config srst_only srst_nogate\necho {read: %s}\n"
         for file in variant.openocd_configs:
             file.write_text(own + rest % file.name)
-        with attach(variant, "auto", serial=probe.serial, log_directory=tmp_path) as connection:
+        with attach(variant, "auto", serial=probe.serial_number, log_directory=tmp_path) as connection:
             assert (connection.kind, connection.serial, connection.count_unit) == (
                 "virtual",
-                probe.serial,
+                probe.serial_number,
                 "instructions",
             )
             assert connection.describe() == (

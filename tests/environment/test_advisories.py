@@ -130,10 +130,10 @@ def test_a_debian_package_is_judged_by_its_source_and_release(
 def test_the_lock_says_what_packages_are_made_from() -> None:
     """As Debian's own indices have it: a version of its own, a rebuild, a kernel that was signed."""
     lock = load_lock()
-    made = {each.name: each.made_from for each in (*lock.packages, *lock.machine)}
+    made = {each.name: each.source_package for each in (*lock.packages, *lock.machine)}
     assert made["gcc"] == ("gcc-defaults", "1.203")
     assert made["libssl3"][0] == "openssl"
-    kernels = [made_from for name, made_from in made.items() if name.startswith("linux-image")]
+    kernels = [source_package for name, source_package in made.items() if name.startswith("linux-image")]
     assert [name for name, _ in kernels] == ["linux"] * 2
     assert all("-" in version and "+b" not in version for _, version in made.values() if "-" in version)
     assert made["bash"] == ("bash", "5.2.15-2")

@@ -21,7 +21,7 @@ import pytest
 from tests.environment.lock_maker import files_in
 from tests.processes import gone, may_make_mounts
 from utvm.environment import debian
-from utvm.environment.locked import Store, fetch, load_locked
+from utvm.environment.locked import Store, fetch, load_lock_files
 from utvm.environment.recipe import load_recipe
 from utvm.paths import PROVISION, ROOT
 
@@ -37,9 +37,9 @@ from pathlib import Path
 from utvm.environment.builds import build_box
 from utvm.environment.image import build
 from utvm.environment.image import Layers
-from utvm.environment.locked import fetch, load_locked
+from utvm.environment.locked import fetch, load_lock_files
 from utvm.environment.locked import Store
-locked, store = load_locked(Path(sys.argv[1])), Store(Path("packages"))
+locked, store = load_lock_files(Path(sys.argv[1])), Store(Path("packages"))
 fetch(locked, store, Path(sys.argv[2]), "", machine=True)
 layers = Layers(locked, store, folder=Path("layers"))
 made = build(locked, layers, Path("out"))
@@ -72,7 +72,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pylock.toml").write_text(f"{head}[[packages]]{idna}")
     recipe = load_recipe(folder)
     debian.write_lock(debian.resolve(recipe, debian.mirrors(recipe.debian)), folder / "debian.lock")
-    fetch(load_locked(folder), Store(folder.parent / "store"), None, "", machine=True)
+    fetch(load_lock_files(folder), Store(folder.parent / "store"), None, "", machine=True)
     return folder
 
 
@@ -198,7 +198,7 @@ def test_a_box_s_disk_is_sound_and_no_younger_than_the_lock(
     begin = int.from_bytes(first[454:458], "little") * 512
     partition = f"{tmp_path / 'raw'}?offset={begin}"
     subprocess.run(["/usr/sbin/e2fsck", "-f", "-n", partition], check=True, capture_output=True)
-    epoch = load_locked(small).debian.epoch
+    epoch = load_lock_files(small).debian.epoch
     # Inode 2 is the root folder; the one of a file that a package brought, and of one that is the box's own.
     for name in ("<2>", "/etc/debian_version", "/etc/sudoers.d/vagrant", "/opt/utvm/environment.json"):
         said = subprocess.run(

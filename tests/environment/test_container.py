@@ -26,7 +26,7 @@ from tests.environment.own_engine import own_engine
 from tests.processes import below
 from utvm.environment.container import LABEL
 from utvm.environment.engine import current_owner
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import load_lock_files
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def test_the_tools_are_those_of_the_lock(engine: str, built: dict[str, Any]) -> 
     lock = {package["name"]: package["version"] for package in _lock("debian.lock")["packages"]}
     done = _run(engine, "dpkg-query --show --showformat '${Package} ${Version}\\n'")
     assert dict(line.split() for line in done.stdout.splitlines()) == lock
-    wheels = {wheel.name: wheel.version for wheel in load_locked().wheels}
+    wheels = {wheel.name: wheel.version for wheel in load_lock_files().wheels}
     code = "import importlib.metadata as m; [print(d.name, d.version) for d in m.distributions(path=p)]"
     done = _run(engine, f"python -c 'import sys; p=[x for x in sys.path if x.startswith(\"/opt\")]; {code}'")
     found = dict(line.split() for line in done.stdout.splitlines())

@@ -11,7 +11,7 @@ import pytest
 
 from tests.environment.lock_maker import deb, debian_lock, pylock
 from utvm.environment import debian, python_lock
-from utvm.environment.locked import describe, load_locked
+from utvm.environment.locked import describe, load_lock_files
 from utvm.environment.recipe import dpkg_filters, load_recipe
 from utvm.errors import ConfigError, ProvisionError
 from utvm.paths import PROVISION, ROOT
@@ -25,7 +25,7 @@ def provision(tmp_path: Path) -> Path:
 
 
 def test_the_checkout_s_own_locks_belong_together() -> None:
-    locked = load_locked()
+    locked = load_lock_files()
     names = {package.name for package in locked.packages}
     assert {"libc6", "openocd", "gcc-arm-none-eabi", "apache-tvm", "numpy"} <= names
     assert locked.debian.date.tzinfo is not None
@@ -63,7 +63,7 @@ def _edit(path: Path, old: str, new: str) -> None:
 def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, new: str, said: str) -> None:
     _edit(provision / file, old, new)
     with pytest.raises(ConfigError, match=said.replace(">", "\\>")):
-        load_locked(provision)
+        load_lock_files(provision)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_file_changed_by_hand_is_named(provision: Path, file: str, old: str, n
     ],
 )
 def test_the_digest_is_over_every_file(provision: Path, file: str) -> None:
-    before = load_locked(provision).digest
-    assert before == load_locked(provision).digest
+    before = load_lock_files(provision).digest
+    assert before == load_lock_files(provision).digest
     (provision / file).write_text((provision / file).read_text() + "\n")
-    assert load_locked(provision).digest != before
+    assert load_lock_files(provision).digest != before
 
 
 def test_the_environment_takes_one_file_of_each_package(tmp_path: Path) -> None:

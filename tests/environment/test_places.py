@@ -22,7 +22,7 @@ from tests.cli.running import inv
 from tests.environment.reports import own_project, read_report, without_time_and_place
 from utvm import boards
 from utvm.environment.container import LABEL
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import load_lock_files
 from utvm.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def _unlike_the_lock() -> list[str]:
     code = f"import importlib.metadata as m; [print(name, m.version(name)) for name in {_WHEELS!r}]"
     said += subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     here = dict(line.split() for line in said.splitlines())
-    locked = {package.name: package.version for package in load_locked().packages}
+    locked = {package.name: package.version for package in load_lock_files().packages}
     return [
         f"{name} {here.get(name, 'missing')}, not {locked[name]}"
         for name in (*_PACKAGES, *_WHEELS)

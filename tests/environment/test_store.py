@@ -34,7 +34,7 @@ def _put(store: Store, folder: Path, content: bytes, name: str = "one") -> Path:
 def test_a_file_is_kept_by_its_content(store: Store, tmp_path: Path) -> None:
     path = _put(store, tmp_path, b"content")
     assert path.read_bytes() == b"content"
-    assert store.verified(deb("one", content=b"content")) == path
+    assert store.verify(deb("one", content=b"content")) == path
     assert files_in(store.directory) == [path.relative_to(store.directory).as_posix()]
 
 
@@ -50,7 +50,7 @@ def test_a_file_that_rots_is_found_and_removed(store: Store, tmp_path: Path) -> 
     path = _put(store, tmp_path, b"content")
     path.write_bytes(b"contend")
     with pytest.raises(ProvisionError, match="damaged"):
-        store.verified(deb("one", content=b"content"))
+        store.verify(deb("one", content=b"content"))
     assert not path.exists()
 
 
@@ -67,7 +67,7 @@ def test_an_archive_is_checked_as_it_is_read(store: Store, tmp_path: Path, rotte
     else:
         assert archive.copy([package], store) == 1
         assert archive.copy([package], store) == 0
-        assert store.verified(package).read_bytes() == b"content"
+        assert store.verify(package).read_bytes() == b"content"
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def test_a_mirror_s_files_arrive(store: Store) -> None:
     answers = {"one_1.0-1_amd64.deb": b"first", "two_2:1.0+b1_amd64.deb": b"second"}
     with _mirror(answers) as base:
         store.fetch_debian(packages, {"debian": base})
-    assert [store.verified(package).read_bytes() for package in packages] == [b"first", b"second"]
+    assert [store.verify(package).read_bytes() for package in packages] == [b"first", b"second"]
     # With all of them there, the mirror is not asked.
     store.fetch_debian(packages, {"debian": "http://127.0.0.1:1"})
 

@@ -16,7 +16,7 @@ from utvm.base.process.run import run_tool
 from utvm.compiler import CompileOptions, load
 from utvm.drivers import attach
 from utvm.errors import ToolchainError
-from utvm.firmware.stack import UnknownNeedError, stack_need
+from utvm.firmware.stack import UnknownNeedError, measure_stack
 from utvm.paths import ROOT
 from utvm.session import HostDriven
 
@@ -45,7 +45,7 @@ def test_a_function_that_calls_none_takes_what_gcc_says(name: str, model: str, t
     # FILE:LINE:COLUMN:FUNCTION, bytes and kind, by tabs (GCC's manual, -fstack-usage)
     lines = [line.split("\t") for file in tmp_path.glob("*.su") for line in file.read_text().splitlines()]
     golden = {line[0].rsplit(":", 1)[1]: int(line[1]) for line in lines}
-    needs = [stack_need(image, function) for function in golden if function in image.symbols]
+    needs = [measure_stack(image, function) for function in golden if function in image.symbols]
     leaves = [need for need in needs if len(need.way) == 1]
     assert len(leaves) >= 3
     assert {need.way[0]: need.bytes for need in leaves} == {need.way[0]: golden[need.way[0]] for need in leaves}
@@ -62,9 +62,9 @@ def test_a_function_that_calls_none_takes_what_gcc_says(name: str, model: str, t
 def test_what_no_reader_can_know_is_said(body: str, said: str) -> None:
     image = firmware.build(boards.load_chip("stm32f746"), [handwritten("odd", body)])
     with pytest.raises(UnknownNeedError, match=said):
-        stack_need(image, "odd_run")
+        measure_stack(image, "odd_run")
     with pytest.raises(ToolchainError, match="no function even_run"):
-        stack_need(image, "even_run")
+        measure_stack(image, "even_run")
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_graph_executor_overhead_equals_the_board_s(model: str, tmp_path: Path) 
         for executor in ("aot", "graph"):
             library = firmware.compile_for(board, network, CompileOptions(executor=executor))
             image = firmware.build(board, [library])
-            needs.append(stack_need(image, f"{library.name}_run", library.name))
+            needs.append(measure_stack(image, f"{library.name}_run", library.name))
             with HostDriven(connection, image) as session:
                 port = library.inputs[0]
                 seen.append(session.run(library.name, [np.zeros(port.shape, port.dtype)]).stack_used)
@@ -99,8 +99,8 @@ def test_functions_of_one_name_in_two_files_are_two() -> None:
         "  volatile int32_t room[100];\n  room[n & 63] = n;\n  return room[0];\n}\n",
     )
     image = firmware.build(boards.load_chip("stm32f746"), [shallow, deep])
-    assert stack_need(image, "shallow_run").bytes < 100
-    assert stack_need(image, "deep_run").bytes >= 400
+    assert measure_stack(image, "shallow_run").bytes < 100
+    assert measure_stack(image, "deep_run").bytes >= 400
 
 
 def test_the_command_prints_it() -> None:

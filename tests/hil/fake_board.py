@@ -81,7 +81,7 @@ def _start(board: Board, setup: Setup) -> FakeBench:
 
 def _choose(board: Board, _asked: BoardSelection) -> ReachableBoard:
     start = functools.partial(_start, board)
-    identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
+    identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
     return ReachableBoard(board, identity, board.capabilities, "openocd", start)
 
 

@@ -21,7 +21,7 @@ import yaml
 from tests.probe.fake_usb import plug_in
 from tests.processes import gone
 from utvm import boards
-from utvm.hil.nightly import jobs_carried
+from utvm.hil.nightly import count_parallel_jobs
 from utvm.paths import ROOT
 from utvm.probe.virtual import start_virtual
 
@@ -270,4 +270,4 @@ def test_no_more_boards_run_at_once_than_are_asked_for(tmp_path: Path, jobs: int
 
 
 def test_this_machine_carries_a_board_a_core_at_most() -> None:
-    assert 1 <= jobs_carried() <= len(os.sched_getaffinity(0))
+    assert 1 <= count_parallel_jobs() <= len(os.sched_getaffinity(0))

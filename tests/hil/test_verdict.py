@@ -100,7 +100,7 @@ def test_a_case_is_named_by_its_suite_and_itself() -> None:
     whole = CaseResult("a/test_x.py", Outcome.ERROR, 0.0)
     assert (whole.id, whole.suite, whole.name) == ("x", "test_x.py", "test_x.py")
     troubled = {Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE}
-    assert {outcome for outcome in Outcome if outcome.troubled} == troubled
+    assert {outcome for outcome in Outcome if outcome.has_trouble} == troubled
 
 
 def test_a_board_is_taken_apart_into_its_name_and_settings() -> None:

@@ -14,9 +14,11 @@ from utvm.probe.choice import find_probe
 from utvm.probe.usb import Detection, Probe
 
 NUCLEO = Probe("st-link", 0x0483, 0x374B, "066BFF303430", "1-2.1", 1, 5, "STM32 STLink", False, "")
-ANOTHER = dataclasses.replace(NUCLEO, serial="0670FF515056", usb_path="1-2.2", address=6)
-VIRTUAL = dataclasses.replace(NUCLEO, serial="V-1", usb_path="2-1", bus=2, virtual=True)
-DAP = dataclasses.replace(VIRTUAL, kind="cmsis-dap", vendor=0x0D28, product=0x0204, serial="V-2", usb_path="2-2")
+ANOTHER = dataclasses.replace(NUCLEO, serial_number="0670FF515056", usb_path="1-2.2", address=6)
+VIRTUAL = dataclasses.replace(NUCLEO, serial_number="V-1", usb_path="2-1", bus=2, virtual=True)
+DAP = dataclasses.replace(
+    VIRTUAL, kind="cmsis-dap", vendor=0x0D28, product=0x0204, serial_number="V-2", usb_path="2-2"
+)
 
 Plug = Callable[..., None]
 
@@ -45,27 +47,32 @@ def test_virtual_board_stands_in_unless_physical_is_demanded(board: Board, plug:
 
 def test_identical_probes_are_told_apart_by_serial(board: Board, plug: Plug) -> None:
     plug(NUCLEO, ANOTHER)
-    assert find_probe(board, "auto", ANOTHER.serial) == ANOTHER
-    with pytest.raises(ConfigError, match=f"{NUCLEO.serial}, {ANOTHER.serial}"):
+    assert find_probe(board, "auto", ANOTHER.serial_number) == ANOTHER
+    with pytest.raises(ConfigError, match=f"{NUCLEO.serial_number}, {ANOTHER.serial_number}"):
         find_probe(board, "auto", "")
     with pytest.raises(ProbeError, match=r"no probe 123: plugged in: st-link 066BFF303430 at USB 1-2\.1"):
         find_probe(board, "auto", "123")
 
 
 def test_a_part_of_a_serial_number_names_no_probe(board: Board, plug: Plug) -> None:
-    longer = dataclasses.replace(ANOTHER, serial=f"{NUCLEO.serial}7")
+    longer = dataclasses.replace(ANOTHER, serial_number=f"{NUCLEO.serial_number}7")
     plug(longer)
-    for part in (NUCLEO.serial, longer.serial[1:], longer.serial[:1], longer.serial.lower()):
+    for part in (
+        NUCLEO.serial_number,
+        longer.serial_number[1:],
+        longer.serial_number[:1],
+        longer.serial_number.lower(),
+    ):
         with pytest.raises(ProbeError, match=f"no probe {part}: plugged in"):
             find_probe(board, "auto", part)
     for order in ((longer, NUCLEO), (NUCLEO, longer)):
         plug(*order)
-        assert find_probe(board, "physical", NUCLEO.serial) == NUCLEO
-        assert find_probe(board, "physical", longer.serial) == longer
+        assert find_probe(board, "physical", NUCLEO.serial_number) == NUCLEO
+        assert find_probe(board, "physical", longer.serial_number) == longer
 
 
 def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: Plug) -> None:
-    plug(dataclasses.replace(NUCLEO, serial="", problem="you may not open it: udev rules"))
+    plug(dataclasses.replace(NUCLEO, serial_number="", problem="you may not open it: udev rules"))
     with pytest.raises(ProbeError, match="no serial number") as caught:
         find_probe(board, "auto", "")
     assert "udev" in caught.value.hint
@@ -74,7 +81,7 @@ def test_a_probe_without_readable_serial_is_not_guessed_at(board: Board, plug: P
 def test_wishes_that_exclude_each_other_are_refused(board: Board, plug: Plug) -> None:
     plug(NUCLEO)
     with pytest.raises(ConfigError, match="is that of a physical board"):
-        find_probe(board, "virtual", NUCLEO.serial)
+        find_probe(board, "virtual", NUCLEO.serial_number)
 
 
 @pytest.mark.parametrize("probe", [VIRTUAL, DAP])
@@ -82,8 +89,8 @@ def test_virtual_usb_board_is_taken_by_serial_only(board: Board, plug: Plug, pro
     plug(VIRTUAL, DAP)
     assert find_probe(board, "auto", "") is None
     assert find_probe(board, "virtual", "") is None
-    assert find_probe(board, "auto", probe.serial) == probe
-    assert find_probe(board, "virtual", probe.serial) == probe
+    assert find_probe(board, "auto", probe.serial_number) == probe
+    assert find_probe(board, "virtual", probe.serial_number) == probe
 
 
 def test_virtual_usb_board_is_not_physical(board: Board, plug: Plug) -> None:
@@ -96,10 +103,10 @@ def test_virtual_usb_board_is_not_physical(board: Board, plug: Plug) -> None:
     assert find_probe(board, "physical", "") == NUCLEO
 
 
-@pytest.mark.parametrize("serial", ["", NUCLEO.serial])
+@pytest.mark.parametrize("serial", ["", NUCLEO.serial_number])
 def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plug, serial: str) -> None:
     """OpenOCD finds a probe by its numbers and its serial number: it might drive the virtual one."""
-    plug(NUCLEO, dataclasses.replace(VIRTUAL, serial=NUCLEO.serial))
+    plug(NUCLEO, dataclasses.replace(VIRTUAL, serial_number=NUCLEO.serial_number))
     for kind in ("auto", "physical"):
         with pytest.raises(ConfigError, match=r"at USB 1-2\.1 and 2-1 have one serial number"):
             find_probe(board, kind, serial)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def test_an_algorithm_with_variables_is_refused(tmp_path: Path, monkeypatch: pyt
     source = found.source
     spoilt = tmp_path / "nrf53_nvmc.c"
     spoilt.write_text(source.read_text().replace("  allow(", "  static int erased;\n  erased++;\n  allow(", 1))
-    monkeypatch.setattr(runtime, "shared", lambda *names: spoilt)
+    monkeypatch.setattr(runtime, "find_shared", lambda *names: spoilt)
     with pytest.raises(ToolchainError, match="a flash algorithm has no variables"):
         _made(board, tmp_path)
 

@@ -34,7 +34,7 @@ def test_two_boards_with_one_id_are_told_apart(bus: Path) -> None:
     plug_in(bus, "4", "", numbers=(0x1D6B, 2))
     found = detect([ST_LINK])
     assert found.problem == ""
-    assert [(p.kind, p.serial, p.usb_path, p.bus, p.address, p.description) for p in found.probes] == [
+    assert [(p.kind, p.serial_number, p.usb_path, p.bus, p.address, p.description) for p in found.probes] == [
         ("st-link", "066BFF", "1-4.1", 1, 12, "STM32 STLink"),
         ("st-link", "0667FF", "1-4.2", 1, 7, "STM32 STLink"),
     ]
@@ -44,7 +44,7 @@ def test_forbidden_probe_is_reported_with_a_remedy(bus: Path, monkeypatch: pytes
     plug_in(bus, "1", "A", product="")
     # Root may open everything.
     monkeypatch.setattr(os, "access", lambda path, mode: path != bus / "nodes" / "001" / "005")
-    assert (_only().serial, _only().usb_path, _only().description) == ("A", "1-1", "0483:374b")
+    assert (_only().serial_number, _only().usb_path, _only().description) == ("A", "1-1", "0483:374b")
     assert "udev" in _only().problem
 
 
@@ -58,7 +58,7 @@ def _ask_a_strange_device(bus: Path, told: dict[str, bytes]) -> None:
     for name, data in told.items():
         (bus / "devices" / "1-1" / name).write_bytes(data)
     found = {probe.usb_path: probe for probe in detect([ST_LINK]).probes}
-    assert (found["1-2"].serial, found["1-2"].problem) == ("B", "")
+    assert (found["1-2"].serial_number, found["1-2"].problem) == ("B", "")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -76,7 +76,7 @@ def test_many_strange_devices_hide_no_other(bus: Path, told: dict[str, bytes]) -
 
 def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
     plug_in(bus, "1", "")
-    assert (_only().serial, _only().problem) == ("", "")
+    assert (_only().serial_number, _only().problem) == ("", "")
 
 
 @pytest.mark.parametrize("maker, virtual", [(MAKER, True), ("STMicroelectronics", False), ("", False)])

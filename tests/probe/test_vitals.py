@@ -86,7 +86,7 @@ def test_a_probe_on_libusb_that_was_unplugged_is_noticed(plug: Plug) -> None:
 def test_one_that_may_not_be_opened_is_listed_with_what_to_do(plug: Plug) -> None:
     plug(Port(st_link(), forbidden=True))
     probe = only()
-    assert (probe.serial, probe.usb_path, probe.description) == ("", "1-2.4", "0483:374b")
+    assert (probe.serial_number, probe.usb_path, probe.description) == ("", "1-2.4", "0483:374b")
     assert "./inv board.install-udev" in probe.problem
     assert examine(probe) == Vitals()
 
@@ -142,7 +142,7 @@ def test_st_s_generations_are_told_apart(
 def test_below_a_volt_and_a_half_a_board_has_no_power(plug: Plug, volts: float, enough: bool) -> None:
     plug(Port(st_link(volts)))
     if enough:
-        assert make_ready(only()).vitals.powered
+        assert make_ready(only()).vitals.is_powered
         return
     with pytest.raises(
         BoardError, match=f"no power: the virtual st-link 066BFF at USB 1-2.4 measures {volts:.2f} V"
@@ -163,7 +163,7 @@ def test_replugged_probe_with_a_new_number_is_used(plug: Plug) -> None:
     hanging.hung = True
     ready = make_ready(only())
     assert (port.resets, ready.was_reset, ready.probe.address) == (1, True, 9)
-    assert ready.vitals.powered and not hanging.hung
+    assert ready.vitals.is_powered and not hanging.hung
     ready.probe.check()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import load_lock_files
 from utvm.provenance.location import environment_digest, inspect_location
 
-_LOCKED = load_locked()
+_LOCKED = load_lock_files()
 _PYTHON = {wheel.name: wheel.version for wheel in _LOCKED.wheels}
 _DEBIAN = {f"{each.name}:{each.architecture}": each.version for each in _LOCKED.debian.packages}
 

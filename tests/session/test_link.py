@@ -222,7 +222,7 @@ def test_a_reset_board_says_so(with_id: bool) -> None:
     link = started(board(lambda script, session, *_: script.say(session if with_id else 0, TERMINATE)))
     with pytest.raises(BoardWasReset, match="the board was reset"):
         link.request(b"ab", 1.0)
-    assert not link.started
+    assert not link.is_started
 
 
 @pytest.mark.parametrize("with_id", [True, False])
@@ -232,7 +232,7 @@ def test_a_fault_is_raised_with_its_record(with_id: bool) -> None:
     with pytest.raises(BoardFaulted, match="took a fault") as caught:
         link.request(b"ab", 1.0)
     assert caught.value.record_bytes == record
-    assert not link.started
+    assert not link.is_started
 
 
 def test_what_came_before_the_session_is_not_about_it() -> None:
@@ -262,7 +262,7 @@ def test_boot_message_is_not_a_reset_while_starting() -> None:
         if kind == START:
             script.say(session | 0x0100, STARTED)
 
-    assert started(Script(booting)).started
+    assert started(Script(booting)).is_started
 
 
 def test_logs_of_this_session_are_passed_on() -> None:

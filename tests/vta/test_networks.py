@@ -122,7 +122,7 @@ def test_what_pays_off_goes_to_the_accelerator(tmp_path: Path) -> None:
     (there,) = _division(fast, "auto").decisions
     assert there.where == "vta 1x16_i8w8a32_15_15_18_17"
     assert 0 < there.accelerator_cycles < there.cpu_cycles and there.reason == "it is estimated to be faster there"
-    (moved,) = [each for each in accelerator_of(fast).modelled(_division(fast, "auto")) if each["instructions"]]
+    (moved,) = [each for each in accelerator_of(fast).model_steps(_division(fast, "auto")) if each["instructions"]]
     assert 0.5 * moved["dram_nbytes"] < there.moved_bytes <= moved["dram_nbytes"]
     assert there.accelerator_cycles > 0.7 * moved["modelled_cycles"]
     library = _division(slow, "auto")

@@ -81,5 +81,5 @@ def test_operators_run_on_a_served_board(
         function["main"](*tensors)
         total = x.astype(np.int32) @ w.astype(np.int32).T + bias
         expected = np.clip((total + 64) >> 7, -128, 127)
-        np.testing.assert_array_equal(layout.unpacked(tensors[3].numpy(), (16, 40)), expected)
+        np.testing.assert_array_equal(layout.unpack(tensors[3].numpy(), (16, 40)), expected)
         remote.get_function("CloseRPCConnection")()

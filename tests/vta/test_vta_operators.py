@@ -57,7 +57,7 @@ def check_matmul(env: vta.Env, operator: Matmul, seed: int = 1) -> None:
     bias = np.random.default_rng(seed).integers(-5000, 5000, operator.outputs).astype("int32")
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], env.BATCH, env.BLOCK_OUT)
-    made = layout.unpacked(run(env, operator, inputs, blocks), (operator.rows, operator.outputs))
+    made = layout.unpack(run(env, operator, inputs, blocks), (operator.rows, operator.outputs))
     total = x.astype("int32") @ w.astype("int32").T + (bias if operator.bias else 0)
     assert (made == requantised(operator.requantise, total)).all()
 
@@ -69,7 +69,7 @@ def check_convolution(env: vta.Env, operator: Conv2d, seed: int = 1) -> None:
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, bias)] if operator.bias else [])]
     height, width = operator.out_size
     blocks = (inputs[0].shape[0], inputs[1].shape[0], height, width, env.BATCH, env.BLOCK_OUT)
-    made = layout.unpacked(run(env, operator, inputs, blocks), (x.shape[0], operator.outputs, height, width))
+    made = layout.unpack(run(env, operator, inputs, blocks), (x.shape[0], operator.outputs, height, width))
     above, below, left, right = operator.padding
     padded = np.pad(x.astype("int32"), ((0, 0), (0, 0), (above, below), (left, right)))
     total = np.zeros((x.shape[0], operator.outputs, height, width), "int32")
@@ -89,7 +89,7 @@ def test_sums_leave_the_chip_whole(env: vta.Env, bias: bool) -> None:
     added = np.random.default_rng(5).integers(-(1 << 31), 1 << 31, operator.outputs).astype("int32")
     inputs = [layout.data(env, x), layout.weights(env, w), *([layout.bias(env, added)] if bias else [])]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], 6, 5, 4, env.BATCH, env.BLOCK_OUT)
-    made = layout.unpacked(layout.joined(run(env, operator, inputs, blocks)), (2, 20, 6, 5))
+    made = layout.unpack(layout.join_bytes(run(env, operator, inputs, blocks)), (2, 20, 6, 5))
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
     total = np.einsum("nchwyx,ocyx->nohw", windows.astype("int32"), w.astype("int32"))
     assert (made == total + (added[:, None, None] if bias else 0)).all()
@@ -99,8 +99,8 @@ def test_sums_of_a_matrix_product_leave_the_chip_whole(env: vta.Env) -> None:
     x, w = np.full((3, 70), -128, "int8"), np.full((20, 70), 127, "int8")
     inputs = [layout.data(env, x), layout.weights(env, w)]
     blocks = (inputs[0].shape[0], inputs[1].shape[0], 4, env.BATCH, env.BLOCK_OUT)
-    made = layout.joined(run(env, Matmul(3, 70, 20, Sums()), inputs, blocks))
-    assert (layout.unpacked(made, (3, 20)) == -128 * 127 * 70).all()
+    made = layout.join_bytes(run(env, Matmul(3, 70, 20, Sums()), inputs, blocks))
+    assert (layout.unpack(made, (3, 20)) == -128 * 127 * 70).all()
 
 
 def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
@@ -112,7 +112,7 @@ def check_max_pool(env: vta.Env, operator: MaxPool) -> None:
     around = np.pad(x, ((0, 0), (0, 0), (above, below), (left, right)), constant_values=-128)
     windows = np.lib.stride_tricks.sliding_window_view(around, operator.window, (2, 3))
     expected = windows[:, :, :: operator.stride, :: operator.stride].max((4, 5))
-    assert (layout.unpacked(made, expected.shape) == expected).all()
+    assert (layout.unpack(made, expected.shape) == expected).all()
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from utvm import runtime
+from utvm import runtime, selection
 from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError
-from utvm.selection import split_name
 
 __all__ = [
     "DRIVER",
@@ -143,7 +142,7 @@ def load(name: str) -> Board:
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
     setting ``driver``: one of :mod:`utvm.drivers`.
     """
-    name, text = split_name(name)
+    name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
     if not name:
         raise ConfigError("missing --board", f"choose one of: {', '.join(names())}")
@@ -197,12 +196,12 @@ def _read(directory: Path, settings: Mapping[str, str]) -> Board:
         offered = validate(_OfferedSettings, content, str(file), _KEYS, text).settings
     driver = {DRIVER: settings[DRIVER]} if DRIVER in settings else {}
     others = {name: value for name, value in settings.items() if name != DRIVER}
-    chosen = _choose(directory.name, offered, others)
+    files = _choose(directory.name, offered, others)
     replaced: dict[str, Any] = {}
-    for name, value in chosen.items():
+    for name, value in files.items():
         replaced |= offered[name][value]
     choices = {name: tuple(values) for name, values in offered.items()}
-    replaced |= {"directory": directory, "choices": choices, "settings": {**chosen, **driver}}
+    replaced |= {"directory": directory, "choices": choices, "settings": {**files, **driver}}
     board = validate(Board, {**content, **replaced}, str(file), _KEYS, text)
     _check(board, file)
     return board
@@ -265,7 +264,7 @@ def algorithm_of(board: Board) -> Algorithm | None:
         return None
     file, architecture = board.directory / "board.yaml", board.architecture
     own = board.directory / f"{part.algorithm.name}.c"
-    source = own if own.is_file() else runtime.shared(architecture, "flash", part.algorithm.name)
+    source = own if own.is_file() else runtime.find_shared(architecture, "flash", part.algorithm.name)
     if source is None:
         known = ", ".join(runtime.shared_names(architecture, "flash"))
         raise ConfigError(

@@ -9,10 +9,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm import boards, errors
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import check_readable, open_regular, write_whole
-from utvm.boards import Board
-from utvm.errors import ConfigError
 
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
@@ -40,32 +39,32 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise errors.ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if not raw.startswith(_MAGIC):
-        raise ConfigError(f"{path}: is not a Xilinx bitstream: wrong magic number")
+        raise errors.ConfigError(f"{path}: is not a Xilinx bitstream: wrong magic number")
     header: dict[str, str] = {}
     at = len(_MAGIC)
     for letter, name in _FIELDS.items():
         length = int.from_bytes(raw[at + 1 : at + 3], "big")
         value = raw[at + 3 : at + 3 + length]
         if raw[at : at + 1] != letter.encode() or len(value) != length:
-            raise ConfigError(f"{path}: its header is damaged at byte {at}, where its {name} should be")
+            raise errors.ConfigError(f"{path}: its header is damaged at byte {at}, where its {name} should be")
         header[name] = value.rstrip(b"\0").decode("ascii", "replace")
         at += 3 + length
     length = int.from_bytes(raw[at + 1 : at + 5], "big")
     data = raw[at + 5 :]
     if raw[at : at + 1] != b"e":
-        raise ConfigError(f"{path}: its header is damaged at byte {at}, where its data should be")
+        raise errors.ConfigError(f"{path}: its header is damaged at byte {at}, where its data should be")
     if len(data) != length:
-        raise ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
+        raise errors.ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
     if header["part"] != part:
-        raise ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {part}")
+        raise errors.ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {part}")
     if _SYNC not in data[:_SYNC_WITHIN]:
-        raise ConfigError(f"{path}: its data starts with no synchronisation word")
+        raise errors.ConfigError(f"{path}: its data starts with no synchronisation word")
     return Bitstream(**header, data=data)
 
 
-def loaded_bitstream(board: Board) -> str:
+def loaded_bitstream(board: boards.Board) -> str:
     """Return the name of the bitstream loaded last; empty if none was."""
     try:
         with open(_place(board), "rb", opener=open_regular) as file:
@@ -74,14 +73,14 @@ def loaded_bitstream(board: Board) -> str:
         return ""
 
 
-def remember_bitstream(board: Board, name: str) -> None:
+def remember_bitstream(board: boards.Board, name: str) -> None:
     place = _place(board)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, os.fsencode(name))
     except OSError as error:
-        raise ConfigError(f"{place}: cannot be written: {error.strerror}", "is the disk full?") from error
+        raise errors.ConfigError(f"{place}: cannot be written: {error.strerror}", "is the disk full?") from error
 
 
-def _place(board: Board) -> Path:
+def _place(board: boards.Board) -> Path:
     return cache_root() / "logic" / board.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.storage.config import Record
 from utvm.boards.parts import (
     NOTHING_VIRTUAL,
@@ -28,7 +28,6 @@ from utvm.boards.parts import (
     Virtual,
     VirtualModel,
 )
-from utvm.errors import ConfigError
 from utvm.toolchain.compiler import Cpu, Toolchain
 from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
 
@@ -125,7 +124,7 @@ class Board(Record):
     @property
     def programmable(self) -> Logic:
         if self.logic is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{self.full_name} has no programmable logic", "name another board (./inv board.list)"
             )
         return self.logic
@@ -155,7 +154,7 @@ class Board(Record):
     def layout(self) -> Layout:
         """The regions of code, data and stack."""
         if self.roles is None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{self.name} is a process on this computer: it has no debug port, no probe and no memory map",
                 "use it with ./inv hil, model.run, model.eval, model.profile and board.serve; here, choose "
                 "another board (./inv board.list)",
@@ -165,7 +164,7 @@ class Board(Record):
     @property
     def console(self) -> ConsolePart:
         if self.line is None:
-            raise ConfigError(f"{self.name} has no serial line", "choose another board (./inv board.list)")
+            raise errors.ConfigError(f"{self.name} has no serial line", "choose another board (./inv board.list)")
         return self.line
 
     @property
@@ -319,17 +318,17 @@ class Board(Record):
         if own.is_file() and self.port is None:
             return own
         name = self.port.name if self.port else "plain"
-        shared = None if own.is_file() else runtime.shared(self.architecture, "ports", name)
+        shared = None if own.is_file() else runtime.find_shared(self.architecture, "ports", name)
         if shared is None:
             problem = "the folder has a port.c too" if own.is_file() else f"there is no port {name!r}"
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{self.directory / 'board.yaml'}: port: {problem}",
                 f"ports of {self.architecture}: {', '.join(runtime.shared_names(self.architecture, 'ports'))}",
             )
         numbers = self.port.numbers if self.port else {}
         for number, meaning in runtime.PORT_NEEDS.get(self.architecture, {}).items():
             if not numbers.get(number):
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"{self.directory / 'board.yaml'}: port: numbers has no {number}: {meaning}",
                     f"for instance port: {{name: {name}, numbers: {{{number}: ...}}}}; docs/porting.md, step 4",
                 )

@@ -247,7 +247,7 @@ class VirtualModel(Record):
     """
 
     cpu: CoreName
-    serial: str
+    serial_number: Annotated[str, Field(alias="serial")]
     probe: PortCommand = ""
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]

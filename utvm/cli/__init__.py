@@ -126,7 +126,7 @@ def task(
         added = [FarmChoice] if in_farm else []
         owned += [(record.__name__, options.parameters(record)) for record in added]
         read = [*choices.values(), *added]
-        body = _ending_in_order(_imported(function, runs) if runs else function, choices, in_checkout, in_farm)
+        body = _ending_in_order(function, runs, choices, in_checkout, in_farm)
         if clash := _find_clash(owned):
             # Only this command fails; the others still load.
             body = _failing(function, clash)
@@ -137,46 +137,36 @@ def task(
         helps = {name: text for choice in read for name, text in options.helps(choice).items()}
         settings["optional"] = [name for choice in read for name in options.optional(choice)]
         settings["iterable"] = [name for choice in read for name in options.repeatable(choice)] + list(iterable)
-        shown = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
-        return cast(FunctionT, invoke_task(body, klass=Command, **shown, **settings))
+        extras = {"example": example, "page": page, "runs": runs, "help": {**helps, **help}}
+        return cast(FunctionT, invoke_task(body, klass=Command, **extras, **settings))
 
     return decorate
 
 
-def _imported(function: FunctionT, runs: str) -> FunctionT:
-    module, _, name = runs.partition(":")
-
-    @functools.wraps(function)
-    def call(context: Any, **values: Any) -> int | None:
-        given = inspect.signature(function).bind(context, **values)
-        given.apply_defaults()
-        _, *others = given.arguments.items()
-        return cast("int | None", getattr(importlib.import_module(f"{__name__}.{module}"), name)(**dict(others)))
-
-    return cast(FunctionT, call)
-
-
 def _ending_in_order(
-    function: Callable[..., int | None],
-    choices: Mapping[str, type],
-    in_checkout: bool,
-    in_farm: bool,
+    function: Callable[..., int | None], runs: str, choices: Mapping[str, type], in_checkout: bool, in_farm: bool
 ) -> Callable[..., None]:
     """Return the task body: call the function with its option records, and map errors to exit codes."""
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    fields = signature.parameters.keys() - choices.keys()  # A record may have the name of one of its fields.
+    module, _, implementation = runs.partition(":")
 
     @functools.wraps(function)
     def body(*args: Any, **kwargs: Any) -> None:
         try:
             if in_checkout:
                 need_checkout(_command_name(function))
-            # A record may have the name of one of its fields.
-            own = {name: value for name, value in kwargs.items() if name in parameters and name not in choices}
+            own = {name: value for name, value in kwargs.items() if name in fields}
             records: dict[str, Any] = {name: options.build_record(kind, kwargs) for name, kind in choices.items()}
             if in_farm and (there := options.build_record(FarmChoice, kwargs)) != FarmChoice():
                 from utvm.cli.farm_run import run_in_farm
 
                 code: int | None = run_in_farm(_command_name(function), there, list(records.values()), own)
+            elif runs:
+                arguments = signature.bind(*args, **own | records)
+                arguments.apply_defaults()
+                _, *values = arguments.arguments.items()  # without the context
+                code = getattr(importlib.import_module(f"{__name__}.{module}"), implementation)(**dict(values))
             else:
                 code = function(*args, **own | records)
         except (Exception, KeyboardInterrupt) as error:

@@ -3,12 +3,11 @@
 
 from invoke.context import Context
 
-from utvm.cli import task
+from utvm import cli, selection
 from utvm.cli.choices import CompiledChoice, DebugChoice, ModelChoice
-from utvm.selection import BOARD, BoardSelection, ReportChoice
 
 
-@task(
+@cli.task(
     example="board.list --fits my.tflite",
     page="docs/porting.md",
     json=True,
@@ -32,19 +31,19 @@ def list_(_: Context, fits: str = "", run_python: bool = False, set_: list[str] 
         list_boards()
 
 
-@task(
+@cli.task(
     runs="board_show:show_board",
     example="board.show stm32f746",
     page="docs/porting.md",
     json=True,
     positional=["name"],
-    help={"name": BOARD},
+    help={"name": selection.BOARD},
 )
 def show(_: Context, name: str) -> None:
     """Print the memory map, probe, toolchain and console of a board."""
 
 
-@task(
+@cli.task(
     runs="board_check:new_board",
     example="board.new --from Keil.STM32F4xx_DFP.pack --chip STM32F405RG",
     page="docs/porting.md",
@@ -62,17 +61,17 @@ def new(
     """Create a board folder from the description of its chip."""
 
 
-@task(runs="board_check:check_board", example="board.check --board ./mine --physical", page="docs/bring-up.md")
-def check(_: Context, where: BoardSelection, reports: ReportChoice) -> None:
+@cli.task(runs="board_check:check_board", example="board.check --board ./mine --physical", page="docs/bring-up.md")
+def check(_: Context, where: selection.BoardSelection, reports: selection.ReportChoice) -> None:
     """Check a new board step by step, up to the first step that fails, and print what to look at."""
 
 
-@task(runs="board_show:detect_boards", example="board.detect", page="docs/usb.md", json=True)
+@cli.task(runs="board_show:detect_boards", example="board.detect", page="docs/usb.md", json=True)
 def detect(_: Context) -> None:
     """List the debug probes on USB, with serial numbers and USB paths."""
 
 
-@task(
+@cli.task(
     runs="board_udev:install_udev",
     example="board.install-udev --dry-run",
     page="docs/hosts.md",
@@ -85,22 +84,22 @@ def install_udev(_: Context, output: str = "", dry_run: bool = False) -> None:
     """Install udev rules that give your user access to the probes of all boards; uses sudo."""
 
 
-@task(runs="board_run:reset", example="board.reset --board stm32f746", page="docs/debugging.md")
-def reset(_: Context, where: BoardSelection) -> None:
+@cli.task(runs="board_run:reset", example="board.reset --board stm32f746", page="docs/debugging.md")
+def reset(_: Context, where: selection.BoardSelection) -> None:
     """Reset a board and start its program."""
 
 
-@task(
+@cli.task(
     runs="board_run:monitor",
     example="board.monitor --board stm32f746 --seconds 10",
     page="docs/debugging.md",
     help={"seconds": "how long (default: until Ctrl-C)"},
 )
-def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
+def monitor(_: Context, where: selection.BoardSelection, seconds: float = 0.0) -> None:
     """Reset a board and print its console."""
 
 
-@task(
+@cli.task(
     runs="board_gdb:debug",
     example="board.gdb --elf app.elf --board stm32f746",
     page="docs/debugging.md",
@@ -114,7 +113,7 @@ def monitor(_: Context, where: BoardSelection, seconds: float = 0.0) -> None:
 def gdb(
     _: Context,
     what: DebugChoice,
-    where: BoardSelection,
+    where: selection.BoardSelection,
     command: list[str] | None = None,
     port: int = 0,
     vscode: bool = False,
@@ -122,22 +121,22 @@ def gdb(
     """Flash a board and debug it with GDB: halted at reset, with sources."""
 
 
-@task(
+@cli.task(
     runs="board_run:program_fpga",
     example="board.program-fpga --board pynq-z1 --bitstream vta.bit",
     page="docs/vta.md",
     help={"bitstream": "bitstream for the board's chip (.bit), written by Xilinx's tools"},
 )
-def program_fpga(_: Context, where: BoardSelection, bitstream: str = "") -> None:
+def program_fpga(_: Context, where: selection.BoardSelection, bitstream: str = "") -> None:
     """Program a board's FPGA with a bitstream, after checking that it is for the board's chip."""
 
 
-@task(
+@cli.task(
     runs="board_show:serve_virtual",
     example="board.virtual --board stm32f746",
     page="docs/virtual-boards.md",
     help={
-        "board": BOARD,
+        "board": selection.BOARD,
         "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
         "latency": "microseconds that each probe command takes (a real ST-Link: about 2000)",
         "usb": "also serve a USB probe over usbredir: st-link or cmsis-dap",
@@ -161,12 +160,12 @@ def virtual(
     """Run a virtual board for your own OpenOCD or debugger, until Ctrl-C."""
 
 
-@task(
+@cli.task(
     runs="board_serve:serve_board",
     example="board.serve my.tflite --board stm32f746",
     page="docs/rpc.md",
     help={
-        "board": f"{BOARD}; host is a process on this computer",
+        "board": f"{selection.BOARD}; host is a process on this computer",
         "listen": "address to listen on (default: 127.0.0.1; any other needs --anyone)",
         "port": "TCP port (default: 9090; 0 takes any free one)",
         "tracker": "HOST:PORT or unix:PATH of a TVM RPC tracker to register with",
@@ -187,6 +186,6 @@ def serve(
     key: str = "",
     anyone: bool = False,
     transport: str = "",
-    where: BoardSelection,
+    where: selection.BoardSelection,
 ) -> None:
     """Flash a model to a board and serve the board to TVM RPC clients, until Ctrl-C."""

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from utvm import boards
-from utvm.boards import described
-from utvm.boards.parts import SiliconPart
+from utvm.boards import described, parts
 from utvm.cli.output import OUT
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.hil.plugin import report_root
-from utvm.hil.schemas import first_trouble, read_report
+from utvm.hil import plugin, schemas
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
@@ -23,7 +21,7 @@ from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice,
 class PartStep:
     """A part of a board, its suites, and the likely cause if they fail."""
 
-    part: SiliconPart
+    part: parts.SiliconPart
     suites: str
     look_at: str
 
@@ -53,7 +51,7 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
     board = boards.load(where.board)
     if guesses := guesses_in(board.directory):
         OUT.print("nobody has looked these up yet:", *guesses, sep="\n  ")
-    right: dict[SiliconPart, Mapping[str, Any]] = {}
+    right: dict[parts.SiliconPart, Mapping[str, Any]] = {}
     code, kind = ExitCode.PASSED, "virtual"
     for number, step in enumerate(STEPS, 1):
         OUT.print(f"\npart {number} of {len(STEPS)}, {step.part}: {step.suites}")
@@ -80,12 +78,12 @@ def check_board(where: BoardSelection, reports: ReportChoice) -> ExitCode:
 
 
 def _run(where: BoardSelection, step: PartStep, reports: ReportChoice) -> tuple[ExitCode, Mapping[str, Any]]:
-    latest = report_root(reports) / "latest"
+    latest = plugin.report_root(reports) / "latest"
     before = latest.resolve()
     code = run_suites(where, SuiteChoice(step.suites), reports, PlaceChoice())
     if latest.resolve() == before:
         raise ProvisionError(f"the run of {step.suites} left no report", "its output is above")
-    return code, read_report(latest / "report.json")
+    return code, schemas.read_report(latest / "report.json")
 
 
 def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> None:
@@ -93,18 +91,18 @@ def _tell_failure(number: int, code: ExitCode, content: Mapping[str, Any]) -> No
     if content["verdict"] == "interrupted":
         OUT.print(f"\n{step.part}: {content['trouble']}; ./inv board.check begins with part 1 again")
         return
-    OUT.print(f"\n{step.part}: not right: {content['trouble'] or first_trouble(content)}")
+    OUT.print(f"\n{step.part}: not right: {content['trouble'] or schemas.first_trouble(content)}")
     if code is ExitCode.FAILED or number == 1:
         OUT.print(f"  look at: {step.look_at}")
     if left := ", ".join(step.part for step in STEPS[number:]):
         OUT.print(f"  not run, for they would fail for the same reason: {left}")
 
 
-def _tell_right(title: str, kind: str, right: Mapping[SiliconPart, Mapping[str, Any]]) -> None:
+def _tell_right(title: str, kind: str, right: Mapping[parts.SiliconPart, Mapping[str, Any]]) -> None:
     """Print the parts that are right, for a chip in the format of the board's file."""
     if kind != "physical":
-        seen = ", ".join(right) or "none"
-        OUT.print(f"\nright on a {kind.upper()} board: {seen}. No chip was met: `silicon` stays as it is")
+        names = ", ".join(right) or "none"
+        OUT.print(f"\nright on a {kind.upper()} board: {names}. No chip was met: `silicon` stays as it is")
         return
     OUT.print("\nfor board.yaml, with the chip's revision letter:\n")
     OUT.print("silicon:" if right else "silicon: {}")
@@ -125,11 +123,11 @@ def new_board(chip: str, from_: str, svd: str, probe: str, output: str) -> None:
             "--from is missing",
             "a CMSIS pack (.pack, .pdsc), a target file of probe-rs (.yaml), or pyocd: what is built into it",
         )
-    found = described.find(Path(from_), chip)
+    chip_files = described.find(Path(from_), chip)
     if svd:
-        found = described.refine(found, Path(svd))
-    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", found.name.lower()).strip("-")).resolve()
-    board = described.write(found, folder, probe)
+        chip_files = described.refine(chip_files, Path(svd))
+    folder = Path(output or re.sub(r"[^a-z0-9]+", "-", chip_files.name.lower()).strip("-")).resolve()
+    board = described.write(chip_files, folder, probe)
     OUT.print(f"{folder}: {board.title}")
     for guess in guesses_in(folder):
         OUT.print(f"  {guess}")

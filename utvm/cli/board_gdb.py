@@ -16,27 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from utvm import boards, firmware, runtime
+from utvm import boards, drivers, firmware, paths, runtime, selection
 from utvm.base.log import log_into
-from utvm.base.process import peer
-from utvm.base.process.signals import die_with_parent
-from utvm.base.storage.files import check_writable, write_whole
-from utvm.base.storage.temporary import private_folder
+from utvm.base.process import peer, signals
+from utvm.base.storage import files, temporary
 from utvm.base.text.quoting import gdb
 from utvm.boards import Board
-from utvm.cli.board_run import listen
-from utvm.cli.choices import DebugChoice
-from utvm.cli.compiling import compile_named, find_debugged
-from utvm.cli.model_inputs import read_inputs
+from utvm.cli import board_run, choices, compiling, model_inputs
 from utvm.cli.output import OUT, logs_of, say
-from utvm.drivers import Connection
 from utvm.errors import ConfigError, ProbeError, ToolchainError, TransportError
 from utvm.firmware import Firmware
 from utvm.firmware.build import source_folders
 from utvm.options import words as spelled
-from utvm.paths import INSTALLED, ROOT
 from utvm.probe.relay import DoorRelay
-from utvm.selection import BoardSelection
 from utvm.session.application import Application, read_elf
 
 DEBUGGER = "gdb-multiarch"
@@ -46,7 +38,9 @@ _PORT = 3333  # Default of other debug servers, such as OpenOCD.
 _LAUNCH = Path(".vscode", "launch.json")
 
 
-def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, port: int, vscode: bool) -> None:
+def debug(
+    where: selection.BoardSelection, what: choices.DebugChoice, command: list[str] | None, port: int, vscode: bool
+) -> None:
     """Flash a board, and debug its program.
 
     Args:
@@ -59,20 +53,20 @@ def debug(where: BoardSelection, what: DebugChoice, command: list[str] | None, p
         raise ConfigError("no program is named", "give --elf FILE, or --model FILE")
     if not 0 <= port <= _LAST_PORT:
         raise ConfigError(f"--port goes from 1 to {_LAST_PORT}", "without it, a debugger is started here")
-    found = find_debugged(where)
-    image = _image_of(what, found.board, found.capabilities)
+    reachable = compiling.find_with_debug_port(where)
+    image = _image_of(what, reachable.board, reachable.capabilities)
     if vscode:
         _write_launch(where, what, image, port or _PORT)
         return
     logs = logs_of("board.gdb")
-    with log_into(logs), _door(port) as (door, address), found.open(logs, say) as connection:
+    with log_into(logs), _door(port) as (door, address), reachable.open(logs, say) as connection:
         OUT.print(connection.describe())
         Application(connection, image)
         OUT.print("programmed and compared; it stands before its first instruction")
         with DoorRelay(connection.hand_over(), door):
             if port:
                 OUT.print(f"{READY} {address}")
-                listen(connection, lambda: None, math.inf)
+                board_run.listen(connection, lambda: None, math.inf)
                 return
             with _console_in(connection, logs / "console.log"):
                 script = logs / "commands.gdb"
@@ -96,19 +90,19 @@ def _door(port: int) -> Iterator[tuple[socket.socket, str]]:
                 ) from error
             yield door, f"127.0.0.1:{port}"
             return
-        folder = stack.enter_context(private_folder())
+        folder = stack.enter_context(temporary.private_folder())
         door = stack.enter_context(socket.socket(socket.AF_UNIX))
         door.bind(f"{folder}/gdb")
         door.listen()
         yield door, f"{folder}/gdb"
 
 
-def _image_of(what: DebugChoice, board: Board, able: frozenset[str]) -> Firmware:
+def _image_of(what: choices.DebugChoice, board: Board, able: frozenset[str]) -> Firmware:
     if what.elf:
         return read_elf(board, what.elf)
     boards.load_chip(board.name)
-    library = compile_named(board, what)
-    return firmware.build(board, [library], "standing_alone", read_inputs(library, ""), able=able)
+    library = compiling.compile_choice(board, what)
+    return firmware.build(board, [library], "standing_alone", model_inputs.read_inputs(library, ""), able=able)
 
 
 def _source_commands(image: Firmware) -> list[str]:
@@ -139,7 +133,7 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
             [DEBUGGER, *options, "-x", str(script), str(elf)],
             check=False,
             stdin=None if by_hand else subprocess.DEVNULL,
-            preexec_fn=die_with_parent(),
+            preexec_fn=signals.die_with_parent(),
         )
     except FileNotFoundError:
         raise ToolchainError(f"{DEBUGGER} is not installed", f"sudo apt-get install {DEBUGGER}") from None
@@ -150,18 +144,18 @@ def _run(elf: Path, script: Path, by_hand: bool) -> None:
 
 
 @contextlib.contextmanager
-def _console_in(connection: Connection, log: Path) -> Iterator[None]:
+def _console_in(connection: drivers.Connection, log: Path) -> Iterator[None]:
     """Write a board's console into a file, as a context manager: GDB has the terminal."""
     console = connection.console
     if console is None:
         yield
         return
-    done = threading.Event()
+    ended = threading.Event()
 
     def write() -> None:
         with log.open("wb", buffering=0) as file, contextlib.suppress(TransportError):
             output = b""
-            while output or not done.is_set():
+            while output or not ended.is_set():
                 file.write(output := console.read(0.2))
 
     reader = threading.Thread(target=write)
@@ -170,13 +164,13 @@ def _console_in(connection: Connection, log: Path) -> Iterator[None]:
         OUT.print(f"its console is written to {log}")
         yield
     finally:
-        done.set()
+        ended.set()
         reader.join()
 
 
-def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, port: int) -> None:
+def _write_launch(where: selection.BoardSelection, what: choices.DebugChoice, image: Firmware, port: int) -> None:
     """Write a configuration of Microsoft's C/C++ extension that starts this program as the server."""
-    program = Path(sys.argv[0]).resolve() if INSTALLED else ROOT / "inv"
+    program = Path(sys.argv[0]).resolve() if paths.INSTALLED else paths.ROOT / "inv"
     # VS Code may start it in any folder.
     file: dict[str, Any] = {"elf": str(image.elf)} if what.elf else {"model": str(Path(what.model).resolve())}
     served = ["board.gdb", *spelled(dataclasses.replace(what, **file)), *spelled(where), "--port", str(port)]
@@ -203,8 +197,8 @@ def _write_launch(where: BoardSelection, what: DebugChoice, image: Firmware, por
     others = [known for known in content["configurations"] if known.get("name") != name]
     content["configurations"] = [*others, configuration]
     _LAUNCH.parent.mkdir(exist_ok=True)
-    check_writable(str(_LAUNCH))
-    write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
+    files.check_writable(str(_LAUNCH))
+    files.write_whole(_LAUNCH, json.dumps(content, indent=4) + "\n")
     OUT.print(f"wrote {_LAUNCH}: {name!r} (extension ms-vscode.cpptools)")
     OUT.print(f"by hand: {shlex.join([str(program), *served])}")
 

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """``board.list``: hundreds of boards in a second, with few imports."""
 
-from utvm import boards
+from utvm import boards, errors
 from utvm.cli.output import OUT
 from utvm.drivers import drivers_for
-from utvm.errors import ConfigError
 
 
 def list_boards() -> None:
     own = boards.project_names()
-    found, rows, broken = [], [], []
+    records, rows, broken = [], [], []
     for name in boards.names():
         try:
             board = boards.load(name)
-        except ConfigError as error:
+        except errors.ConfigError as error:
             broken.append(error.message)
             continue
         probes = [f"{probe.kind} {probe.vendor:04x}:{probe.product:04x}" for probe in board.probes]
         drivers = [driver.name for driver in drivers_for(board)]
         origin = "utvm" if name in own else str(board.directory)
         rows.append((name, board.title, ", ".join(probes) or "none", ", ".join(drivers), origin))
-        found.append(
+        records.append(
             {
                 "name": name,
                 "title": board.title,
@@ -32,4 +31,4 @@ def list_boards() -> None:
     OUT.table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", rows=rows)
     for message in broken:
         OUT.print(f"broken: {message}")
-    OUT.results({"boards": found, "broken": broken})
+    OUT.results({"boards": records, "broken": broken})

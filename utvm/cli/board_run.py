@@ -9,15 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from utvm import drivers, errors, runtime, selection
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
-from utvm.cli.compiling import find_debugged, print_use
-from utvm.cli.output import OUT, logs_of, say
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ConfigError, TransportError
-from utvm.runtime import Pipe
-from utvm.selection import BoardSelection
+from utvm.cli import compiling, output
 from utvm.session.application import SILENT, Application, read_elf
 from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
@@ -27,18 +23,18 @@ _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so
 _LOOK = 0.2  # Seconds between two checks of the board.
 
 
-def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
+def flash(where: selection.BoardSelection, elf: str, seconds: float, pipe: runtime.Pipe | None = None) -> None:
     """Flash an ELF file, start it, and print its console for some seconds.
 
     Args:
         pipe: channel of its output, if not the console.
     """
-    found = find_debugged(where)
-    image = read_elf(found.board, elf)
+    reachable = compiling.find_with_debug_port(where)
+    image = read_elf(reachable.board, elf)
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
-        print_use(image)
-        OUT.print("programmed and compared; it starts")
+        compiling.print_use(image)
+        output.OUT.print("programmed and compared; it starts")
         if seconds and pipe is not None:
             with open_pipe(connection, replace(image, pipe=pipe)) as wire:
                 listen(connection, wire.restart, seconds, wire.transport)
@@ -46,13 +42,13 @@ def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = N
             if seconds:
                 _need_console(connection)
             listen(connection, program.run, seconds or _MOMENT)
-        OUT.print(f"it runs, at {check_core(connection, image)}")
+        output.OUT.print(f"it runs, at {check_core(connection, image)}")
 
 
-def monitor(where: BoardSelection, seconds: float) -> None:
-    found = find_debugged(where)
-    if found.kind == "virtual" and found.probe is None:
-        OUT.print(
+def monitor(where: selection.BoardSelection, seconds: float) -> None:
+    reachable = compiling.find_with_debug_port(where)
+    if reachable.kind == "virtual" and reachable.probe is None:
+        output.OUT.print(
             "each command has a VIRTUAL board of its own, with nothing on it that could say anything: "
             "./inv firmware.flash app.elf --monitor puts a program on one and listens"
         )
@@ -61,61 +57,61 @@ def monitor(where: BoardSelection, seconds: float) -> None:
         listen(connection, lambda: connection.reset(halt=False), seconds or math.inf)
 
 
-def reset(where: BoardSelection) -> None:
+def reset(where: selection.BoardSelection) -> None:
     with _open(where, "board.reset") as connection:
         connection.reset(halt=False)
 
 
-def program_fpga(where: BoardSelection, bitstream: str) -> None:
+def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
     """Program a board's programmable logic; an emulated board only stores the bitstream."""
-    found, file = find_debugged(where), Path(bitstream)
+    reachable, file = compiling.find_with_debug_port(where), Path(bitstream)
     if not bitstream:
-        raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
-    read_bitstream(file, found.board.programmable.part)
+        raise errors.ConfigError("no bitstream is named", "--bitstream FILE.bit")
+    read_bitstream(file, reachable.board.programmable.part)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
             remember_bitstream(connection.board, file.name)
-    OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
-    OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
+    output.OUT.print(f"programmed: {file.name}, {len(programmed.data):,} bytes, for {programmed.part}")
+    output.OUT.print(f"design {programmed.design}, made on {programmed.date} at {programmed.time}")
     if connection.kind == "virtual":
-        OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
+        output.OUT.print("a VIRTUAL board has no logic: it remembers that it was programmed")
 
 
 @contextlib.contextmanager
-def _open(where: BoardSelection, command: str) -> Iterator[Connection]:
-    logs = logs_of(command)
-    with log_into(logs), find_debugged(where).open(logs, say) as connection:
-        OUT.print(connection.describe())
+def _open(where: selection.BoardSelection, command: str) -> Iterator[drivers.Connection]:
+    logs = output.logs_of(command)
+    with log_into(logs), compiling.find_with_debug_port(where).open(logs, output.say) as connection:
+        output.OUT.print(connection.describe())
         yield connection
 
 
-def _need_console(connection: Connection) -> None:
+def _need_console(connection: drivers.Connection) -> None:
     if connection.console is None:
-        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
+        raise errors.BoardError(f"{connection.board.full_name} has no console here", SILENT)
 
 
 def listen(
-    connection: Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
+    connection: drivers.Connection, start: Callable[[], object], seconds: float, speaking: Transport | None = None
 ) -> None:
     """Start a program, and print its output for some seconds; without a console, only wait.
 
     Args:
         speaking: channel of its output; by default the console.
     """
-    heard = speaking or connection.console
+    listener = speaking or connection.console
     if seconds == math.inf:
-        OUT.print("Ctrl-C ends it")
+        output.OUT.print("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         start()
         end = time.monotonic() + seconds
         while (left := min(end - time.monotonic(), _LOOK)) > 0:
-            if heard is None:
+            if listener is None:
                 time.sleep(left)
             else:
                 try:
-                    message = heard.read(left).decode("utf-8", "replace").replace("\r", "")
-                except TransportError:
+                    message = listener.read(left).decode("utf-8", "replace").replace("\r", "")
+                except errors.TransportError:
                     time.sleep(_LOOK)  # A stopping emulator closes its console first.
                     connection.check()
                     raise

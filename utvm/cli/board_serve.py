@@ -7,20 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from utvm import compiler, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.compiling import compile_named, find, image_for
+from utvm.cli.compiling import compile_choice, find, image_for
 from utvm.cli.output import OUT, logs_of
-from utvm.compiler import Library
-from utvm.drivers import Connection
-from utvm.errors import ConfigError
-from utvm.firmware import Firmware
-from utvm.selection import BoardSelection
+from utvm.session import rpc, served
 from utvm.session.bridge import Bridge
-from utvm.session.rpc import RpcBoard, start_rpc
-from utvm.session.served import UPLOAD_BYTES, ModuleBoard
 from utvm.tuning.measure import parse_address
 
 _LAST_PORT = 65535
@@ -30,46 +25,46 @@ _LAST_PORT = 65535
 class Opened:
     """A model on a board that serves RPC."""
 
-    board: RpcBoard
-    library: Library
-    image: Firmware
+    board: rpc.RpcBoard
+    library: compiler.Library
+    image: firmware.Firmware
 
 
 @contextlib.contextmanager
 def _open_with_server(
-    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
-) -> Iterator[tuple[Connection, Firmware]]:
+    where: selection.BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None], transport: str
+) -> Iterator[tuple[drivers.Connection, firmware.Firmware]]:
     """Compile a model, link it with the RPC server, and open a board for it."""
-    found = find(where)
+    reachable = find(where)
     with log_into(logs):
-        library = compile_named(found.board, choice)
-        image = image_for(found, [library], "rpc", transport)
-        with found.open(logs, log) as connection:
+        library = compile_choice(reachable.board, choice)
+        image = image_for(reachable, [library], "rpc", transport)
+        with reachable.open(logs, log) as connection:
             yield connection, image
 
 
 @contextlib.contextmanager
 def open_for_rpc(
-    where: BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
+    where: selection.BoardSelection, choice: CompiledChoice, logs: Path, log: Callable[[str], None]
 ) -> Iterator[Opened]:
     """Compile a model and flash it with the RPC server, as a context manager; ``log`` receives the board's log."""
     with (
         _open_with_server(where, choice, logs, log, "") as (connection, image),
-        start_rpc(connection, image, log) as ready,
+        rpc.start_rpc(connection, image, log) as ready,
     ):
         yield Opened(ready, image.libraries[0], image)
 
 
 @contextlib.contextmanager
 def open_for_modules(
-    where: BoardSelection,
+    where: selection.BoardSelection,
     choice: CompiledChoice,
     logs: Path,
     log: Callable[[str], None],
     transport: str,
     *,
     only_own: bool,
-) -> Iterator[ModuleBoard]:
+) -> Iterator[served.ModuleBoard]:
     """As :func:`open_for_rpc`, for clients who may upload modules.
 
     Args:
@@ -78,7 +73,7 @@ def open_for_modules(
     """
     with (
         _open_with_server(where, choice, logs, log, transport) as (connection, image),
-        ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
+        served.ModuleBoard(connection, image, log, modules=only_own or connection.kind != "process") as ready,
     ):
         yield ready
 
@@ -93,7 +88,7 @@ def serve_board(
     key: str,
     anyone: bool,
     transport: str,
-    where: BoardSelection,
+    where: selection.BoardSelection,
 ) -> None:
     """Compile a model, flash it to a board and serve the board to TVM RPC clients until Ctrl-C.
 
@@ -103,9 +98,9 @@ def serve_board(
         key: the board's RPC key; by default none, or its name with a tracker.
     """
     if not 0 <= port <= _LAST_PORT or not 0 <= announce <= _LAST_PORT:
-        raise ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
+        raise errors.ConfigError(f"--port goes from 0 to {_LAST_PORT}", "port 0 takes any free one")
     if not anyone and not _is_loopback(listen):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"--listen {listen} can be reached from other computers",
             "--anyone allows that: the protocol has no passwords, and whoever connects owns the board",
         )
@@ -121,7 +116,7 @@ def serve_board(
             ready.connect,
             ready.restart,
             key=key or (where.board if address else ""),
-            packet_limit=UPLOAD_BYTES,
+            packet_limit=served.UPLOAD_BYTES,
             host=listen,
             port=port,
             anyone=anyone,

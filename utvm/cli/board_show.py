@@ -12,13 +12,10 @@ from typing import Any, Literal, cast
 from rich.text import Text
 
 from utvm import boards, firmware
-from utvm.base.process.peer import access_note
-from utvm.base.process.service import Service
-from utvm.boards import Board
-from utvm.boards.accelerators import accelerator_of
-from utvm.boards.bitstream import loaded_bitstream
+from utvm.base.process import peer, service
+from utvm.boards import Board, accelerators, bitstream
 from utvm.cli.choices import ModelChoice
-from utvm.cli.compiling import compiling, load_named
+from utvm.cli.compiling import compiling, load_model
 from utvm.cli.output import OUT, logs_of
 from utvm.drivers import drivers_for
 from utvm.environment.machine import libvirt
@@ -36,8 +33,8 @@ _DEFAULT_PORT = 7184  # OpenOCD's default for st-link
 
 
 def list_fitting(choice: ModelChoice) -> None:
-    model = load_named(choice)
-    found: list[dict[str, Any]] = []
+    model = load_model(choice)
+    fitting: list[dict[str, Any]] = []
     for name in boards.names():
         board = boards.load(name)
         if not board.memory:
@@ -47,10 +44,10 @@ def list_fitting(choice: ModelChoice) -> None:
                 library = firmware.compile_for(board, model)
             image = firmware.build(board, [library], executor_for(board.capabilities))
         except DoesNotFitError as error:
-            found.append({"name": name, "fits": False, "why": error.message})
+            fitting.append({"name": name, "fits": False, "why": error.message})
         else:
             sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes}
-            found.append({"name": name, "fits": True, **sizes})
+            fitting.append({"name": name, "fits": True, **sizes})
     OUT.table(
         *("board", "fits", ">flash", ">RAM", "else"),
         rows=[
@@ -61,10 +58,10 @@ def list_fitting(choice: ModelChoice) -> None:
                 board.get("ram_bytes"),
                 board.get("why"),
             )
-            for board in found
+            for board in fitting
         ],
     )
-    OUT.results({"model": choice.model, "boards": found})
+    OUT.results({"model": choice.model, "boards": fitting})
 
 
 def show_board(name: str) -> None:
@@ -77,7 +74,7 @@ def show_board(name: str) -> None:
     if board.line:
         OUT.print(f"  console    {board.line.name}, {board.line.baud} baud")
     if board.accelerator:
-        OUT.print(f"  beside it  the accelerator {accelerator_of(board).identity}")
+        OUT.print(f"  beside it  the accelerator {accelerators.accelerator_of(board).identity}")
     for described in filter(None, (driver.describe(board) for driver in drivers_for(board))):
         OUT.print(f"  {described[0]:<9}  {described[1]}")
     if len(reached := [driver.name for driver in drivers_for(board)]) > 1:
@@ -117,7 +114,7 @@ def _content(board: Board) -> dict[str, Any]:
         "cpu": board.cpu,
         "clock_hz": board.clock_hz,
         "console": None if line is None else {"name": line.name, "baud": line.baud},
-        "accelerator": accelerator_of(board).identity if board.accelerator else None,
+        "accelerator": accelerators.accelerator_of(board).identity if board.accelerator else None,
         "reached_by": [driver.name for driver in drivers_for(board)],
         "settings": {
             name: {"chosen": board.settings[name], "of": list(values)} for name, values in board.choices.items()
@@ -149,7 +146,7 @@ def detect_boards() -> None:
             (
                 f"VIRTUAL {probe.kind}" if probe.virtual else probe.kind,
                 f"{probe.vendor:04x}:{probe.product:04x}",
-                probe.serial or "(unreadable)",
+                probe.serial_number or "(unreadable)",
                 probe.usb_path,
                 ", ".join(_candidates(probe, known)),
                 vitals[probe].full_name,
@@ -181,7 +178,7 @@ def serve_virtual(
     if jtag := chip.virtual.jtag:
         if port or latency or millivolts != NOMINAL_MILLIVOLTS or usb or listen or serial or anyone:
             raise ConfigError(f"{chip.name} has JTAG pins and no probe of its own", "leave the options out")
-        pins = start_jtag(chip, logs_of("board.virtual"), loaded_bitstream(chip))
+        pins = start_jtag(chip, logs_of("board.virtual"), bitstream.loaded_bitstream(chip))
         with _running(pins):
             way = _openocd(chip, jtag.probe, jtag.openocd, pins=_doors(pins)["pins"])
             _tell_doors(chip, pins, way, anyone=False)
@@ -210,7 +207,7 @@ def serve_virtual(
         served = f"TCP port {port} of 127.0.0.1, an ST-Link's; on USB: --usb cmsis-dap --listen 0"
         way = _openocd(chip, chip.model.probe, port=port) if chip.by_openocd else served
         _tell_doors(chip, machine, way, anyone=anyone)
-        _tell_switches(machine, probe, serial or chip.model.serial)
+        _tell_switches(machine, probe, serial or chip.model.serial_number)
 
 
 def _port_of(text: str, latency_us: int, millivolts: int) -> int:
@@ -224,7 +221,7 @@ def _port_of(text: str, latency_us: int, millivolts: int) -> int:
 
 
 @contextlib.contextmanager
-def _running(machine: Service) -> Iterator[None]:
+def _running(machine: service.Service) -> Iterator[None]:
     """Start a virtual board, and wait for Ctrl-C after the ``with`` block, which prints its ports."""
     # Ctrl-C works from the line that announces it.
     with machine, contextlib.suppress(KeyboardInterrupt):
@@ -234,7 +231,7 @@ def _running(machine: Service) -> Iterator[None]:
             time.sleep(0.2)
 
 
-def _doors(machine: Service) -> re.Match[str]:
+def _doors(machine: service.Service) -> re.Match[str]:
     assert machine.health_match
     return machine.health_match
 
@@ -243,13 +240,13 @@ def _openocd(board: Board, probe: str, script: str = "openocd.cfg", **doors: str
     return f"openocd -f {board.directory / script} -c '{probe.format(**doors)}'"
 
 
-def _tell_doors(board: Board, machine: Service, way: str, *, anyone: bool) -> None:
-    OUT.print(f"VIRTUAL {board.name} is running; {access_note(anyone=anyone)}; Ctrl-C ends it")
+def _tell_doors(board: Board, machine: service.Service, way: str, *, anyone: bool) -> None:
+    OUT.print(f"VIRTUAL {board.name} is running; {peer.access_note(anyone=anyone)}; Ctrl-C ends it")
     OUT.print(f"  debug port: {way}")
     OUT.print(f"  console:    TCP port {_doors(machine)['console']} of 127.0.0.1")
 
 
-def _tell_switches(machine: Service, probe: UsbProbe | None, serial: str) -> None:
+def _tell_switches(machine: service.Service, probe: UsbProbe | None, serial: str) -> None:
     if probe:
         plug = _doors(machine)["usb"]
         place = plug if plug.startswith("unix:") else f"TCP port {plug} of 127.0.0.1"

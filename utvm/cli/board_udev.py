@@ -6,10 +6,9 @@ import os
 import shlex
 from pathlib import Path
 
-from utvm import boards
+from utvm import boards, errors
 from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
 from utvm.probe import udev
 
 
@@ -25,7 +24,7 @@ def rules_for_boards() -> str:
 
 def install_udev(output: str, dry_run: bool) -> None:
     if output and dry_run:
-        raise ConfigError(
+        raise errors.ConfigError(
             "--output and --dry-run exclude each other", "the first writes a file, the second nothing"
         )
     text = rules_for_boards()

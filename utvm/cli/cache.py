@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from invoke.context import Context
 
+from utvm import cli, errors
 from utvm.base.storage import cache
 from utvm.base.storage.cache import CacheEntry, cache_root
-from utvm.cli import task
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
 
 _KINDS = {
     "firmware": "images for boards",
@@ -25,28 +24,28 @@ _DAY = 86_400
 _MB = 1_000_000
 
 
-@task(example="cache.size", page="docs/environment.md", json=True)
+@cli.task(example="cache.size", page="docs/environment.md", json=True)
 def size(_: Context) -> None:
     """Print the size of the cache, by kind of entry."""
     kinds, now = _by_kind(cache.entries()), time.time()
-    days = {kind: max(0, (now - min(entry.used for entry in found)) / _DAY) for kind, found in kinds.items()}
+    days = {kind: max(0, (now - min(entry.used for entry in entries)) / _DAY) for kind, entries in kinds.items()}
     OUT.table(
         *("kind", "what", ">entries", ">MB", ">oldest"),
         rows=[
-            (kind, _KINDS.get(kind, ""), len(found), f"{_bytes(found) / _MB:.1f}", f"{days[kind]:.0f} days")
-            for kind, found in kinds.items()
+            (kind, _KINDS.get(kind, ""), len(entries), f"{_bytes(entries) / _MB:.1f}", f"{days[kind]:.0f} days")
+            for kind, entries in kinds.items()
         ],
     )
     total = sum(map(_bytes, kinds.values()))
     OUT.print(f"{total / _MB:.1f} MB in {cache_root()}; ./inv cache.prune removes what is old")
     content = {
-        kind: {"entries": len(found), "bytes": _bytes(found), "oldest_days": round(days[kind], 1)}
-        for kind, found in kinds.items()
+        kind: {"entries": len(entries), "bytes": _bytes(entries), "oldest_days": round(days[kind], 1)}
+        for kind, entries in kinds.items()
     }
     OUT.results({"folder": str(cache_root()), "kinds": content})
 
 
-@task(
+@cli.task(
     example="cache.prune --older-than 7 --dry-run",
     page="docs/environment.md",
     json=True,
@@ -58,11 +57,11 @@ def size(_: Context) -> None:
 def prune(_: Context, older_than: int = 30, dry_run: bool = False) -> None:
     """Remove old cache entries that no running command uses."""
     if older_than < 0:
-        raise ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
+        raise errors.ConfigError(f"--older-than is {older_than}", "give days: 0 or more")
     try:
         kinds = _by_kind(cache.prune(older_than * _DAY, dry_run))
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{cache_root()}: the cache cannot be written: {error.strerror}", "may you write there?"
         ) from error
     for kind, removed in kinds.items():

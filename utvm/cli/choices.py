@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from utvm.errors import ConfigError
+from utvm import errors, selection
 from utvm.options import Parts, option
-from utvm.selection import BoardSelection, as_file, as_path
 
 IN_SAMPLES = "-"
 """``--labels`` without a file: the samples file contains the labels."""
@@ -42,7 +41,7 @@ _COMPILED = ("shape", "tuned", "executor", "accelerator", "memory", "pin", "unch
 
 def _setting(text: str) -> Parts:
     key, _, value = text.partition("=")
-    return (f"{key}=", *as_file(value)) if key in ("tuned", "weights") else (text,)
+    return (f"{key}=", *selection.as_file(value)) if key in ("tuned", "weights") else (text,)
 
 
 def _settings(keys: tuple[str, ...]) -> Any:
@@ -51,7 +50,7 @@ def _settings(keys: tuple[str, ...]) -> Any:
 
 
 @dataclass(frozen=True)
-class CountingChoice(BoardSelection):
+class CountingChoice(selection.BoardSelection):
     """A board, and the unit that a virtual one counts."""
 
     wait_states: bool = option(
@@ -63,7 +62,7 @@ class CountingChoice(BoardSelection):
 class ModelChoice:
     """A model, whether it may be executed, and settings of loading and compiling it."""
 
-    model: str = option("", MODEL, required=True, spelled=as_file)
+    model: str = option("", MODEL, required=True, spelled=selection.as_file)
     run_python: bool = option(
         False, "trust the model file as a program: a .py file is executed, a .pt2 file may be"
     )
@@ -84,9 +83,9 @@ class ModelChoice:
             if key not in keys or not value:
                 known = f"the keys are {', '.join(keys)}"
                 problem = "is not KEY=VALUE" if key in keys or not equals else f"has no key {key!r} here"
-                raise ConfigError(f"--set {text!r} {problem}", known)
+                raise errors.ConfigError(f"--set {text!r} {problem}", known)
             if key in values and key != "shape":
-                raise ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
+                raise errors.ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
             values[key] = f"{values[key]};{value}" if key in values else value
         return values
 
@@ -97,7 +96,7 @@ class ModelChoice:
         for text in filter(None, self.settings.get("shape", "").split(";")):
             name, _, sizes = text.rpartition("=")
             if not name or not all(size.strip().isdecimal() and int(size) for size in sizes.split(",")):
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"--set shape={text!r} is no shape",
                     "write shape=NAME=1,8,8,1, with a size from 1 for each dimension",
                 )
@@ -107,7 +106,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class OptionalModelChoice(ModelChoice):
-    model: str = option("", MODEL, spelled=as_file)
+    model: str = option("", MODEL, spelled=selection.as_file)
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,7 @@ class QuantizeChoice(ModelChoice):
     samples: str = option("", "calibration samples, as --inputs of model.eval")
     labels: str = option("", "expected classes, unless the samples file contains them as labels")
     to: str = option(
-        "int8",
-        "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point",
+        "int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point"
     )
 
 
@@ -144,7 +142,7 @@ class InputChoice(CompiledChoice):
         "",
         "input: .npy, .csv, .npz with one array for each input, or a PNG or JPEG picture (default: seeded random "
         "values); floats for a quantised input are quantised",
-        spelled=as_file,
+        spelled=selection.as_file,
     )
 
 
@@ -202,7 +200,7 @@ class TuneChoice(ModelChoice):
     log: str = option(
         "",
         "log of candidates; those already in it are not measured again (default: MODEL-BOARD.jsonl)",
-        spelled=as_file,
+        spelled=selection.as_file,
     )
     tracker: str = option(
         "",
@@ -230,23 +228,23 @@ class SampleChoice(ModelChoice):
         "",
         f"cifar10_cnn, digits, digits_int8 or resnet18, the project's own; or {MODEL}",
         required=True,
-        spelled=as_file,
+        spelled=selection.as_file,
     )
     samples: str = option(
-        "", "samples, as --inputs; or their number (default: 10, or all of the file)", spelled=as_path
+        "", "samples, as --inputs; or their number (default: 10, or all of the file)", spelled=selection.as_path
     )
     inputs: str = option(
         "",
         "samples: .npy, .npz, .csv, a picture or a folder of pictures; for cifar10_cnn, uint8 images "
         "(default: the model's own samples, or random)",
-        spelled=as_path,
+        spelled=selection.as_path,
     )
     labels: str = option(
         "",
         "expected classes (.npy, .csv or .npz) for accuracy and confusion matrix; without a file, the labels in "
         "the samples file",
         bare=IN_SAMPLES,
-        spelled=as_file,
+        spelled=selection.as_file,
     )
     reference: str = option(
         "",

@@ -15,7 +15,7 @@ from utvm.cli.choices import CompiledChoice, ModelChoice
 from utvm.cli.output import OUT
 from utvm.cli.progress import ProgressLine
 from utvm.compiler import ANY, CompileOptions, Library, Model, bounded
-from utvm.compiler.accelerator import Wish
+from utvm.compiler.accelerator import AcceleratorUse
 from utvm.compiler.compile import NOTES
 from utvm.compiler.memory.regions import Memory, Region
 from utvm.drivers import ReachableBoard, choose
@@ -63,41 +63,41 @@ def compile_for(
     return library
 
 
-def compile_named(board: Board, choice: CompiledChoice, name: str | None = None) -> Library:
-    return compile_for(board, load_named(choice), compile_options(board, choice), name)
+def compile_choice(board: Board, choice: CompiledChoice, name: str | None = None) -> Library:
+    return compile_for(board, load_model(choice), compile_options(board, choice), name)
 
 
-def check_named(model: str) -> Path:
+def require_model_file(model: str) -> Path:
     """Return the path of the model's file; raise if none is given."""
     if not model:
         raise ConfigError("no model is named", "give one with --model FILE")
     return Path(model)
 
 
-def load_named(choice: ModelChoice) -> compiler.Model:
-    return compiler.load(check_named(choice.model), run_python=choice.run_python, shapes=choice.shapes)
+def load_model(choice: ModelChoice) -> compiler.Model:
+    return compiler.load(require_model_file(choice.model), run_python=choice.run_python, shapes=choice.shapes)
 
 
 def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:
     """Return the compile options of a command line; without a board, for any CPU."""
-    given = choice.settings
-    accelerator = _one_of("accelerator", given.get("accelerator", "auto"), Wish)
+    settings = choice.settings
+    accelerator = _one_of("accelerator", settings.get("accelerator", "auto"), AcceleratorUse)
     if board is None and accelerator == "all":
         raise ConfigError("--set accelerator=all needs a board's accelerator", "name the board with --board")
-    if board is None and "tuned" in given:
+    if board is None and "tuned" in settings:
         raise ConfigError("--set tuned needs the core that was tuned for", "name a board that has it with --board")
-    target = tuned_target_for(board, given.get("tuned", "")) if board else ANY
+    target = tuned_target_for(board, settings.get("tuned", "")) if board else ANY
     return CompileOptions(
-        target=replace(target, unchecked=_is_yes(given, "unchecked-indices")),
-        memory=_memory(given.get("memory", ""), given.get("pin", "")),
-        executor=_one_of("executor", given.get("executor", "aot"), Literal["aot", "graph"]),
+        target=replace(target, unchecked=_is_yes(settings, "unchecked-indices")),
+        memory=_memory(settings.get("memory", ""), settings.get("pin", "")),
+        executor=_one_of("executor", settings.get("executor", "aot"), Literal["aot", "graph"]),
         accelerator=accelerator,
-        in_ram=_is_yes(given, "in-ram"),
+        in_ram=_is_yes(settings, "in-ram"),
     )
 
 
-def _is_yes(given: dict[str, str], key: str) -> bool:
-    return bool(_one_of(key, given.get(key, "no"), Literal["yes", "no"]) == "yes")
+def _is_yes(settings: dict[str, str], key: str) -> bool:
+    return bool(_one_of(key, settings.get(key, "no"), Literal["yes", "no"]) == "yes")
 
 
 def _one_of(key: str, value: str, words: Any) -> Any:
@@ -107,8 +107,8 @@ def _one_of(key: str, value: str, words: Any) -> Any:
 
 
 def _memory(regions: str, pins: str) -> Memory:
-    chosen = tuple(_region(item) for item in regions.split(",") if item) or Memory().regions
-    return Memory(chosen, dict(_pin(item) for item in pins.split(",") if item))
+    regions_used = tuple(_region(item) for item in regions.split(",") if item) or Memory().regions
+    return Memory(regions_used, dict(_pin(item) for item in pins.split(",") if item))
 
 
 def _region(text: str) -> Region:
@@ -133,36 +133,39 @@ def find(where: BoardSelection) -> ReachableBoard:
     return choose(boards.load(where.board), where)
 
 
-def find_debugged(where: BoardSelection) -> ReachableBoard:
+def find_with_debug_port(where: BoardSelection) -> ReachableBoard:
     """Return the selected board; raise if it has no debug port."""
-    found = find(where)
-    if "debug port" not in found.capabilities:
+    reachable = find(where)
+    if "debug port" not in reachable.capabilities:
         raise ConfigError(
-            f"{found.board.name} has no debug port, and this command goes through one",
+            f"{reachable.board.name} has no debug port, and this command goes through one",
             "take a board that has, virtual ones too: --board stm32f746; ./inv board.list shows all",
         )
-    return found
+    return reachable
 
 
-def check_counts(found: ReachableBoard) -> None:
+def check_counts(reachable: ReachableBoard) -> None:
     """Raise if the board has no counter."""
-    if found.board.cycle_counter == "none" or {"debug port"} == found.capabilities & {"debug port", "counter"}:
+    if reachable.board.cycle_counter == "none" or {"debug port"} == reachable.capabilities & {
+        "debug port",
+        "counter",
+    }:
         raise ConfigError(
-            f"{found.board.name} has no counter, and this command is about what it counts",
+            f"{reachable.board.name} has no counter, and this command is about what it counts",
             "model.run and model.eval take it; cycle_counter: systick counts on a Cortex-M that has SysTick",
         )
 
 
 def image_for(
-    found: ReachableBoard,
+    reachable: ReachableBoard,
     libraries: list[Library],
     executor: Executor | None = None,
     pipe: str = "",
     in_ram: bool = False,
 ) -> Firmware:
     """Build firmware that runs libraries on a board, by default with the executor that suits the board."""
-    chosen = executor or executor_for(found.capabilities)
-    return firmware.build(found.board, libraries, chosen, pipe=pipe, in_ram=in_ram, able=found.capabilities)
+    kind = executor or executor_for(reachable.capabilities)
+    return firmware.build(reachable.board, libraries, kind, pipe=pipe, in_ram=in_ram, able=reachable.capabilities)
 
 
 def print_use(image: Firmware) -> None:

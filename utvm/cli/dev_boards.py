@@ -9,23 +9,20 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from utvm import boards
-from utvm.base.storage.config import Record, load_yaml
-from utvm.base.storage.files import write_whole
+from utvm import boards, pages, paths
+from utvm.base.storage import config, files
 from utvm.base.text.templates import templates_of
 from utvm.boards import Board
 from utvm.boards.parts import NOTHING_VIRTUAL, Kind, MemoryRegion, Physical, SiliconPart, Virtual
 from utvm.cli.output import OUT
 from utvm.hil.figures import FIGURES, present_figures
-from utvm.pages import format_bytes
-from utvm.paths import ROOT
 
-MEASUREMENTS = ROOT / "benchmarks" / "boards.json"
-PAGE = ROOT / "docs" / "boards.md"
+MEASUREMENTS = paths.ROOT / "benchmarks" / "boards.json"
+PAGE = paths.ROOT / "docs" / "boards.md"
 _DRIVERS = {"openocd": "OpenOCD", "pyocd": "pyOCD"}
 
 
-class MeasuredModel(Record):
+class MeasuredModel(config.Record):
     """A model that the suites ran on a board; ``figures`` are those of its report."""
 
     name: str
@@ -33,7 +30,7 @@ class MeasuredModel(Record):
     figures: Mapping[str, Any]
 
 
-class MeasuredBoard(Record):
+class MeasuredBoard(config.Record):
     """Measurements of one board.
 
     ``suites_s`` is host wall time in seconds; ``memory_write_kib_s`` is None without a debug port.
@@ -58,7 +55,7 @@ class MeasuredBoard(Record):
         return self
 
 
-class Measurements(Record):
+class Measurements(config.Record):
     """The data file; ``means`` describes each figure."""
 
     machine: str
@@ -76,13 +73,13 @@ class _Described:
 
 
 def write_page(path: Path = PAGE) -> None:
-    write_whole(path, page(MEASUREMENTS))
-    OUT.print(f"{path.relative_to(ROOT)}: {len(boards.project_names())} boards")
+    files.write_whole(path, page(MEASUREMENTS))
+    OUT.print(f"{path.relative_to(paths.ROOT)}: {len(boards.project_names())} boards")
 
 
 def page(measurements: Path) -> str:
     """Return the page's text from the data file."""
-    measured = load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
+    measured = config.load_yaml(measurements, Measurements, "benchmarks/boards.py writes it")
     every = [boards.load(name) for name in boards.project_names()]
     # Optional extras, which other boards do not lack.
     extras = frozenset(f"accelerator {name}" for board in every for name in board.accelerator)
@@ -96,7 +93,7 @@ def page(measurements: Path) -> str:
         for model in measured.boards[name].models:
             models.setdefault(model.name, []).append((name, model))
     environment = templates_of("utvm.cli")
-    environment.filters |= {"bytes": format_bytes, "hex": lambda value: f"{value:#010x}"}
+    environment.filters |= {"bytes": pages.format_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
         figures=present_figures(model.figures for rows in models.values() for _, model in rows),
         measured=measured,
@@ -121,7 +118,7 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
         ("console", f"{board.line.name}, {board.line.baud:,} baud" if board.line else "none"),
         (
             "layout",
-            f"code in {layout.code}, data in {layout.data}, stack of {format_bytes(layout.stack_size)} in "
+            f"code in {layout.code}, data in {layout.data}, stack of {pages.format_bytes(layout.stack_size)} in "
             f"{layout.stack}",
         ),
         *(
@@ -143,8 +140,8 @@ def _describe(board: Board, known: frozenset[str]) -> _Described:
 
 def _met(board: Board) -> list[tuple[str, str]]:
     never = ", ".join(part for part in get_args(SiliconPart) if part not in board.silicon)
-    met = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
-    return [*met, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
+    conditions = [(f"{part}: tested on hardware", words) for part, words in board.silicon.items()]
+    return [*conditions, *([("not tested on hardware", f"{never} ([bring-up.md](bring-up.md))")] if never else [])]
 
 
 def _probes(physical: Physical) -> str:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from utvm.cli import task
-from utvm.cli.choices import ImageChoice
+from utvm.cli import choices, progress, task
 from utvm.cli.output import OUT
-from utvm.cli.progress import telling, working
 
 if TYPE_CHECKING:
     from utvm.environment.container import ContainerAccess
@@ -31,42 +29,42 @@ _PROBE = {
     in_checkout=True,
     help={"export_only": "only write the image to build/environment; do not use the Docker engine"},
 )
-def build(_: Context, image: ImageChoice, export_only: bool = False) -> None:
+def build(_: Context, image: choices.ImageChoice, export_only: bool = False) -> None:
     """Build the environment's container image from the locks, as an OCI layout and in the Docker engine."""
     from utvm.environment import engine
     from utvm.environment.builds import check_key, make_image, sign
-    from utvm.environment.locked import load_locked
+    from utvm.environment.locked import load_lock_files
 
     check_key(image.sign)
-    locked = load_locked()
+    locked = load_lock_files()
     with contextlib.ExitStack() as open_things:
         # First, so that a missing engine is reported at once.
         client = None if export_only else open_things.enter_context(engine.connect())
-        step = open_things.enter_context(working("fetching"))
-        built = make_image(locked, step, *image.source, image.no_cache)
-        if client is not None and (image.no_cache or not engine.has_image(client, built)):
+        step = open_things.enter_context(progress.working("fetching"))
+        result = make_image(locked, step, *image.source, image.no_cache)
+        if client is not None and (image.no_cache or not engine.has_image(client, result)):
             step("loading it into the engine")
-            engine.load_image(client, built)
-    OUT.print(f"image        {built.digest}")
+            engine.load_image(client, result)
+    OUT.print(f"image        {result.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"unpacked     {built.unpacked // _MB} MB")
-    OUT.print(f"written to   {built.layout.parent}")
+    OUT.print(f"unpacked     {result.unpacked // _MB} MB")
+    OUT.print(f"written to   {result.layout.parent}")
     if client is not None:
-        OUT.print(f"the engine has it as {' and '.join(built.tags)}")
+        OUT.print(f"the engine has it as {' and '.join(result.tags)}")
     if image.sign:
-        OUT.print(f"signature    {sign(built.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {sign(result.layout.parent, image.sign, f'utvm environment {locked.digest}')}")
     OUT.results(
         {
-            "digest": built.digest,
+            "digest": result.digest,
             "environment": locked.digest,
-            "tags": built.tags,
-            "bytes": {"layers": built.size, "unpacked": built.unpacked},
-            "seconds": rounded(built.seconds),
+            "tags": result.tags,
+            "bytes": {"layers": result.size, "unpacked": result.unpacked},
+            "seconds": round_seconds(result.seconds),
         }
     )
 
 
-def rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+def round_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     return {step: round(spent, 3) for step, spent in seconds.items()}
 
 
@@ -85,7 +83,7 @@ def run(_: Context, command: str, board: str = "", probe: str = "") -> int:
 
     words, extra = shlex.split(command), _extra(board, probe)
     with engine.connect() as client:
-        with telling() as say:
+        with progress.telling() as say:
             image = ensure_image(client, say)
         return container.run(client, image, words, extra) if words else container.shell(client, image, extra)
 

@@ -20,7 +20,7 @@ from invoke.collection import Collection
 from rich.console import Console
 from rich.text import Text
 
-from utvm import errors
+from utvm import errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
 from utvm.base.text.templates import templates_of
@@ -28,10 +28,9 @@ from utvm.cli.output import OUT
 from utvm.cli.progress import telling
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import BoardError, ConfigError, UtvmError
-from utvm.paths import COMMAND, DATA, ROOT
 
-LOCK = ROOT / "provision" / "docs.txt"
-_CONFIGURATION = ROOT / "docs" / "site"
+LOCK = paths.ROOT / "provision" / "docs.txt"
+_CONFIGURATION = paths.ROOT / "docs" / "site"
 _WIDTH = 100
 _BRIEF = re.compile(r"^\[ *\d+/\d+\] ")
 _SHOWN_TESTS = 6
@@ -60,7 +59,7 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
         run = subprocess.run(
             [mkdocs, "build", "--quiet", "--site-dir", output.resolve()],
             cwd=source,
-            env={**os.environ, "UTVM_SOURCES": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+            env={**os.environ, "UTVM_SOURCES": str(paths.ROOT), "NO_MKDOCS_2_WARNING": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -72,27 +71,27 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
 
 def gather(folder: Path) -> None:
     """Copy the repository's pages and the files that they link to, and write the generated pages."""
-    listed = run_tool(["git", "-C", ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
+    listed = run_tool(["git", "-C", paths.ROOT, "ls-files", "-z", "*.md"], error=ConfigError).split("\0")
     # Templates are not pages.
-    pages = [Path(name) for name in listed if name and "templates" not in name and (ROOT / name).is_file()]
+    pages = [Path(name) for name in listed if name and "templates" not in name and (paths.ROOT / name).is_file()]
     for path in {*pages, *(linked for page in pages for linked in _links(page))}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / path, folder / path)
+        shutil.copyfile(paths.ROOT / path, folder / path)
     (folder / "docs" / "commands.md").write_text(_commands(), encoding="utf-8")
     (folder / "docs" / "errors.md").write_text(_error_kinds(), encoding="utf-8")
 
 
 def _links(page: Path) -> Iterator[Path]:
     """Yield the existing files that a page links to; mkdocs reports the others."""
-    for link in _LINK.findall((ROOT / page).read_text(encoding="utf-8")):
+    for link in _LINK.findall((paths.ROOT / page).read_text(encoding="utf-8")):
         path = Path(os.path.normpath(page.parent / link))
-        if (ROOT / path).is_file():
+        if (paths.ROOT / path).is_file():
             yield path
 
 
 def namespace() -> Collection:
     """Return all commands, as in ``tasks.py``."""
-    sys.path.insert(0, str(DATA))
+    sys.path.insert(0, str(paths.DATA))
     try:
         return cast(Collection, __import__("tasks").namespace)
     finally:
@@ -119,19 +118,19 @@ def record(words: list[str], output: Path) -> None:
     """Run ``./inv`` and draw its output as an SVG, with the first few lines of tests only."""
     environment = {**os.environ, "COLUMNS": str(_WIDTH)}
     run = subprocess.run(
-        [COMMAND, *words],
+        [paths.COMMAND, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
-        cwd=ROOT,
+        cwd=paths.ROOT,
         check=False,
     )
     if run.returncode:
         raise BoardError(f"./inv {' '.join(words)} ended with exit code {run.returncode}", run.stdout[-500:])
     console = Console(record=True, width=_WIDTH, file=io.StringIO())
     console.print(f"$ ./inv {' '.join(words)}", style="bold", highlight=False)
-    for line in _shorten(run.stdout.replace(str(ROOT), ".").splitlines()):
+    for line in _shorten(run.stdout.replace(str(paths.ROOT), ".").splitlines()):
         console.print(_style(line), no_wrap=True, overflow="ellipsis")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_FONT.sub("", console.export_svg(title="utvm")), encoding="utf-8")
@@ -141,13 +140,13 @@ def _shorten(lines: list[str]) -> list[str]:
     """Keep only the first tests, and note how many were left out."""
     tests = [number for number, line in enumerate(lines) if _BRIEF.match(line)]
     hidden = set(tests[_SHOWN_TESTS:])
-    shown: list[str] = []
+    text_lines: list[str] = []
     for number, line in enumerate(lines):
         if number not in hidden:
-            shown.append(line)
+            text_lines.append(line)
         elif number == tests[_SHOWN_TESTS]:
-            shown.append(f"… {len(hidden)} more tests")
-    return shown
+            text_lines.append(f"… {len(hidden)} more tests")
+    return text_lines
 
 
 def _style(line: str) -> Text:

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
+from utvm import errors, paths
 from utvm.base.storage.files import check_folder, write_whole
-from utvm.cli import task
-from utvm.cli.choices import MirrorChoice
+from utvm.cli import choices, progress, task
 from utvm.cli.output import OUT
-from utvm.cli.progress import working
-from utvm.errors import ConfigError, ExitCode
-from utvm.paths import ROOT
 
 if TYPE_CHECKING:
     from utvm.environment.debian import DebianLock
@@ -35,10 +32,10 @@ _MB = 1_000_000
         "verify": "change nothing: check locks and package files",
     },
 )
-def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "", verify: bool = False) -> None:
+def lock(_: Context, source: choices.MirrorChoice, only: str = "", update: str = "", verify: bool = False) -> None:
     """Resolve the environment's packages into debian.lock and pylock.toml (needs uv)."""
     from utvm.environment import debian, python_lock
-    from utvm.environment.locked import describe, load_locked, temporary_root
+    from utvm.environment.locked import describe, load_lock_files, temporary_root
     from utvm.environment.recipe import load_recipe
     from utvm.paths import PROVISION
 
@@ -46,25 +43,25 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "", ver
         _verify(source)
         return
     if only not in ("", "debian", "python"):
-        raise ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
-    with temporary_root(ROOT / "build") as folder:
+        raise errors.ConfigError(f"--only {only} is no half of the lock", "give debian or python, or leave it out")
+    with temporary_root(paths.ROOT / "build") as folder:
         # In a copy, so that the locks change together or not at all.
         copy = Path(shutil.copytree(PROVISION, folder / "provision"))
         recipe = load_recipe(copy)
         halves = {only} if only else {"debian", "python"}
-        held = debian.load_lock(copy / debian.LOCK.name) if update else None
-        if held:
+        current_lock = debian.load_lock(copy / debian.LOCK.name) if update else None
+        if current_lock:
             wheels = python_lock.load_wheels(copy / python_lock.LOCK.name, recipe.python)
-            halves = _halves_with(update, halves, held, wheels)
+            halves = _halves_with(update, halves, current_lock, wheels)
         if "debian" in halves:
-            with working("resolving Debian packages"):
+            with progress.working("resolving Debian packages"):
                 bases = debian.mirrors(recipe.debian, source.mirror)
-                packages = debian.resolve(recipe, bases, held, update)
+                packages = debian.resolve(recipe, bases, current_lock, update)
             debian.write_lock(packages, copy / debian.LOCK.name)
         if "python" in halves:
-            with working("resolving Python packages"):
+            with progress.working("resolving Python packages"):
                 python_lock.resolve(copy, recipe.python, update)
-        locked = load_locked(copy)
+        locked = load_lock_files(copy)
         changes = describe(str(PROVISION), str(copy)) if update else []
         for path in (debian.LOCK, python_lock.LOCK):
             write_whole(path, (copy / path.name).read_bytes())
@@ -77,30 +74,30 @@ def lock(_: Context, source: MirrorChoice, only: str = "", update: str = "", ver
     OUT.print("./inv env.diff HEAD provision shows what changed")
 
 
-def _verify(source: MirrorChoice) -> None:
-    from utvm.environment.locked import Store, fetch, load_locked
+def _verify(source: choices.MirrorChoice) -> None:
+    from utvm.environment.locked import Store, fetch, load_lock_files
 
-    locked = load_locked()
+    locked = load_lock_files()
     OUT.print("environment.yaml, debian.txt, python.in and their locks belong together")
     store = Store()
-    with working("fetching") as step:
+    with progress.working("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("hashing")
-        size = sum(store.verified(package).stat().st_size for package in locked.machine_packages)
+        size = sum(store.verify(package).stat().st_size for package in locked.machine_packages)
     count = len(locked.machine_packages)
     OUT.print(f"{count} package files, {size // _MB} MB, have the SHA-256 that the locks say")
     OUT.print(f"environment {locked.digest}")
     OUT.results({"environment": locked.digest, "files": count, "bytes": size})
 
 
-def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
-    debian = {package.name for package in (*held.packages, *held.machine)}
+def _halves_with(name: str, halves: set[str], debian_lock: "DebianLock", wheels: "Sequence[Wheel]") -> set[str]:
+    debian = {package.name for package in (*debian_lock.packages, *debian_lock.machine)}
     names = {"debian": debian, "python": {wheel.name for wheel in wheels}}
-    if not (found := {half for half in halves if name in names[half]}):
-        raise ConfigError(
+    if not (with_name := {half for half in halves if name in names[half]}):
+        raise errors.ConfigError(
             f"--update {name}: it is not locked", "./inv env.lock, without it, takes new packages in"
         )
-    return found
+    return with_name
 
 
 @task(
@@ -114,17 +111,17 @@ def _halves_with(name: str, halves: set[str], held: "DebianLock", wheels: "Seque
         "accepted": "accepted advisories, with reason and end (default: provision/accepted.yaml)",
     },
 )
-def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> ExitCode:
+def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> errors.ExitCode:
     """Check locked packages against local advisories; exit code 1 if one applies. Uses no network."""
     from utvm.environment.audit import audit as held_against
     from utvm.environment.audit import load_acceptances
-    from utvm.environment.locked import load_locked
+    from utvm.environment.locked import load_lock_files
 
     if max_age < 0:
-        raise ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
+        raise errors.ConfigError(f"--max-age is {max_age}", "give days: 0 or more")
     acceptances = load_acceptances(Path(accepted)) if accepted else load_acceptances()
-    with working("reading advisories"):
-        known = held_against(load_locked(), Path(advisories), max_age, acceptances)
+    with progress.working("reading advisories"):
+        known = held_against(load_lock_files(), Path(advisories), max_age, acceptances)
     OUT.results(known.as_json())
     if known.findings:
         OUT.table(
@@ -135,8 +132,8 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
             ],
         )
     for finding, why in known.accepted:
-        named = f"{finding.package} {finding.version}, {finding.advisory}"
-        OUT.print(f"accepted until {why.until}: {named}: {why.reason}")
+        title = f"{finding.package} {finding.version}, {finding.advisory}"
+        OUT.print(f"accepted until {why.until}: {title}: {why.reason}")
     for ended in known.over:
         OUT.print(f"was accepted until {ended.until}: {ended.package}, {ended.advisory}: {ended.reason}")
     for idle in known.idle:
@@ -145,7 +142,7 @@ def audit(_: Context, advisories: str, max_age: int = 7, accepted: str = "") -> 
         OUT.print(line)
     others = f", {len(known.accepted)} accepted" if known.accepted else ""
     OUT.print(f"{len(known.findings)} known{others}" if known.findings else f"nothing known applies{others}")
-    return ExitCode.FAILED if known.findings else ExitCode.PASSED
+    return errors.ExitCode.FAILED if known.findings else errors.ExitCode.PASSED
 
 
 @task(
@@ -174,15 +171,15 @@ def diff(_: Context, old: str, new: str) -> None:
     in_checkout=True,
     help={"output": "folder to write; it may contain other environments"},
 )
-def archive(_: Context, source: MirrorChoice, output: str = "build/archive") -> None:
+def archive(_: Context, source: choices.MirrorChoice, output: str = "build/archive") -> None:
     """Save every package file by its hash, to rebuild the environment without a network."""
-    from utvm.environment.locked import Store, fetch, load_locked
+    from utvm.environment.locked import Store, fetch, load_lock_files
     from utvm.environment.python_lock import FOLDER
 
     check_folder(output)
-    locked = load_locked()
+    locked = load_lock_files()
     store, target = Store(), Store(Path(output))
-    with working("fetching") as step:
+    with progress.working("fetching") as step:
         fetch(locked, store, None, source.mirror, step, machine=True)
         step("copying")
         new = store.copy(locked.machine_packages, target)

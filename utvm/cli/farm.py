@@ -96,9 +96,7 @@ def quarantine(_: Context, place: str, why: str = "taken out by hand") -> None:
     in_checkout=True,
     positional=["place"],
     file_optional=True,
-    help={
-        "place": "board in quarantine; all: those not taken out by hand (default: only free expired leases)",
-    },
+    help={"place": "board in quarantine; all: those not taken out by hand (default: only free expired leases)"},
 )
 def heal(_: Context, place: str) -> None:
     """Free boards whose lease has expired; return a board from quarantine if it passes the suite health."""

@@ -6,26 +6,23 @@ import platform
 import re
 from collections import Counter
 
-from utvm import boards
+from utvm import boards, drivers, errors, selection
 from utvm.base.process.peer import access_note
 from utvm.base.text.quoting import printable
 from utvm.cli.output import OUT, logs_of
-from utvm.drivers import BoardIdentity, choose
-from utvm.errors import ConfigError
 from utvm.farm.client import coordinator_address
 from utvm.farm.hosted import Host, OfferedBoard, coordinator, coordinator_tunnel, export
 from utvm.hil.project import quarantine
 from utvm.paths import work
 from utvm.probe.choice import ids_of, match_of
 from utvm.probe.usb import detect
-from utvm.selection import BoardSelection
 
 _LAST_PORT = 65535
 
 
 def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
     if not 0 < port <= _LAST_PORT:
-        raise ConfigError(f"--port goes from 1 to {_LAST_PORT}")
+        raise errors.ConfigError(f"--port goes from 1 to {_LAST_PORT}")
     host = _host(name, address, ssh_port)
     offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
@@ -37,7 +34,7 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
 def export_boards(through: str, virtual: str, name: str, address: str, ssh_port: int, port: int) -> None:
     """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
-        raise ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
+        raise errors.ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
     host = _host(name, address, ssh_port)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
@@ -57,14 +54,14 @@ def boards_to_offer(host: str, virtual: str) -> tuple[OfferedBoard, ...]:
     for word in filter(None, map(str.strip, virtual.split(","))):
         board = boards.load(word)
         # A program on this computer is not a virtual board; its driver decides.
-        kind = "process" if choose(board, BoardSelection()).kind == "process" else "virtual"
+        kind = "process" if drivers.choose(board, selection.BoardSelection()).kind == "process" else "virtual"
         if kind == "virtual":
-            choose(board, BoardSelection(kind="virtual"))
+            drivers.choose(board, selection.BoardSelection(kind="virtual"))
         counts[board.full_name] += 1
         place = _place_name(host, board.full_name, str(counts[board.full_name]))
-        offers.append(OfferedBoard(place, BoardIdentity(board.full_name, kind), board.cpu))
+        offers.append(OfferedBoard(place, drivers.BoardIdentity(board.full_name, kind), board.cpu))
     if not offers:
-        raise ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
+        raise errors.ConfigError("there is no board to offer", "plug one in, or give --virtual stm32f746")
     return tuple(offers)
 
 
@@ -73,13 +70,17 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
     known, offers = boards.probe_boards(), []
     for probe in detect([ids for board in known for ids in ids_of(board)]).probes:
         fitting = [board for board in known if match_of(board, probe)]
-        if probe.virtual or probe.problem or not probe.serial or len(fitting) != 1:
+        if probe.virtual or probe.problem or not probe.serial_number or len(fitting) != 1:
             names = " or ".join(board.name for board in fitting)
             _say(f"left out: {probe.full_name}: {probe.problem or f'it may be {names}'}")
             continue
         (board,) = fitting
-        place = _place_name(host, board.name, probe.serial)
-        offers.append(OfferedBoard(place, BoardIdentity(board.name, "physical", serial=probe.serial), board.cpu))
+        place = _place_name(host, board.name, probe.serial_number)
+        offers.append(
+            OfferedBoard(
+                place, drivers.BoardIdentity(board.name, "physical", serial=probe.serial_number), board.cpu
+            )
+        )
     return offers
 
 
@@ -89,7 +90,7 @@ def _place_name(*parts: str) -> str:
 
 def _host(name: str, address: str, ssh_port: int) -> Host:
     if not 0 < ssh_port <= _LAST_PORT:
-        raise ConfigError(f"--ssh-port goes from 1 to {_LAST_PORT}")
+        raise errors.ConfigError(f"--ssh-port goes from 1 to {_LAST_PORT}")
     rules = quarantine()
     own = platform.node()
     return Host(name or own, address or own, ssh_port, rules.bad_after, rules.well_after)

@@ -7,24 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from utvm import boards
+from utvm import boards, errors, options, paths, selection
 from utvm.base.storage.files import check_writable
-from utvm.boards import PATH_VARIABLE
 from utvm.cli.choices import TuneChoice
 from utvm.cli.output import OUT, STDOUT
 from utvm.cli.progress import telling
 from utvm.environment.remote import RemoteCommand
-from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.location import InFarm
-from utvm.options import Parts, parts
-from utvm.paths import need_checkout
-from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 
 _WRITES = ("output", "log")
 """Options with a file that a command writes."""
 
 
-def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Mapping[str, object]) -> ExitCode:
+def run_in_farm(
+    command: str, there: selection.FarmChoice, records: Sequence[Any], own: Mapping[str, object]
+) -> errors.ExitCode:
     """Run a command at the host of its board.
 
     Args:
@@ -32,27 +29,27 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
         own: its other options, by parameter name.
     """
     there.require_farm()
-    need_checkout("--in farm")
+    paths.need_checkout("--in farm")
     if (search := next((known for known in records if isinstance(known, TuneChoice)), None)) and search.count > 1:
         from utvm.cli.model_tune import tune_together
 
         tune_together(there, *records)
-        return ExitCode.PASSED
-    where = next(record for record in records if isinstance(record, BoardSelection))
-    named = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
-    named |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
-    if named.get("log") == "":
-        raise ConfigError("--in farm copies back only files that are named", "give --log FILE")
-    outputs = {name: Path(path).resolve() for name, path in named.items() if path not in ("", STDOUT)}
+        return errors.ExitCode.PASSED
+    where = next(record for record in records if isinstance(record, selection.BoardSelection))
+    writes = {name: str(getattr(record, name)) for record in records for name in _WRITES if hasattr(record, name)}
+    writes |= {name: str(own[name]) for name in _WRITES if name in own} | {"json": OUT.json_target}
+    if writes.get("log") == "":
+        raise errors.ConfigError("--in farm copies back only files that are named", "give --log FILE")
+    outputs = {name: Path(path).resolve() for name, path in writes.items() if path not in ("", STDOUT)}
     check_writable(*outputs.values())
-    sent = [
+    uploads = [
         dataclasses.replace(record, kind="auto", serial="", wait=0.0) if record is where else record
         for record in records
     ]
-    words = [word for record in sent for word in parts(record) if _flag(word) not in outputs]
+    words = [word for record in uploads for word in options.parts(record) if _flag(word) not in outputs]
     words += [("--json",)] if OUT.json_target == STDOUT else []
-    words += parts(BoardFolders(os.environ.get(PATH_VARIABLE, "")))
-    words += [(_spelled(name, value),) for name, value in own.items() if value and name not in _WRITES]
+    words += options.parts(selection.BoardFolders(os.environ.get(boards.PATH_VARIABLE, "")))
+    words += [(_spell(name, value),) for name, value in own.items() if value and name not in _WRITES]
     words += [(f"--{name}=", path) for name, path in outputs.items()]
     board = boards.load(where.board)
     with telling() as say:
@@ -60,15 +57,15 @@ def run_in_farm(command: str, there: FarmChoice, records: Sequence[Any], own: Ma
             RemoteCommand(((command,), *words), board, where, output_files=tuple(outputs.values()))
         )
     try:
-        return ExitCode(code)
+        return errors.ExitCode(code)
     except ValueError:
-        raise ProvisionError(f"the run came to no end of its own: exit code {code}") from None
+        raise errors.ProvisionError(f"the run came to no end of its own: exit code {code}") from None
 
 
-def _flag(word: Parts) -> str:
+def _flag(word: options.Parts) -> str:
     return str(word[0]).partition("=")[0].lstrip("-")
 
 
-def _spelled(name: str, value: object) -> str:
+def _spell(name: str, value: object) -> str:
     flag = f"--{name.replace('_', '-')}"
     return flag if value is True else f"{flag}={value}"

@@ -9,8 +9,7 @@ from typing import Any
 
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
-from utvm.cli.output import OUT, logs_of
-from utvm.cli.progress import telling
+from utvm.cli import output, progress
 from utvm.cli.root_hil import run_suites
 from utvm.errors import ConfigError, ExitCode, ProvisionError
 from utvm.farm.client import FarmClient, coordinator_address
@@ -25,8 +24,8 @@ _STATES = ("free", "held", "away", "quarantine")
 @contextlib.contextmanager
 def _client() -> Iterator[FarmClient]:
     with (
-        telling() as say,
-        FarmClient(coordinator_address(), logs_of("farm") / "labgrid.log", say) as client,
+        progress.telling() as say,
+        FarmClient(coordinator_address(), output.logs_of("farm") / "labgrid.log", say) as client,
     ):
         yield client
 
@@ -35,46 +34,48 @@ def list_places(summary: bool, metrics: str) -> None:
     """Print the boards of a farm, or their number in each state."""
     check_writable(metrics)
     with _client() as client:
-        found = client.call("list")
+        places = client.call("list")
     if summary or metrics:
-        _summarise(found, metrics)
+        _summarise(places, metrics)
         return
-    OUT.results(found)
-    for place in found["places"]:
+    output.OUT.results(places)
+    for place in places["places"]:
         tags, state = place["tags"], _state(place)
         remark = {"held": f" by {place['holder']}", "quarantine": f": {place['comment']}"}.get(state, "")
         board = ", ".join(tags[name] for name in ("board", "kind") if name in tags)
         host = tags.get("host", "no host of ours")
-        OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
+        output.OUT.print(printable(f"{place['place']}  {board}, at {host}: {state}{remark}"))
 
 
-def _summarise(found: dict[str, Any], metrics: str) -> None:
+def _summarise(places: dict[str, Any], metrics: str) -> None:
     """Print the number of boards in each state and the queue; ``metrics`` is a file for Prometheus."""
-    counts = dict(Counter(map(_state, found["places"])))
+    counts = dict(Counter(map(_state, places["places"])))
     if metrics:
         states = [({"state": state}, counts.get(state, 0)) for state in _STATES]
         text = gauge("utvm_farm_boards", "Boards of the farm by state.", states)
-        text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(found["waiting"]))])
+        text += gauge("utvm_farm_waiting", "Runs that wait for a board.", [({}, len(places["waiting"]))])
         write_whole(Path(metrics), text)
-    OUT.results({"boards": counts, "waiting": found["waiting"]})
-    OUT.print(f"{len(found['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}")
-    for position, waiting in enumerate(found["waiting"], 1):
+    output.OUT.results({"boards": counts, "waiting": places["waiting"]})
+    output.OUT.print(
+        f"{len(places['places'])} boards: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}"
+    )
+    for position, waiting in enumerate(places["waiting"], 1):
         tags = ", ".join(f"{name}={value}" for name, value in waiting["wants"].items())
-        OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
+        output.OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 
 
 def _reap_leases() -> None:
     with _client() as client:
         freed = client.call("reap")["freed"]
     for lease in freed:
-        OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
-    OUT.print(f"{len(freed)} boards freed")
+        output.OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
+    output.OUT.print(f"{len(freed)} boards freed")
 
 
 def take_out(place: str, why: str) -> None:
     with _client() as client:
         client.call("mark", place=place, health="bad", comment=why)
-    OUT.print(printable(f"{place} is in quarantine: {why}"))
+    output.OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
 def heal_boards(place: str) -> ExitCode:
@@ -96,7 +97,7 @@ def heal_boards(place: str) -> ExitCode:
         raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows them")
     codes = [_heal(board) for board in bad]
     if not codes:
-        OUT.print("no board is to be healed")
+        output.OUT.print("no board is to be healed")
     return max(codes, default=ExitCode.PASSED)
 
 
@@ -108,14 +109,14 @@ def _heal(board: dict[str, Any]) -> ExitCode:
         try:
             code = run_suites(BoardSelection(board["tags"]["board"]), SuiteChoice(HEALTH), ReportChoice(), where)
         except ProvisionError as error:
-            OUT.print(printable(f"{name}: {error.message}"))
+            output.OUT.print(printable(f"{name}: {error.message}"))
             code = ExitCode.INFRASTRUCTURE
         if code is not ExitCode.PASSED:
             break
     else:
         with _client() as client:
             client.call("mark", place=name, health="ok", comment="")
-    OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
+    output.OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 
 

@@ -6,19 +6,17 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from utvm.cli import task
+from utvm import cli, errors, selection
 from utvm.cli.choices import CompiledChoice, LinkedChoice, ListenChoice
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
-from utvm.selection import BOARD, BoardSelection
 
 
-@task(
+@cli.task(
     example="firmware.build my.tflite --board stm32f746 --input x.npy",
     page="docs/standing-alone.md",
     json=True,
     help={
-        "board": BOARD,
+        "board": selection.BOARD,
         "input": "input to store in the image, as for model.run (default: seeded random values)",
         "output": "ELF file to write (default: MODEL.elf); a .bin file is written beside it",
         "mlperf": "answer the MLPerf Tiny runner instead, for its task ic01, vww01, kws01 or ad01",
@@ -35,7 +33,7 @@ def build(
     """Build stand-alone firmware that runs the model on a stored input and prints the result."""
     from utvm import boards, firmware
     from utvm.base.storage.files import check_writable, write_whole
-    from utvm.cli.compiling import check_named, compile_named, print_use
+    from utvm.cli.compiling import compile_choice, print_use, require_model_file
     from utvm.cli.model_inputs import note_input, read_inputs
 
     if mlperf:
@@ -44,15 +42,15 @@ def build(
         write_image(request, board, mlperf, output)
         return
     chip = boards.load_chip(board)
-    model = check_named(request.model)
+    model = require_model_file(request.model)
     elf = Path(output or f"{model.stem}.elf")
     if elf.suffix != ".elf":
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{elf}: is no name for an ELF file", "it ends in .elf; a .bin file is written beside it"
         )
     block = elf.with_suffix(".bin")
     check_writable(elf, block)
-    library = compile_named(chip, request)
+    library = compile_choice(chip, request)
     image = firmware.build(chip, [library], "standing_alone", read_inputs(library, input))
     address, contents = image.binary
     write_whole(elf, image.elf.read_bytes())
@@ -72,13 +70,13 @@ def build(
     OUT.results({"elf": str(elf), "bin": str(block), "address": address, "board": chip.name, **figures})
 
 
-@task(
+@cli.task(
     example="firmware.flash app.elf --board stm32f746 --monitor",
     page="docs/own-project.md",
     positional=["elf"],
     help={"elf": "ELF file of your build, or the folder of a project of project.create, which is built first"},
 )
-def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> None:
+def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenChoice) -> None:
     """Flash an ELF file or a project to a board, verify it and start it; refuses one linked for other memory."""
     from utvm.cli import board_run
 
@@ -92,25 +90,25 @@ def flash(_: Context, elf: str, where: BoardSelection, listen: ListenChoice) -> 
         board_run.flash(where, elf, listen.monitor)
 
 
-@task(
+@cli.task(
     example="firmware.size my.tflite --board stm32f746",
     page="docs/host-driven.md",
     json=True,
-    help={"board": BOARD},
+    help={"board": selection.BOARD},
 )
 def size(_: Context, request: LinkedChoice, board: str = "") -> None:
     """Build a model's firmware and print flash, RAM and stack by section."""
     from utvm import boards, firmware
-    from utvm.cli.compiling import compile_for, compile_options, load_named, print_use
-    from utvm.firmware.stack import UnknownNeedError, stack_need
+    from utvm.cli.compiling import compile_for, compile_options, load_model, print_use
+    from utvm.firmware.stack import UnknownNeedError, measure_stack
 
     chip = boards.load_chip(board)
     options = compile_options(chip, request)
-    library = compile_for(chip, load_named(request), options)
+    library = compile_for(chip, load_model(request), options)
     image = firmware.build(chip, [library], in_ram=options.in_ram)
     need, unknown = None, ""
     try:
-        need = stack_need(image, f"{library.name}_run", library.name)
+        need = measure_stack(image, f"{library.name}_run", library.name)
     except UnknownNeedError as error:
         unknown = str(error)
     OUT.table(

@@ -3,15 +3,14 @@
 
 from invoke.context import Context
 
-from utvm.cli import task
-from utvm.selection import FarmChoice
+from utvm import cli, selection
 
 _SINCE = "date (2026-11-23) or tested commit (default: twelve hours before the newest run)"
 _ACCEPT = "write the newest figures to utvm-baseline.yaml, as the baseline of the limits in utvm.yaml"
 _FLAKY = "list tests that passed and failed at one commit, on boards of one name and kind (default: last 30 days)"
 
 
-@task(
+@cli.task(
     runs="history_show:show_changes",
     example="history.changes --since 2026-11-01",
     page="docs/history.md",
@@ -22,7 +21,7 @@ def changes(_: Context, since: str = "", flaky: bool = False, accept: bool = Fal
     """List figures and tests that changed, with the commit and the confidence; or flaky tests."""
 
 
-@task(
+@cli.task(
     runs="history_show:show_trend",
     example="history.trend digits:instructions --board stm32f746",
     page="docs/history.md",
@@ -34,7 +33,7 @@ def trend(_: Context, what: str, board: str = "") -> None:
     """Print a model's figures run by run; of a test, when it last passed and since when it fails."""
 
 
-@task(
+@cli.task(
     runs="history_files:import_reports",
     name="import",
     example="history.import build/reports",
@@ -46,7 +45,7 @@ def import_(_: Context, folder: str) -> None:
     """Add runs to the history from their reports; runs already in it stay unchanged."""
 
 
-@task(
+@cli.task(
     runs="history_files:export_history",
     example="history.export --format pages --output public",
     page="docs/history.md",
@@ -70,12 +69,12 @@ def export(
     """Export the history as a table or as pages, or the last night as a badge, metrics or a CI report."""
 
 
-@task(
+@cli.task(
     runs="history_bisect:bisect",
     example="history.bisect digits:instructions --board stm32f746",
     page="docs/history.md",
     positional=["what"],
     help={"what": "test SUITE::TEST, or figure MODEL:FIGURE", "board": "board name"},
 )
-def bisect(_: Context, what: str, where: FarmChoice, board: str = "") -> None:
+def bisect(_: Context, what: str, where: selection.FarmChoice, board: str = "") -> None:
     """Find the commit that broke a test or changed a figure, with git bisect."""

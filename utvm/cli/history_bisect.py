@@ -14,9 +14,8 @@ from utvm.base.process.run import run_tool
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ProvisionError
 from utvm.hil.project import history_file
-from utvm.history import bisect_step
+from utvm.history import bisect_step, store
 from utvm.history.changes import changes, last_good
-from utvm.history.store import open_history
 from utvm.options import words
 from utvm.paths import ROOT, project
 from utvm.selection import FarmChoice
@@ -47,18 +46,18 @@ def bisect(what: str, board: str, where: FarmChoice) -> None:
         )
     OUT.print(f"good: {question.good[:12]}, bad: {question.bad[:12]}, on {question.board}")
     output = _bisect(question, where)
-    found = _FIRST.search(output)
-    if found is None:
+    match = _FIRST.search(output)
+    if match is None:
         raise ConfigError(
             f"git names no first bad commit of {what}: {' '.join(output.split())[-300:]}",
             "commits without a verdict are skipped; is the good one an ancestor of the bad one?",
         )
-    OUT.print(f"first bad: {found[1]}")
-    OUT.print(_git(project() or ROOT, "log", "-1", "--format=%an, %as: %s", found[1]).strip())
+    OUT.print(f"first bad: {match[1]}")
+    OUT.print(_git(project() or ROOT, "log", "-1", "--format=%an, %as: %s", match[1]).strip())
 
 
 def _of_test(what: str, board: str) -> Question:
-    with open_history(history_file()) as history:
+    with store.open_history(history_file()) as history:
         states = [state for state in last_good(history, what, board) if state.good and state.bad]
     if not states:
         raise ConfigError(f"{what} passed nowhere before it failed", "history.trend shows when it last passed")
@@ -68,8 +67,8 @@ def _of_test(what: str, board: str) -> Question:
 
 def _of_figure(what: str, board: str) -> Question:
     model, _, figure = what.partition(":")
-    with open_history(history_file()) as history:
-        found = [
+    with store.open_history(history_file()) as history:
+        points = [
             change
             for change in changes(history, 0)
             if change.what == figure
@@ -78,16 +77,16 @@ def _of_figure(what: str, board: str) -> Question:
             and change.last
             and change.first
         ]
-        if not found:
+        if not points:
             raise ConfigError(f"{what} has not changed between two commits", "history.trend shows its values")
-        change = found[0]
+        change = points[0]
         value = history.execute(
             "select value from figure join series using (series) join board using (board) join run using (run)"
             " where model = ? and figure = ? and name = ? and commit_ = ? order by figure.started desc limit 1",
             (model, figure, change.board.split()[1], change.last),
         ).fetchone()[0]
-    named = (change.board.split()[1], change.last or "", change.first or "")
-    return Question(*named, model=model, figure=figure, value=json.dumps(value))
+    key = (change.board.split()[1], change.last or "", change.first or "")
+    return Question(*key, model=model, figure=figure, value=json.dumps(value))
 
 
 def _bisect(question: Question, where: FarmChoice) -> str:

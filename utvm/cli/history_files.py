@@ -14,8 +14,7 @@ from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.limits import iter_reports
-from utvm.hil.project import history_file
+from utvm.hil import limits, project
 from utvm.history.exports import EXPORTS, write_pages
 from utvm.history.store import OUTCOMES, add, open_history
 from utvm.paths import work
@@ -36,9 +35,9 @@ def import_reports(folder: str) -> None:
     if not Path(folder).is_dir():
         raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
     new, known, wrong = 0, 0, list[str]()
-    path = history_file()
+    path = project.history_file()
     with open_history(path, create=True) as history:
-        for report in iter_reports(Path(folder)):
+        for report in limits.iter_reports(Path(folder)):
             if isinstance(report, str):
                 wrong.append(report)
             elif add(history, report):
@@ -74,7 +73,7 @@ def _export_table(output: str, table: str) -> None:
     check_writable(output)
     outcomes = "case outcome " + " ".join(f"when {i} then '{name}'" for i, name in enumerate(OUTCOMES)) + " end"
     temporary = Path(f"{output}.{os.getpid()}")
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         cursor = history.execute(_TABLES[table].format(outcomes))
         try:
             rows = _write_csv(cursor, temporary)
@@ -84,12 +83,12 @@ def _export_table(output: str, table: str) -> None:
     OUT.print(f"wrote {output}, {rows} rows")
 
 
-def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
+def _write_csv(cursor: sqlite3.Cursor, path: Path) -> int:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(column[0] for column in found.description)
+        writer.writerow(column[0] for column in cursor.description)
         rows = 0
-        for row in found:
+        for row in cursor:
             writer.writerow(row)
             rows += 1
     return rows
@@ -98,7 +97,7 @@ def _write_csv(found: sqlite3.Cursor, path: Path) -> int:
 def _write_folder(output: str) -> Path:
     folder = Path(output).resolve() if output else work() / "history"
     check_folder(folder)
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         count = write_pages(history, folder, work() / "reports")
     OUT.print(f"{folder / 'index.html'}: {count} pages")
     return folder
@@ -132,7 +131,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def _write_night(format: str, output: str) -> None:  # noqa: A002
     check_writable(output)
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         text = EXPORTS[format](history)
     if output:
         write_whole(Path(output), text)

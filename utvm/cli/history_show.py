@@ -7,8 +7,7 @@ import time
 
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
-from utvm.hil.limits import accept_figures
-from utvm.hil.project import history_file
+from utvm.hil import limits, project
 from utvm.history.changes import Change, Value, changes, last_good, newest_night, trend
 from utvm.history.changes import flaky as flaky_tests
 from utvm.history.store import format_time, open_history, parse_time
@@ -23,20 +22,20 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
     if flaky:
         _show_flaky(since)
         return
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         begun = begin_of(history, since)
-        found = changes(history, begun)
+        changed = changes(history, begun)
     if accept:
-        OUT.print(f"the baseline is written: {accept_figures()}")
-    OUT.results({"since": format_time(begun), "changes": found})
-    if found:
+        OUT.print(f"the baseline is written: {limits.accept_figures()}")
+    OUT.results({"since": format_time(begun), "changes": changed})
+    if changed:
         OUT.table(
             *("what", "of", "board", "was", "is", "commits"),
             rows=[
-                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in found
+                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in changed
             ],
         )
-    OUT.print(f"{len(found)} changes since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(changed)} changes since {readable_time(format_time(begun))}")
 
 
 def show_trend(what: str, board: str) -> None:
@@ -45,7 +44,7 @@ def show_trend(what: str, board: str) -> None:
         _show_last_good(what, board)
         return
     name, _, figure = what.partition(":")
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         points = trend(history, name, figure, board)
     OUT.results({"points": points})
     before: dict[tuple[str, str, str], Value] = {}
@@ -53,32 +52,32 @@ def show_trend(what: str, board: str) -> None:
     for point in points:
         series = (point.figure, point.executor, point.board)
         if before.get(series) != point.value:
-            named = (point.figure, f"{point.model} ({point.executor})", point.board)
+            key = (point.figure, f"{point.model} ({point.executor})", point.board)
             when = ((point.commit or "none")[:10], readable_time(point.started))
-            rows.append((*named, *when, _value_text(point.value)))
+            rows.append((*key, *when, _value_text(point.value)))
         before[series] = point.value
     OUT.table("figure", "of", "board", "commit", "since", "value", rows=rows)
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
 
 
 def _show_flaky(since: str) -> None:
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
-        found = flaky_tests(history, begun)
-    OUT.results({"since": format_time(begun), "flaky": found})
-    if found:
+        flaky = flaky_tests(history, begun)
+    OUT.results({"since": format_time(begun), "flaky": flaky})
+    if flaky:
         OUT.table(
             *("test", "board", "commit", ">passed", ">failed", "last"),
             rows=[
                 (test.test, test.board, test.commit[:10], test.passed, test.failed, readable_time(test.last))
-                for test in found
+                for test in flaky
             ],
         )
-    OUT.print(f"{len(found)} flaky since {readable_time(format_time(begun))}")
+    OUT.print(f"{len(flaky)} flaky since {readable_time(format_time(begun))}")
 
 
 def _show_last_good(test: str, board: str) -> None:
-    with open_history(history_file()) as history:
+    with open_history(project.history_file()) as history:
         states = last_good(history, test, board)
     OUT.table(
         *("board", "now", "last good", "of", "failed first", "of"),

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from utvm import boards, firmware
+from utvm import boards, drivers, errors, firmware, selection
 from utvm.base.log import log_into
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.boards import Board
 from utvm.cli.choices import CompiledChoice
-from utvm.cli.compiling import check_counts, check_named, compile_named, find
+from utvm.cli.compiling import check_counts, compile_choice, find, require_model_file
 from utvm.cli.output import OUT, logs_of, say
-from utvm.drivers import Connection
-from utvm.errors import ConfigError
-from utvm.firmware import Firmware
 from utvm.firmware.sources import TASKS
-from utvm.selection import BoardSelection
 from utvm.session.mlperf import Runner, Sample, auc, read_samples, start_runner, top_1
 
 _WINDOWS = 5  # The benchmark's rules: the median of five.
@@ -30,7 +25,7 @@ _SEED = 0
 def write_image(request: CompiledChoice, board: str, task: str, output: str) -> None:
     """Build firmware for the benchmark's own runner, and write it as an ELF file."""
     if not output:
-        raise ConfigError("no file is named", "--output FILE.elf")
+        raise errors.ConfigError("no file is named", "--output FILE.elf")
     check_writable(output)
     chip = boards.load_chip(board)
     image = _image(chip, chip.capabilities, request, task)
@@ -43,7 +38,7 @@ def write_image(request: CompiledChoice, board: str, task: str, output: str) -> 
 
 def run_task(
     request: CompiledChoice,
-    where: BoardSelection,
+    where: selection.BoardSelection,
     task: str,
     mode: str,
     data: str,
@@ -51,51 +46,53 @@ def run_task(
     iterations: int,
 ) -> None:
     if mode not in ("performance", "accuracy"):
-        raise ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
+        raise errors.ConfigError(f"there is no mode {mode!r}", "--mode performance or --mode accuracy")
     if mode == "accuracy" and not data:
-        raise ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
+        raise errors.ConfigError("accuracy needs files with labels", "--data FOLDER, with y_labels.csv in it")
     if samples < 0 or iterations < 1:
-        raise ConfigError("--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs")
-    found = find(where)
+        raise errors.ConfigError(
+            "--samples is from 0, and --iterations from 1", "leave them out: 5 windows of 10 runs"
+        )
+    reachable = find(where)
     if mode == "performance":
-        check_counts(found)
-    image = _image(found.board, found.capabilities, request, task)
+        check_counts(reachable)
+    image = _image(reachable.board, reachable.capabilities, request, task)
     kind = TASKS[task]
     size = kind.window_bytes(image.libraries[0])
     windows = samples or _WINDOWS
     if data:
-        chosen = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
+        samples_read = read_samples(Path(data), size, windows if mode == "performance" else samples, kind.distance)
     else:
         random = np.random.default_rng(_SEED)
         values = random.standard_normal(size // 4, np.float32).tobytes() if kind.distance else random.bytes(size)
-        chosen = [Sample("random", values, 0)]
+        samples_read = [Sample("random", values, 0)]
         OUT.print(f"input: random values, seed {_SEED} (give the benchmark's own with --data)")
     logs = logs_of("mlperf.run")
-    with log_into(logs), found.open(logs, say) as connection:
+    with log_into(logs), reachable.open(logs, say) as connection:
         say(connection.describe())
         with start_runner(connection, image) as runner:
             names = {"name": runner.value("name", "name-dut"), "task": runner.value("profile", "model")}
             if mode == "performance":
-                first = [next(of) for _, of in itertools.groupby(chosen, lambda sample: sample.name)]
+                first = [next(of) for _, of in itertools.groupby(samples_read, lambda sample: sample.name)]
                 windowed = [first[number % len(first)] for number in range(windows)]
                 figures = _performance(runner, connection, windowed, iterations)
             else:
-                figures = (_distances if kind.distance else _accuracy)(runner, chosen)
+                figures = (_distances if kind.distance else _accuracy)(runner, samples_read)
     OUT.print("this is no official result: those come from EEMBC's runner, under MLCommons' rules")
-    OUT.results({**names, "board": found.board.full_name, "kind": connection.kind, "mode": mode, **figures})
+    OUT.results({**names, "board": reachable.board.full_name, "kind": connection.kind, "mode": mode, **figures})
 
 
-def _image(board: Board, able: frozenset[str], request: CompiledChoice, task: str) -> Firmware:
-    check_named(request.model)
+def _image(board: boards.Board, able: frozenset[str], request: CompiledChoice, task: str) -> firmware.Firmware:
+    require_model_file(request.model)
     if task not in TASKS:
-        raise ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
+        raise errors.ConfigError(f"there is no task {task!r}", f"--task {', '.join(TASKS)}")
     # A board's reply to a query of its task is the name of its library.
-    library = compile_named(board, request, name=task)
+    library = compile_choice(board, request, name=task)
     return firmware.build(board, [library], "mlperf", able=able)
 
 
 def _performance(
-    runner: Runner, connection: Connection, samples: Sequence[Sample], iterations: int
+    runner: Runner, connection: drivers.Connection, samples: Sequence[Sample], iterations: int
 ) -> dict[str, object]:
     counts = []
     rates = []
@@ -126,7 +123,7 @@ def _accuracy(runner: Runner, samples: Sequence[Sample]) -> dict[str, object]:
         rows.append(runner.infer(1, 0).results)
     scores, labels = np.array(rows, np.float64), np.array([sample.label for sample in samples], np.int64)
     if labels.max() >= scores.shape[1]:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"a label is {labels.max()}, and the model knows {scores.shape[1]} classes", "classes are from 0"
         )
     accuracy, area = top_1(scores, labels), auc(scores, labels)

@@ -41,9 +41,7 @@ def run(
     json=True,
     in_farm=True,
     name="eval",
-    help={
-        "validate_against": "second board that runs the same: exit code 1 if an output differs in a bit",
-    },
+    help={"validate_against": "second board that runs the same: exit code 1 if an output differs in a bit"},
 )
 def eval_(_: Context, request: SampleChoice, *, validate_against: str = "", where: BoardSelection) -> None:
     """Run a model on samples on a board: predictions, accuracy, and a bitwise comparison with another board."""

@@ -8,12 +8,9 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.base.text.quoting import printable
-from utvm.base.text.templates import templates_of
-from utvm.cli.choices import CompareChoice, SampleChoice
+from utvm.base.text import quoting, templates
+from utvm.cli import choices, model_eval, model_eval_figures
 from utvm.cli.compiling import find
-from utvm.cli.model_eval import prepare, run_samples
-from utvm.cli.model_eval_figures import read_labels
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, DoesNotFitError
 from utvm.selection import BoardSelection
@@ -51,7 +48,7 @@ class Panel:
     bars: Sequence[tuple[Row, str, float]]
 
 
-def compare_models(request: CompareChoice, output: str) -> None:
+def compare_models(request: choices.CompareChoice, output: str) -> None:
     names = [name.strip() for name in request.boards.split(",") if name.strip()]
     models = [name.strip() for name in request.models.split(",") if name.strip()]
     if not names:
@@ -66,14 +63,14 @@ def compare_models(request: CompareChoice, output: str) -> None:
     OUT.results(rows)
 
 
-def _row(request: CompareChoice, model: str, board: str) -> Row:
-    choice = SampleChoice(
+def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
+    choice = choices.SampleChoice(
         model=model, inputs=request.inputs, set_=request.set_, samples="" if request.inputs else "1"
     )
     try:
-        library, samples = prepare(choice, find(BoardSelection(board)).board)
-        labels = read_labels(request.labels, len(samples)) if request.labels else []
-        runs = run_samples(BoardSelection(board), library, samples, show=False)
+        library, samples = model_eval.prepare(choice, find(BoardSelection(board)).board)
+        labels = model_eval_figures.read_labels(request.labels, len(samples)) if request.labels else []
+        runs = model_eval.run_samples(BoardSelection(board), library, samples, show=False)
     except DoesNotFitError as error:
         return Row(model, board, why=error.message)
     # The maximum: users wait for the slowest.
@@ -108,7 +105,7 @@ def _print(rows: Sequence[Row]) -> None:
     )
     for row in rows:
         if row.why:
-            OUT.print(f"{printable(row.model)} on {row.board}: {printable(row.why)}")
+            OUT.print(f"{quoting.printable(row.model)} on {row.board}: {quoting.printable(row.why)}")
 
 
 def draw(rows: Sequence[Row]) -> str:
@@ -124,14 +121,14 @@ def draw(rows: Sequence[Row]) -> str:
         _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),
     ]
     models = list(dict.fromkeys(row.model for row in rows))
-    shown = [panel for panel in panels if panel.bars]
+    panels_drawn = [panel for panel in panels if panel.bars]
     return (
-        templates_of("utvm.cli", html=True)
+        templates.templates_of("utvm.cli", html=True)
         .get_template("compare.svg.j2")
         .render(
-            panels=shown,
+            panels=panels_drawn,
             models=models,
-            height=sum(40 + 36 * len(panel.bars) for panel in shown),
+            height=sum(40 + 36 * len(panel.bars) for panel in panels_drawn),
             shortened=_shorten,
         )
     )
@@ -139,10 +136,10 @@ def draw(rows: Sequence[Row]) -> str:
 
 def _shorten(name: str, width: int = _WIDTH) -> str:
     """Return the end of a name or path that fits, with an ellipsis if cut."""
-    shown = name
-    while cell_len(shown) > width:
-        shown = f"…{shown[2:]}"
-    return shown
+    text = name
+    while cell_len(text) > width:
+        text = f"…{text[2:]}"
+    return text
 
 
 def _panel(title: str, values: Sequence[tuple[Row, float | None]]) -> Panel:

@@ -14,21 +14,15 @@ from models.catalogue import CATALOGUE
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.boards import Board
-from utvm.cli.choices import IN_SAMPLES, SampleChoice
-from utvm.cli.compiling import check_named, compile_for, find, image_for, load_named
-from utvm.cli.model_eval_figures import print_confusion, print_distance, read_labels, reference_answers, rows_as
-from utvm.cli.model_inputs import check_scale, input_for_pictures, random_inputs
-from utvm.cli.output import OUT, logs_of, say
-from utvm.cli.progress import working
+from utvm.cli import choices, model_eval_figures, model_inputs, output, progress
+from utvm.cli.compiling import compile_for, find, image_for, load_model, require_model_file
 from utvm.compiler import Library
 from utvm.compiler.model import Sample
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import are_pictures, as_bytes, as_integers, read_pictures, read_pixels
-from utvm.hil.figures import summarise
-from utvm.hil.limits import remember_model
-from utvm.hil.report import checkout_digest
+from utvm.hil import figures, limits, report
 from utvm.selection import BoardSelection
 from utvm.session import RunResult
 from utvm.session.board_holder import open_session
@@ -49,7 +43,7 @@ class Runs:
     results: list[RunResult]
 
 
-def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
+def evaluate(request: choices.SampleChoice, where: BoardSelection, validate_against: str) -> ExitCode:
     """Run a model on samples and print each prediction; FAILED if any output bit differs on another board.
 
     Args:
@@ -59,7 +53,7 @@ def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str
         raise ConfigError(
             "--samples and --inputs both name samples", "give one; a number of --samples says how many"
         )
-    if request.labels == IN_SAMPLES and not Path(request.source).is_file():
+    if request.labels == choices.IN_SAMPLES and not Path(request.source).is_file():
         raise ConfigError("--labels names no file, and no file of samples has them", "give --labels FILE")
     board = find(where).board
     other = BoardSelection(validate_against) if validate_against else None
@@ -67,10 +61,10 @@ def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str
         find(other)  # reject a wrong name before the first board runs
     library, samples = prepare(request, board)
     # Reject wrong options before the board runs.
-    file = request.source if request.labels == IN_SAMPLES else request.labels
-    labels = read_labels(file, len(samples)) if file else []
+    file = request.source if request.labels == choices.IN_SAMPLES else request.labels
+    labels = model_eval_figures.read_labels(file, len(samples)) if file else []
     answers = (
-        reference_answers(request.reference, request.model, samples, len(library.outputs))
+        model_eval_figures.reference_answers(request.reference, request.model, samples, len(library.outputs))
         if request.reference
         else []
     )
@@ -78,12 +72,12 @@ def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str
     ours = [list(result.outputs) for result in runs.results]
     judged: dict[str, Any] = {}
     if labels:
-        found = confusion(ours, labels)
-        print_confusion(found)
-        judged["accuracy"], judged["confusion"] = found.accuracy, found.counts.tolist()
+        matrix = confusion(ours, labels)
+        model_eval_figures.print_confusion(matrix)
+        judged["accuracy"], judged["confusion"] = matrix.accuracy, matrix.counts.tolist()
     if answers:
         apart = distance(ours, answers)
-        print_distance(request.reference, apart, len(samples))
+        model_eval_figures.print_distance(request.reference, apart, len(samples))
         judged["reference"] = {"name": request.reference, **asdict(apart)}
     _remember(request, runs, labels)
     mismatches: list[Mismatch] = []
@@ -93,74 +87,74 @@ def evaluate(request: SampleChoice, where: BoardSelection, validate_against: str
         for number, (result, theirs) in enumerate(zip(runs.results, reference.results, strict=True)):
             mismatches += compare(number, library.outputs, result.outputs, theirs.outputs)
         _print_verdict(runs, reference, mismatches)
-    OUT.results(_content(request, library, runs, reference, mismatches) | judged)
+    output.OUT.results(_content(request, library, runs, reference, mismatches) | judged)
     return ExitCode.FAILED if mismatches else ExitCode.PASSED
 
 
-def _remember(request: SampleChoice, runs: Runs, labels: list[int]) -> None:
+def _remember(request: choices.SampleChoice, runs: Runs, labels: list[int]) -> None:
     name = Path(request.model).stem
-    summary = summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
-    if why := remember_model(runs.identity, summary):
-        OUT.print(f"warning: {why}")
+    summary = figures.summarise(name, runs.image, runs.results, executor="model.eval", labels=labels or None)
+    if why := limits.remember_model(runs.identity, summary):
+        output.OUT.print(f"warning: {why}")
 
 
-def prepare(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
+def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
     """Build or load the model, compile it for the board, and draw or read the samples."""
     if request.count is not None and request.count < 1:
         raise ConfigError("--samples is a number from 1", "without a number: 10, or all that there are")
     if request.model not in CATALOGUE:
         return _prepare_file(request, board)
-    named, weights = CATALOGUE[request.model], request.settings.get("weights", "")
-    if weights and not named.takes_weights:
+    entry, weights = CATALOGUE[request.model], request.settings.get("weights", "")
+    if weights and not entry.takes_weights:
         takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
         raise ConfigError(f"{request.model} takes no file of weights", f"these do: {takers}")
     arrays = _read(request)
-    made = named.make(_SEED, Path(weights) if weights else None)
-    if made.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):
+    network = entry.make(_SEED, Path(weights) if weights else None)
+    if network.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):
         raise ConfigError(f"{request.source}: holds {len(arrays)} arrays", "give one, with all samples in it")
-    library = compile_for(board, made.model)
-    if named.random and not weights:
-        give = " (give a file with --set weights=FILE)" if named.takes_weights else ""
-        OUT.print(f"weights: random, seed {_SEED}{give}")
+    library = compile_for(board, network.model)
+    if entry.random and not weights:
+        give = " (give a file with --set weights=FILE)" if entry.takes_weights else ""
+        output.OUT.print(f"weights: random, seed {_SEED}{give}")
     if arrays is not None:
-        return library, _select_samples(request, library, arrays, made.read)
-    OUT.print("samples: the model's own (give yours with --inputs)")
-    return library, _check_enough(made.samples(request.count or _SAMPLES), request, request.model)
+        return library, _select_samples(request, library, arrays, network.read)
+    output.OUT.print("samples: the model's own (give yours with --inputs)")
+    return library, _check_enough(network.samples(request.count or _SAMPLES), request, request.model)
 
 
-def _prepare_file(request: SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
-    path = check_named(request.model)
+def _prepare_file(request: choices.SampleChoice, board: Board) -> tuple[Library, list[Sample]]:
+    path = require_model_file(request.model)
     if not path.exists():
         names = ", ".join(CATALOGUE)
         raise ConfigError(f"there is no model {request.model!r}", f"name a model file, or one of: {names}")
     if "weights" in request.settings:
         raise ConfigError(f"{path}: a model file has its own weights", "leave --set weights out")
     arrays = _read(request)
-    library = compile_for(board, load_named(request))
+    library = compile_for(board, load_model(request))
     if arrays is not None:
         return library, _select_samples(request, library, arrays)
-    OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
+    output.OUT.print(f"samples: random values, seed {_SEED} (give yours with --inputs)")
     generator = np.random.default_rng(_SEED)
-    return library, [random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
+    return library, [model_inputs.random_inputs(library, generator) for _ in range(request.count or _SAMPLES)]
 
 
-def _read(request: SampleChoice) -> Mapping[str, Any] | None:
+def _read(request: choices.SampleChoice) -> Mapping[str, Any] | None:
     """Read a file of samples, if any; pictures are read once the model's input is known."""
     if request.source and are_pictures(request.source):
         return {}
-    check_scale(request.settings.get("scale", ""))
+    model_inputs.check_scale(request.settings.get("scale", ""))
     return read_arrays(request.source) if request.source else None
 
 
 def _select_samples(
-    request: SampleChoice,
+    request: choices.SampleChoice,
     library: Library,
     arrays: Mapping[str, Any],
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> list[Sample]:
     """Return the first samples of a file, converted by ``read`` if given."""
     if are_pictures(request.source):
-        tensor = input_for_pictures(request.source, library.inputs)
+        tensor = model_inputs.input_for_pictures(request.source, library.inputs)
         scale = request.settings.get("scale", "")
         if read and scale:
             raise ConfigError(f"{request.model} has its own scale of colours", "leave --set scale out")
@@ -175,13 +169,13 @@ def _select_samples(
         if "x" in arrays and only.name not in arrays:
             arrays = {"": arrays["x"]}
         if request.source.endswith(".csv"):
-            arrays = {"": rows_as(arrays[""], only)}
+            arrays = {"": model_eval_figures.rows_as(arrays[""], only)}
         arrays = {name: as_integers(array, only) for name, array in arrays.items()}
     samples = _check_enough(as_samples(arrays, library.inputs), request, request.source)
     return samples[: request.count]
 
 
-def _check_enough(samples: list[Sample], request: SampleChoice, whose: str) -> list[Sample]:
+def _check_enough(samples: list[Sample], request: choices.SampleChoice, whose: str) -> list[Sample]:
     least = request.count or 1
     if len(samples) < least:
         raise ConfigError(f"{whose}: holds {len(samples)} samples, not {least}", "ask for fewer, or give more")
@@ -190,30 +184,30 @@ def _check_enough(samples: list[Sample], request: SampleChoice, whose: str) -> l
 
 def run_samples(where: BoardSelection, library: Library, samples: list[Sample], show: bool) -> Runs:
     """Run all samples on a board; print each if ``show``."""
-    found = find(where)
+    reachable = find(where)
     for sample in samples:
         as_bytes(sample, library.inputs)  # reject wrong samples before the board runs
-    image = image_for(found, [library])
+    image = image_for(reachable, [library])
     lines: list[str] = []
 
     def describe(line: str) -> None:
         lines.append(line)
-        say(line)
+        output.say(line)
 
-    logs = logs_of("model.eval")
+    logs = output.logs_of("model.eval")
     results = []
     with (
-        open_session(found, image, logs, describe) as session,
-        working(f"samples: 0 of {len(samples)}") as step,
+        open_session(reachable, image, logs, describe) as session,
+        progress.working(f"samples: 0 of {len(samples)}") as step,
     ):
         for number, sample in enumerate(samples):
             result = session.run(library.name, sample)
             results.append(result)
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
-                say(_line(number, result, found.board.clock_hz))
+                output.say(_line(number, result, reachable.board.clock_hz))
     # The last line describes the board; earlier ones name its holder.
-    return Runs(found.board, lines[-1], found.identity, image, results)
+    return Runs(reachable.board, lines[-1], reachable.identity, image, results)
 
 
 def _line(number: int, result: RunResult, clock_hz: int) -> str:
@@ -235,20 +229,20 @@ def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
     count, ours, theirs = len(runs.results), runs.board.name, reference.board.name
     for mismatch in mismatches:
-        say(
+        output.say(
             f"MISMATCH in sample {mismatch.sample}: {printable(mismatch.output)}{list(mismatch.index)} "
             f"is {mismatch.value!r} on {ours}, {mismatch.expected!r} on {theirs}; "
             f"{mismatch.differing} of {mismatch.elements} elements differ"
         )
     wrong = len({mismatch.sample for mismatch in mismatches})
     if wrong:
-        OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
+        output.OUT.print(f"{wrong} of {count} samples differ between {ours} and {theirs}")
     else:
-        OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
+        output.OUT.print(f"{count} of {count} samples agree with {theirs}, bit for bit")
 
 
 def _content(
-    request: SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
+    request: choices.SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
     def sample_content(result: RunResult) -> dict[str, Any]:
         time = _milliseconds(result, runs.board.clock_hz)
@@ -266,7 +260,7 @@ def _content(
         "library_sha256": library.digest,
         "board": runs.board.name,
         "description": runs.description,
-        "environment": checkout_digest(),
+        "environment": report.checkout_digest(),
         "samples": [sample_content(result) for result in runs.results],
         "validated_against": reference and reference.board.name,
         "mismatches": mismatches,

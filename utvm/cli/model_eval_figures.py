@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm import compiler, errors
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
-from utvm.cli.model_inputs import typed
-from utvm.cli.output import OUT
-from utvm.compiler import Tensor
+from utvm.cli import model_inputs, output
 from utvm.compiler.model import Sample
-from utvm.errors import ConfigError
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
 _MOST_CLASSES = 20  # Limit of a readable matrix.
@@ -26,36 +24,36 @@ def read_labels(path: str, count: int) -> list[int]:
     arrays = read_arrays(path)
     array = arrays.get("labels", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if array is None:
-        raise ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
+        raise errors.ConfigError(f"{path}: has no array labels", f"it has: {', '.join(arrays)}")
     flat = array.ravel()
     if flat.dtype.kind not in "iuf" or (flat != np.floor(flat)).any():
-        raise ConfigError(f"{path}: labels are the numbers of classes, from 0")
+        raise errors.ConfigError(f"{path}: labels are the numbers of classes, from 0")
     if len(flat) < count:
-        raise ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
+        raise errors.ConfigError(f"{path}: holds {len(flat)} labels, not {count}")
     return [int(label) for label in flat[:count]]
 
 
-def rows_as(numbers: npt.NDArray[Any], tensor: Tensor) -> npt.NDArray[Any]:
+def rows_as(numbers: npt.NDArray[Any], tensor: compiler.Tensor) -> npt.NDArray[Any]:
     """Return one sample per row of a text, in the shape of an input and, unless quantised, its type."""
     if numbers.shape[1] != math.prod(tensor.shape):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"input {tensor.name} is {list(tensor.shape)}, and a row of the file has {numbers.shape[1]} numbers"
         )
-    return typed(numbers.reshape(-1, *tensor.shape), tensor)
+    return model_inputs.convert_numbers(numbers.reshape(-1, *tensor.shape), tensor)
 
 
-def print_confusion(found: Confusion) -> None:
+def print_confusion(matrix: Confusion) -> None:
     """Print the accuracy, the confusion matrix, and recall and precision of each class."""
-    classes, total = len(found.counts), int(found.counts.sum())
-    OUT.print(f"accuracy {found.accuracy:.4f}, {int(np.trace(found.counts))} of {total}")
-    shown = range(classes) if classes <= _MOST_CLASSES else ()
-    met = [kind for kind in range(classes) if found.counts[kind].any() or found.counts[:, kind].any()]
-    OUT.table(
-        *("class", *map(str, shown), "recall", "precision"),
+    classes, total = len(matrix.counts), int(matrix.counts.sum())
+    output.OUT.print(f"accuracy {matrix.accuracy:.4f}, {int(np.trace(matrix.counts))} of {total}")
+    columns = range(classes) if classes <= _MOST_CLASSES else ()
+    present = [kind for kind in range(classes) if matrix.counts[kind].any() or matrix.counts[:, kind].any()]
+    output.OUT.table(
+        *("class", *map(str, columns), "recall", "precision"),
         rows=[
-            (str(kind), *(str(found.counts[kind, other]) for other in shown), _percent(found.recall(kind)),
-             _percent(found.precision(kind)))
-            for kind in met
+            (str(kind), *(str(matrix.counts[kind, other]) for other in columns), _percent(matrix.recall(kind)),
+             _percent(matrix.precision(kind)))
+            for kind in present
         ],
     )  # fmt: skip
 
@@ -66,25 +64,25 @@ def _percent(fraction: float | None) -> str:
 
 def reference_answers(name: str, model: str, samples: Sequence[Sample], outputs: int) -> list[Sample]:
     if name not in _REFERENCES:
-        raise ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
+        raise errors.ConfigError(f"there is no reference {name!r}", f"references: {', '.join(_REFERENCES)}")
     suffix, answers = _REFERENCES[name]
     if not model.endswith(suffix):
-        raise ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
+        raise errors.ConfigError(f"{name} reads {suffix} files, and {model} is none", "choose another --reference")
     try:
         return answers(Path(model).read_bytes(), samples, outputs)
     except ImportError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name} cannot be loaded: {printable(str(error))}", "pip install utvm[references], or that library"
         ) from error
     except Exception as error:  # whatever another library raises
-        raise ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
+        raise errors.ConfigError(f"{name} does not run {model}: {printable(str(error))}") from error
 
 
-def print_distance(name: str, found: ErrorStatistics, count: int) -> None:
-    same = "" if found.same_class is None else f", same best class in {found.same_class} of {count}"
-    OUT.print(
-        f"against {name}: largest difference {found.largest:g}, RMSE {found.rmse:g}, "
-        f"signal to noise {found.snr_db:.1f} dB{same}"
+def print_distance(name: str, statistics: ErrorStatistics, count: int) -> None:
+    same = "" if statistics.same_class is None else f", same best class in {statistics.same_class} of {count}"
+    output.OUT.print(
+        f"against {name}: largest difference {statistics.largest:g}, RMSE {statistics.rmse:g}, "
+        f"signal to noise {statistics.snr_db:.1f} dB{same}"
     )
 
 

@@ -23,10 +23,10 @@ def note_input(library: Library, path: str) -> None:
 
 def read_inputs(library: Library, path: str, scale: str = "") -> list[npt.NDArray[np.generic]]:
     """Return the inputs for the model, with real numbers quantised."""
-    return quantised(library, read_given(library, path, scale))
+    return quantise_inputs(library, read_unscaled_inputs(library, path, scale))
 
 
-def read_given(library: Library, path: str, scale: str) -> list[npt.NDArray[np.generic]]:
+def read_unscaled_inputs(library: Library, path: str, scale: str) -> list[npt.NDArray[np.generic]]:
     """Read inputs, or draw random ones: uniform in [-1, 1) for floats, over the whole range for integers.
 
     Args:
@@ -67,11 +67,11 @@ def check_scale(scale: str) -> None:
         raise ConfigError("--set scale is for pictures", "it gives their values of black and white; leave it out")
 
 
-def quantised(library: Library, given: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
+def quantise_inputs(library: Library, values: Sequence[npt.NDArray[np.generic]]) -> list[npt.NDArray[np.generic]]:
     """Quantise real numbers for a quantised input; other inputs are unchanged."""
-    if len(given) != len(library.inputs):
-        return list(given)  # the size check follows in the conversion to bytes
-    return list(map(as_integers, given, library.inputs))
+    if len(values) != len(library.inputs):
+        return list(values)  # the size check follows in the conversion to bytes
+    return list(map(as_integers, values, library.inputs))
 
 
 def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
@@ -80,10 +80,10 @@ def _as_declared(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArra
             f"input {tensor.name} is {list(tensor.shape)}, and the file has {numbers.size} numbers",
             "give one sample",
         )
-    return typed(numbers.reshape(tensor.shape), tensor)
+    return convert_numbers(numbers.reshape(tensor.shape), tensor)
 
 
-def typed(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
+def convert_numbers(numbers: npt.NDArray[np.float64], tensor: Tensor) -> npt.NDArray[np.generic]:
     """Convert the numbers of a text to the type of an input, unless they are to be quantised."""
     if np.dtype(tensor.dtype).kind != "f" and tensor.scaling:
         return numbers

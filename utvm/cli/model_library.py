@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from utvm import boards, compiler
-from utvm.base.storage.cache import file_digest
-from utvm.base.storage.files import check_folder, check_writable
+from utvm.base.storage import cache, files
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import assistant
-from utvm.cli.choices import CompileChoice
-from utvm.cli.compiling import check_named, compile_options, compiling, load_named
+from utvm.cli import choices, progress
+from utvm.cli.compiling import compile_options, compiling, load_model, require_model_file
 from utvm.cli.output import OUT
-from utvm.cli.progress import working
 from utvm.compiler import ANY, Library
 from utvm.compiler.package import package_model
 from utvm.compiler.package.misra import library_counts, reasons, runtime_counts, total
@@ -21,10 +19,10 @@ from utvm.errors import ConfigError
 from utvm.firmware.stack import run_stack
 
 
-def _library(request: CompileChoice, explain: bool = False) -> Library:
+def _library(request: choices.CompileChoice, explain: bool = False) -> Library:
     board = boards.load(request.board) if request.board else None
     options = compile_options(board, request)
-    model = load_named(request)
+    model = load_model(request)
     with compiling(model.origin, explain):
         return compiler.compile_model(
             model,
@@ -35,13 +33,13 @@ def _library(request: CompileChoice, explain: bool = False) -> Library:
         )
 
 
-def package(request: CompileChoice, output: str) -> None:
-    model, board = check_named(request.model), boards.load(request.board) if request.board else None
+def package(request: choices.CompileChoice, output: str) -> None:
+    model, board = require_model_file(request.model), boards.load(request.board) if request.board else None
     if request.settings.get("accelerator") == "all":
         raise ConfigError("an archive has no driver of an accelerator in it", "leave --set accelerator=all out")
     options = compile_options(board, request)
     path = Path(output or f"{model.stem}.tar")
-    check_writable(path)
+    files.check_writable(path)
     with compiling(model):
         package_model(
             model,
@@ -54,11 +52,11 @@ def package(request: CompileChoice, output: str) -> None:
             stack=run_stack(board, _library(request)) if board else None,
         )
     OUT.print(f"wrote {path}, {path.stat().st_size:,} bytes; its README.md says how it is used")
-    OUT.results({"archive": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)})
+    OUT.results({"archive": str(path), "bytes": path.stat().st_size, "sha256": cache.file_digest(path)})
 
 
-def report(request: CompileChoice, output: str, explain: bool, misra: bool) -> None:
-    check_folder(output or "build")
+def report(request: choices.CompileChoice, output: str, explain: bool, misra: bool) -> None:
+    files.check_folder(output or "build")
     library = _library(request, explain)
     OUT.table(
         *("step", "operator", "makes", ">MACs", "kernel"),
@@ -114,7 +112,7 @@ def _write_results(library: Library, page: Path, rules: Sequence[RuleCount] | No
 
 
 def _misra(library: Library) -> list[RuleCount]:
-    with working("cppcheck of the library") as step:
+    with progress.working("cppcheck of the library") as step:
         ours = library_counts(library)
         step("cppcheck of the runtime")
         runtimes, left = runtime_counts(), reasons().left

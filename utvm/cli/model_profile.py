@@ -9,19 +9,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from utvm import boards
+from utvm import boards, compiler, errors, pages, selection
 from utvm.base.storage.files import check_folder, check_readable, read_text, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards.accelerators import accelerator_of
-from utvm.cli.board_serve import open_for_rpc
-from utvm.cli.choices import InputChoice
+from utvm.cli import board_serve, choices, model_inputs
 from utvm.cli.compiling import check_counts, find
-from utvm.cli.model_inputs import read_inputs
 from utvm.cli.output import OUT, as_json, logs_of, say
-from utvm.compiler import Library
-from utvm.errors import ConfigError
-from utvm.pages import label_in, pages_of
-from utvm.selection import BoardSelection
 from utvm.session.profile import MeasuredStep, Profile, profile_of
 from utvm.session.rpc import RpcSession
 
@@ -51,7 +45,7 @@ class StepBar:
     hint: str
 
 
-def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: str) -> None:
+def profile_model(model: choices.InputChoice, where: selection.BoardSelection, output: str, diff: str) -> None:
     """Run a model on a board once, step by step, and print and write the count of each step.
 
     Args:
@@ -63,8 +57,8 @@ def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: 
         return
     check_folder(output or "build")
     check_counts(find(where))
-    with open_for_rpc(where, model, logs_of("model.profile"), say) as ready:
-        inputs = read_inputs(ready.library, model.input, model.settings.get("scale", ""))
+    with board_serve.open_for_rpc(where, model, logs_of("model.profile"), say) as ready:
+        inputs = model_inputs.read_inputs(ready.library, model.input, model.settings.get("scale", ""))
         OUT.print(ready.board.description)
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
@@ -78,7 +72,7 @@ def profile_model(model: InputChoice, where: BoardSelection, output: str, diff: 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{folder}: cannot be written: {error.strerror or error}", "choose another folder with --output"
         ) from error
     texts = {"json": profile.as_json(), "folded": profile.folded_stacks(), "html": render(profile)}
@@ -112,11 +106,11 @@ def _print(profile: Profile) -> None:
     )
 
 
-def _accelerator_counts(where: BoardSelection, library: Library) -> Sequence[Mapping[str, int]]:
+def _accelerator_counts(where: selection.BoardSelection, library: compiler.Library) -> Sequence[Mapping[str, int]]:
     """Return the counts of the accelerator's model in each step; empty if the library uses none."""
     if not library.accelerator:
         return ()
-    modelled = accelerator_of(boards.load(where.board)).modelled
+    modelled = accelerator_of(boards.load(where.board)).model_steps
     return modelled(library) if modelled else ()
 
 
@@ -132,7 +126,7 @@ def _print_accelerator(profile: Profile, counted: Sequence[Mapping[str, int]]) -
 
 def render(profile: Profile) -> str:
     return (
-        pages_of("utvm.cli")
+        pages.pages_of("utvm.cli")
         .get_template("profile.html.j2")
         .render(profile=profile, width=_WIDTH, kinds=_kinds(profile), boxes=_boxes(profile), bars=_bars(profile))
     )
@@ -161,7 +155,7 @@ def _box(profile: Profile, row: int, begin: int, count: int, name: str, colour: 
     unit = _WIDTH / max(profile.total, 1)
     width = count * unit
     hint = f"{name}: {count:,} {profile.unit}, {100 * count / max(profile.total, 1):.1f} %"
-    return Flame(round(begin * unit, 2), round(width, 2), row, colour, label_in(width, name), hint)
+    return Flame(round(begin * unit, 2), round(width, 2), row, colour, pages.label_in(width, name), hint)
 
 
 def _bars(profile: Profile) -> list[StepBar]:
@@ -180,10 +174,12 @@ def _compare_profiles(first: Path, second: Path) -> None:
     """Print the counts of each layer in two profiles; layers match if they produce the same tensors."""
     before, after = _read(first), _read(second)
     if before.unit != after.unit:
-        raise ConfigError(f"{first} counts {before.unit} and {second} counts {after.unit}", "profile on one board")
+        raise errors.ConfigError(
+            f"{first} counts {before.unit} and {second} counts {after.unit}", "profile on one board"
+        )
     rows = _rows(before, after)
     if not any(one and other for _, one, other in rows):
-        raise ConfigError(f"{first} and {second} have no layer in common", "are they of one model?")
+        raise errors.ConfigError(f"{first} and {second} have no layer in common", "are they of one model?")
     OUT.print(f"{before.unit}; before: {printable(before.board)}; after: {printable(after.board)}")
     OUT.table(
         *("makes", ">before", ">after", ">ratio", ">per MAC", ">then"),
@@ -213,7 +209,7 @@ def _read(path: Path) -> Profile:
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{path}: is no profile: {f'{where}: ' if where else ''}{problem['msg']}", _HINT
         ) from error
 

@@ -12,17 +12,13 @@ import onnx
 
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.cli.choices import QuantizeChoice
-from utvm.cli.compiling import load_named
-from utvm.cli.model_eval_figures import print_distance, read_labels
-from utvm.cli.model_inputs import check_scale, input_for_pictures
+from utvm.cli import choices, compiling, model_eval_figures, model_inputs, progress
 from utvm.cli.output import OUT
-from utvm.cli.progress import working
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import Activations, Cost, costs, model_outputs, quantize
+from utvm.quantize import Activations, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
@@ -39,14 +35,14 @@ class _CountedSamples(list[Sample]):
             yield sample
 
 
-def quantize_model(request: QuantizeChoice, output: str) -> None:
+def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     if request.to not in _KINDS:
         raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
     if not request.samples:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
     path = Path(output or f"{Path(request.model).stem}_{request.to}.onnx")
     check_writable(path)
-    model = load_named(request)
+    model = compiling.load_model(request)
     if model.format != "onnx":
         raise ConfigError(
             f"{request.model}: is no ONNX model", "convert it to ONNX, or quantise it where it was trained"
@@ -57,8 +53,8 @@ def quantize_model(request: QuantizeChoice, output: str) -> None:
     labels_in_it = arrays.pop("labels", None) is not None
     samples = _samples(tensors, arrays)
     source = request.labels or (request.samples if labels_in_it else "")
-    labels = read_labels(source, len(samples)) if source else []
-    with working("ranges of tensors:") as step:
+    labels = model_eval_figures.read_labels(source, len(samples)) if source else []
+    with progress.working("ranges of tensors:") as step:
         quantised = quantize(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to])
         before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
@@ -66,8 +62,14 @@ def quantize_model(request: QuantizeChoice, output: str) -> None:
     content = quantised.SerializeToString(deterministic=True)
     write_whole(path, content)
     apart = distance(after, before)
-    _print(layers)
-    print_distance("the model of real numbers", apart, len(samples))
+    OUT.table(
+        *("operator", "makes", ">signal to noise"),
+        rows=[
+            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
+            for layer in layers
+        ],
+    )
+    model_eval_figures.print_distance("the model of real numbers", apart, len(samples))
     figures: dict[str, Any] = {}
     if labels:
         accuracy = [confusion(outputs, labels).accuracy for outputs in (before, after)]
@@ -90,22 +92,24 @@ def quantize_model(request: QuantizeChoice, output: str) -> None:
     )
 
 
-def _read(request: QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
+def _read(request: choices.QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
     scale = request.settings.get("scale", "")
     if are_pictures(request.samples):
-        return {"": read_pictures(request.samples, input_for_pictures(request.samples, tensors), scale)}
-    check_scale(scale)
+        return {
+            "": read_pictures(request.samples, model_inputs.input_for_pictures(request.samples, tensors), scale)
+        }
+    model_inputs.check_scale(scale)
     return read_arrays(request.samples)
 
 
 def _inputs(model: onnx.ModelProto) -> list[Tensor]:
     constants = {constant.name for constant in model.graph.initializer}
     tensors = []
-    for given in model.graph.input:
-        if given.name not in constants:
-            kind = given.type.tensor_type
+    for tensor in model.graph.input:
+        if tensor.name not in constants:
+            kind = tensor.type.tensor_type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            tensors.append(Tensor(given.name, tuple(size.dim_value or 1 for size in kind.shape.dim), dtype.name))
+            tensors.append(Tensor(tensor.name, tuple(size.dim_value or 1 for size in kind.shape.dim), dtype.name))
     return tensors
 
 
@@ -123,16 +127,6 @@ def _samples(tensors: Sequence[Tensor], arrays: dict[str, Any]) -> list[Sample]:
     if not samples:
         raise ConfigError("the file holds no samples", "a hundred or so, of all kinds, are enough")
     return samples
-
-
-def _print(layers: Sequence[Cost]) -> None:
-    OUT.table(
-        *("operator", "makes", ">signal to noise"),
-        rows=[
-            (layer.operator, layer.tensor, "exact" if layer.snr_db == math.inf else f"{layer.snr_db:.1f} dB")
-            for layer in layers
-        ],
-    )
 
 
 def _finite(snr_db: float) -> float | None:

@@ -8,58 +8,53 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from utvm import boards, firmware
+from utvm import boards, compiler, drivers, errors, firmware, selection
 from utvm.base.log import log_into
-from utvm.base.storage.arrays import write_array, write_arrays
-from utvm.base.storage.files import check_writable
+from utvm.base.storage import arrays, files
 from utvm.base.text.quoting import printable
-from utvm.cli.choices import RunChoice
-from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_named
-from utvm.cli.model_inputs import note_input, quantised, read_given
+from utvm.cli import choices, model_inputs
+from utvm.cli.compiling import compile_for, compile_options, find, image_for, load_model
 from utvm.cli.output import OUT, logs_of, say
-from utvm.compiler import Library
-from utvm.drivers import Connection
-from utvm.errors import ConfigError
-from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.hil.report import checkout_digest
-from utvm.selection import BoardSelection
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
 
 
-def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alone: bool) -> None:
+def run_model(
+    model: choices.RunChoice, where: selection.BoardSelection, output: str, standing_alone: bool
+) -> None:
     """Compile a model, run it once on a board, and print and write its outputs.
 
     Args:
         standing_alone: stand-alone firmware with an input in flash, which reports on its console.
     """
-    check_writable(output)
-    found = find(where)
-    options = compile_options(found.board, model)
+    files.check_writable(output)
+    reachable = find(where)
+    options = compile_options(reachable.board, model)
     if standing_alone and options.in_ram:
-        raise ConfigError(
+        raise errors.ConfigError(
             "--standing-alone and --set in-ram=yes exclude each other: RAM does not last", "give one"
         )
     if standing_alone or options.in_ram:
         boards.load_chip(where.board)
-    library = compile_for(found.board, load_named(model), options)
-    given = read_given(library, model.input, model.settings.get("scale", ""))
-    inputs = quantised(library, given)
+    library = compile_for(reachable.board, load_model(model), options)
+    values = model_inputs.read_unscaled_inputs(library, model.input, model.settings.get("scale", ""))
+    inputs = model_inputs.quantise_inputs(library, values)
     _check_output(library, output)
     as_bytes(inputs, library.inputs)  # reject a wrong input before the board runs
     logs = logs_of("model.run")
     if standing_alone:
-        image = firmware.build(found.board, [library], "standing_alone", inputs, able=found.capabilities)
-        with log_into(logs), found.open(logs, say) as connection:
+        image = firmware.build(reachable.board, [library], "standing_alone", inputs, able=reachable.capabilities)
+        with log_into(logs), reachable.open(logs, say) as connection:
             result = _listen(connection, image)
     else:
-        image = image_for(found, [library], in_ram=options.in_ram)
-        with open_session(found, image, logs, say) as session:
+        image = image_for(reachable, [library], in_ram=options.in_ram)
+        with open_session(reachable, image, logs, say) as session:
             result = session.run(library.name, inputs)
-    note_input(library, model.input)
+    model_inputs.note_input(library, model.input)
     outputs = result.outputs
-    if any(ours is not theirs for ours, theirs in zip(inputs, given, strict=True)):
+    if any(ours is not theirs for ours, theirs in zip(inputs, values, strict=True)):
         outputs = tuple(map(as_reals, outputs, library.outputs))  # real numbers, as the inputs were
     for tensor, array in zip(library.outputs, outputs, strict=True):
         OUT.print(f"output {printable(tensor.name)}: {array.dtype.name} {list(tensor.shape)}")
@@ -71,7 +66,7 @@ def run_model(model: RunChoice, where: BoardSelection, output: str, standing_alo
     OUT.results({**figures, "environment": checkout_digest()})
 
 
-def _listen(connection: Connection, image: Firmware) -> RunResult:
+def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResult:
     say(connection.describe())
     alone = StandaloneRunner(connection, image)
     if alone.has_power_switch:
@@ -85,22 +80,24 @@ def _listen(connection: Connection, image: Firmware) -> RunResult:
     return result
 
 
-def _figures(image: Firmware, result: RunResult) -> dict[str, int | str]:
+def _figures(image: firmware.Firmware, result: RunResult) -> dict[str, int | str]:
     digest = hashlib.sha256(b"".join(array.tobytes() for array in result.outputs)).hexdigest()
     # A process's code and data are placed by the host.
-    taken = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
-    return {**result.count_by_unit, **taken, "outputs_sha256": digest}
+    sizes = {"flash_bytes": image.flash_bytes, "ram_bytes": image.ram_bytes} if image.board.memory else {}
+    return {**result.count_by_unit, **sizes, "outputs_sha256": digest}
 
 
-def _check_output(library: Library, output: str) -> None:
+def _check_output(library: compiler.Library, output: str) -> None:
     """Before the board runs, refuse a file that cannot hold all outputs."""
     if output and len(library.outputs) > 1 and not output.endswith(".npz"):
-        raise ConfigError(f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file")
+        raise errors.ConfigError(
+            f"{output}: the model has {len(library.outputs)} outputs", "give --output a .npz file"
+        )
 
 
-def _write_outputs(library: Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
+def _write_outputs(library: compiler.Library, outputs: Sequence[npt.NDArray[np.generic]], path: str) -> None:
     if path.endswith(".npz"):
         names = [tensor.name for tensor in library.outputs]
-        write_arrays(Path(path), dict(zip(names, outputs, strict=True)))
+        arrays.write_arrays(Path(path), dict(zip(names, outputs, strict=True)))
     elif path:
-        write_array(Path(path), outputs[0])
+        arrays.write_array(Path(path), outputs[0])

@@ -7,30 +7,30 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from utvm import boards
 from utvm.base.log import log_into
-from utvm.base.process import service
-from utvm.base.process.interpreter import python_command
+from utvm.base.process import interpreter, service
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli.choices import CountingChoice, TuneChoice
-from utvm.cli.compiling import check_counts, compile_for, find, load_named
+from utvm.cli.compiling import check_counts, compile_for, find, load_model
 from utvm.cli.model_inputs import random_inputs
-from utvm.cli.model_tune_page import render
 from utvm.cli.output import OUT, logs_of
 from utvm.compiler import CompileOptions, Library, Model
 from utvm.environment.remote import RemoteCommand
 from utvm.errors import BoardError, ConfigError, ProvisionError
 from utvm.options import parts
+from utvm.pages import pages_of
 from utvm.selection import BoardFolders, BoardSelection, FarmChoice
 from utvm.session.board_holder import BoardHolder
-from utvm.tuning.log import origin_of, read_log, tuned_target_for
+from utvm.tuning.log import LogEntry, origin_of, read_log, tuned_target_for
 from utvm.tuning.measure import Candidate, LocalMeasurer, Measurer
 from utvm.tuning.tuner import Tuner
 from utvm.tuning.worker import CandidateResult
@@ -51,7 +51,7 @@ def tune_model(request: TuneChoice, where: BoardSelection) -> None:
     if not request.tracker:
         check_counts(find(where))
     origin = origin_of(board)
-    model = load_named(request)
+    model = load_model(request)
     log = Path(request.log or f"{model.name}-{board.name}.jsonl")
     check_writable(str(log))
     known = read_log(log, origin) if log.is_file() and log.stat().st_size else []
@@ -71,7 +71,7 @@ def tune_model(request: TuneChoice, where: BoardSelection) -> None:
         seconds = time.monotonic() - begun
         _print_layers(tuner)
         page = log.with_name(f"{log.name}.html")
-        write_whole(page, render(tuner, model.name, board.full_name))
+        write_whole(page, _render_page(tuner, model.name, board.full_name))
         OUT.print(f"log: {log}; it is used by --set tuned={log}; picture of the search: {page}")
         figures = _whole(board, model, before, log, measurer) if ended else {}
     content = {
@@ -185,7 +185,7 @@ def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice)
     from utvm.farm.location import ServedBoards
     from utvm.tuning.measure import count_boards_at
 
-    command = python_command("utvm.tuning.tracker")
+    command = interpreter.python_command("utvm.tuning.tracker")
     log = logs_of("model.tune") / "tracker.log"
     with contextlib.ExitStack() as stack:
         tracker = service.Service("the tracker", command, log=log, health=_TRACKER_READY, error=ProvisionError)
@@ -196,3 +196,62 @@ def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice)
         served = stack.enter_context(ServedBoards(there, serve_command, port, request.count, say))
         served.wait(lambda: count_boards_at(("127.0.0.1", port), key))
         tune_model(dataclasses.replace(request, tracker=f"127.0.0.1:{port}/{key}", count=1), where)
+
+
+_WIDTH, _HEIGHT = 900.0, 160.0
+_MOST = 2.0  # Top of the chart, as a multiple of the count without tuning.
+
+
+@dataclass(frozen=True)
+class Dot:
+    x: float
+    y: float
+    colour: int
+    hint: str
+
+
+@dataclass(frozen=True)
+class SearchPicture:
+    """The search for one layer; ``progress`` is the best so far, as SVG points, ``level`` the untuned count."""
+
+    makes: str
+    before: int
+    best: int
+    level: float
+    progress: str
+    dots: Sequence[Dot]
+
+
+def _render_page(tuner: Tuner, title: str, board: str) -> str:
+    counted = [
+        entry
+        for entry in tuner.entries
+        if entry.unit == tuner.unit and entry.kind != "default" and entry.count is not None
+    ]
+    searches = [
+        _draw_search(layer.makes, before, best, entries)
+        for layer, before, best, _ in tuner.rows()
+        if (entries := [entry for entry in counted if entry.layer == layer.name])
+    ]
+    template = pages_of("utvm.cli").get_template("tune.html.j2")
+    return template.render(
+        searches=searches, title=title, board=board, unit=tuner.unit, width=_WIDTH, height=_HEIGHT
+    )
+
+
+def _draw_search(makes: str, before: int, best: int, entries: Sequence[LogEntry]) -> SearchPicture:
+    step = _WIDTH / len(entries)
+    dots, progress, least = [], [], before
+    for number, entry in enumerate(entries):
+        count, x = entry.count or 0, step * (number + 0.5)
+        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
+        least = min(least, count)
+        progress.append(f"{x - step / 2:.1f},{_level(least, before)}")
+        hint = f"{number + 1}: {count:,} {entry.unit}"
+        dots.append(Dot(round(x, 1), _level(count, before), int(entry.kind == "kernel"), hint))
+    progress.append(f"{_WIDTH:.1f},{_level(least, before)}")
+    return SearchPicture(makes, before, best, _level(before, before), " ".join(progress), dots)
+
+
+def _level(count: int, before: int) -> float:
+    return round(_HEIGHT * (1 - min(count / max(before, 1), _MOST) / _MOST), 1)

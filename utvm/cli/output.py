@@ -13,15 +13,14 @@ from rich.text import Text
 
 from utvm.base.log import log_folder
 from utvm.base.storage.files import check_writable, write_whole
-from utvm.base.text.quoting import printable
-from utvm.base.text.terminal import Terminal
+from utvm.base.text import quoting, terminal
 from utvm.paths import work
 
 STDOUT = "-"
 """``--json`` without a file."""
 
 
-class Output(Terminal):
+class Output(terminal.Terminal):
     """The console of all commands; strings are printed literally, styled only by :class:`rich.text.Text`."""
 
     json_target = ""
@@ -63,7 +62,7 @@ def _cell(value: object) -> str | Text:
     if isinstance(value, Text):
         return value
     if isinstance(value, str):
-        return printable(value)
+        return quoting.printable(value)
     return "" if value is None else f"{value:,}"
 
 
@@ -79,4 +78,4 @@ def say(line: str) -> None:
 
 def tell(step: str) -> None:
     """Print a step before a command's own work, so that logs contain it, too."""
-    OUT.print(Text(printable(step), style="dim"))
+    OUT.print(Text(quoting.printable(step), style="dim"))

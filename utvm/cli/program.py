@@ -227,14 +227,14 @@ class Inv(Program):
             return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
         known = [*self._commands, *(context.flags if context else ())]
         wrong = re.search("'(.+?)'", str(error))
-        if wrong and context and (twice := self._given_twice(wrong[1], context)):
+        if wrong and context and (twice := self._find_repeated(wrong[1], context)):
             hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
             return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
         like = difflib.get_close_matches(wrong[1], known, 1) if wrong else []
         hint = f"did you mean {like[0]}?" if like else f"{COMMAND} --list shows the commands"
         return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
 
-    def _given_twice(self, value: str, context: ParserContext) -> str:
+    def _find_repeated(self, value: str, context: ParserContext) -> str:
         """Return the option given twice, whose second value Invoke takes for a command."""
         words = [part for word in self.core.unparsed for part in word.split("=", 1)]
         options = (
@@ -274,9 +274,9 @@ class Inv(Program):
         left = dict(self._make_pairs(self.scoped_collection))
         width = max(map(len, left))
         for title, names in self._groups.items():
-            chosen = [command for name in names for command in left if command == name or _within(command, name)]
+            commands = [command for name in names for command in left if command == name or _within(command, name)]
             print(f"{title}:\n")
-            self.print_columns([(command.ljust(width), left.pop(command)) for command in chosen])
+            self.print_columns([(command.ljust(width), left.pop(command)) for command in commands])
         assert not left, f"tasks.py puts {', '.join(left)} into no group"
 
 

@@ -4,7 +4,6 @@
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
@@ -13,9 +12,6 @@ from utvm.cli.choices import OptionalModelChoice
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, ExitCode
 from utvm.selection import BOARD, BoardSelection, ReportChoice, SuiteChoice
-
-if TYPE_CHECKING:
-    from utvm.project import Project
 
 _PAGE = "docs/projects.md"
 _DIRECTORY = "the project's folder"
@@ -47,7 +43,7 @@ def create(
 ) -> None:
     """Create an application for another build system that runs a model once and reports on the console."""
     from utvm import boards, project
-    from utvm.cli.compiling import load_named
+    from utvm.cli.compiling import load_model
     from utvm.cli.model_inputs import note_input, read_inputs
     from utvm.firmware import compile_for
 
@@ -57,10 +53,10 @@ def create(
     project.load_platform(platform)
     if not output:
         raise ConfigError("no folder is named", "--output FOLDER: it does not exist yet")
-    chip, model = boards.load_chip(board), load_named(request)
+    chip, model = boards.load_chip(board), load_model(request)
     library = compile_for(boards.load("host"), model)
     inputs = read_inputs(library, input)
-    made = project.create(
+    project_created = project.create(
         platform,
         chip,
         model,
@@ -70,9 +66,9 @@ def create(
         options=_options(option),
     )
     note_input(library, input)
-    OUT.print(f"{made.directory}: made for {platform} and {chip.full_name}; its README.md says more")
+    OUT.print(f"{project_created.directory}: made for {platform} and {chip.full_name}; its README.md says more")
     OUT.print(f"next: ./inv project.run {shlex.quote(str(output))}")
-    OUT.results({"directory": str(made.directory), **made.facts.model_dump(mode="json")})
+    OUT.results({"directory": str(project_created.directory), **project_created.facts.model_dump(mode="json")})
 
 
 @task(example="project.build app", page=_PAGE, json=True, positional=["directory"], help={"directory": _DIRECTORY})
@@ -89,22 +85,18 @@ def build(_: Context, directory: str) -> None:
     OUT.results({"elf": str(image.elf), "board": image.board.full_name, **sizes})
 
 
-@task(
-    example="project.run app",
-    page=_PAGE,
-    positional=["directory"],
-    help={"directory": _DIRECTORY},
-)
+@task(example="project.run app", page=_PAGE, positional=["directory"], help={"directory": _DIRECTORY})
 def run(_: Context, directory: str, where: BoardSelection, reports: ReportChoice) -> ExitCode:
     """Build a project, run it on a board and write a report, as hil does."""
     from utvm import project
     from utvm.hil import suites
 
-    made = project.Project(directory)
+    project_read = project.Project(directory)
     if not reports.report_dir:
-        reports = ReportChoice(str(made.directory / "build" / "reports"))
-    suite = SuiteChoice(suite=str(made.directory / "hil" / "test_project.py"))
-    return suites.run(_its_own(made, where), reports, suites=suite)
+        reports = ReportChoice(str(project_read.directory / "build" / "reports"))
+    suite = SuiteChoice(suite=str(project_read.directory / "hil" / "test_project.py"))
+    where = where if where.board else dataclasses.replace(where, board=project_read.facts.board)
+    return suites.run(where, reports, suites=suite)
 
 
 def _list_platforms() -> None:
@@ -116,10 +108,6 @@ def _list_platforms() -> None:
         rows=[(name, data.says, ", ".join(data.options), ", ".join(data.needs)) for name, data in known.items()],
     )
     OUT.results({"platforms": {name: data.model_dump(mode="json") for name, data in known.items()}})
-
-
-def _its_own(made: "Project", where: BoardSelection) -> BoardSelection:
-    return where if where.board else dataclasses.replace(where, board=made.facts.board)
 
 
 def _options(text: str) -> dict[str, str]:

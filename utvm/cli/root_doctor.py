@@ -11,17 +11,14 @@ from pathlib import Path
 
 from rich.text import Text
 
-from utvm import boards
+from utvm import boards, errors, paths
 from utvm.base.process.run import run_tool
 from utvm.cli.board_udev import rules_for_boards
 from utvm.cli.output import OUT
 from utvm.cli.scarcity import explain_scarcity
 from utvm.environment.python_lock import LOCK, load_wheels
 from utvm.environment.recipe import load_recipe
-from utvm.errors import ExitCode, ProvisionError, ToolchainError, UtvmError
-from utvm.paths import COMMAND, DATA, INSTALLED
-from utvm.probe import udev
-from utvm.probe.choice import ids_of
+from utvm.probe import choice, udev
 from utvm.probe.usb import detect
 from utvm.probe.vitals import examine as examine_probe
 from utvm.toolchain.compiler import DIRECTORY, Toolchain
@@ -37,7 +34,7 @@ class _Finding:
     needed: bool = True
 
 
-def examine() -> ExitCode:
+def examine() -> errors.ExitCode:
     findings = [*_packages(), *_tools(), *_simulators(), *_python(), *_usb()]
     complete = all(finding.found or not finding.needed for finding in findings)
     marks = {(True, True): ("ok", "green"), (False, True): ("missing", "red"), (False, False): ("-", "dim")}
@@ -55,14 +52,14 @@ def examine() -> ExitCode:
     )
     OUT.results({"complete": complete, "findings": findings})
     if complete:
-        OUT.print(f"This machine has what virtual boards need: {COMMAND} hil --board stm32f746")
-        return ExitCode.PASSED
+        OUT.print(f"This machine has what virtual boards need: {paths.COMMAND} hil --board stm32f746")
+        return errors.ExitCode.PASSED
     OUT.print(
         "Something is missing; install it as the last column says."
-        if INSTALLED
+        if paths.INSTALLED
         else "Something is missing; ./inv installs it when it is started with root or sudo."
     )
-    return ExitCode.INFRASTRUCTURE
+    return errors.ExitCode.INFRASTRUCTURE
 
 
 def _packages() -> Iterator[_Finding]:
@@ -71,24 +68,24 @@ def _packages() -> Iterator[_Finding]:
         return
     # A container of the environment lacks packages needed only by the project's own tests.
     left_out = load_recipe().debian.without if "UTVM_VENV" in os.environ else {}
-    for line in (DATA / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
+    for line in (paths.DATA / "provision" / "debian.txt").read_text(encoding="utf-8").splitlines():
         name, _, purpose = line.partition(" ")
         if not name or name == "#" or name in left_out:
             continue
         try:
             version = run_tool(
                 ["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name],
-                error=ProvisionError,
+                error=errors.ProvisionError,
             )
-        except ProvisionError as error:
+        except errors.ProvisionError as error:
             version = _check_missing(error)
-        found = version.removeprefix("installed ") if version.startswith("installed ") else ""
+        version_installed = version.removeprefix("installed ") if version.startswith("installed ") else ""
         # A Python from elsewhere has its own venv.
-        found = found or ("in use" if name == "python3-venv" else "")
-        yield _Finding(name, found, f"sudo apt-get install {name}  ({purpose.strip()})")
+        version_installed = version_installed or ("in use" if name == "python3-venv" else "")
+        yield _Finding(name, version_installed, f"sudo apt-get install {name}  ({purpose.strip()})")
 
 
-def _check_missing(error: UtvmError) -> str:
+def _check_missing(error: errors.UtvmError) -> str:
     """Return empty for "missing"; raise if the computer was short of a resource instead."""
     if scarce := explain_scarcity(error):
         raise scarce
@@ -99,43 +96,43 @@ def _tools() -> Iterator[_Finding]:
     for path in sorted(DIRECTORY.glob("*.yaml")):
         toolchain = Toolchain(path.stem)
         try:
-            found = toolchain.version
-        except ToolchainError as error:
-            found = _check_missing(error)
+            version = toolchain.version
+        except errors.ToolchainError as error:
+            version = _check_missing(error)
         advice = f"sudo apt-get install {' '.join(toolchain.data.packages)}"
-        yield _Finding(f"toolchain {toolchain.name}", found, advice)
+        yield _Finding(f"toolchain {toolchain.name}", version, advice)
 
 
 def _simulators() -> Iterator[_Finding]:
     for board in boards.chips():
         if known := board.virtual.simulator:
-            found = shutil.which(known.program) or ""
+            program = shutil.which(known.program) or ""
             advice = f"build riscv-isa-sim; until then {board.name} is a model of ours"
-            yield _Finding(f"Spike, for {board.name}", found, advice, needed=False)
+            yield _Finding(f"Spike, for {board.name}", program, advice, needed=False)
 
 
 def _python() -> Iterator[_Finding]:
     yield _Finding("Python", platform.python_version())
     locked = {wheel.name: wheel.version for wheel in load_wheels(LOCK, load_recipe().python)}
     for name in ("apache-tvm", "apache-tvm-ffi", "unicorn"):
-        found = importlib.metadata.version(name)
-        right = found if found == locked[name] else ""
+        version = importlib.metadata.version(name)
+        right = version if version == locked[name] else ""
         yield _Finding(
             f"{name} as locked ({locked[name]})",
             right,
-            "pipx reinstall utvm" if INSTALLED else "rm -r .venv, then start ./inv again",
+            "pipx reinstall utvm" if paths.INSTALLED else "rm -r .venv, then start ./inv again",
         )
 
 
 def _usb() -> Iterator[_Finding]:
-    detection = detect([ids for board in boards.probe_boards() for ids in ids_of(board)])
+    detection = detect([ids for board in boards.probe_boards() for ids in choice.ids_of(board)])
     present = "" if detection.problem else "yes"
     yield _Finding("USB stack", present, detection.problem or "", needed=False)
     probes = ", ".join(probe.full_name for probe in detection.probes)
     yield _Finding("debug probes", probes, "plug a board in; virtual boards need none", needed=False)
     for probe in detection.probes:
         vitals = examine_probe(probe)
-        advice = probe.problem or ("" if vitals.powered else vitals.remark)
+        advice = probe.problem or ("" if vitals.is_powered else vitals.remark)
         state = ", ".join(filter(None, ("may be used", vitals.full_name, vitals.left_out)))
         yield _Finding(f"{probe.kind} at {probe.usb_path}", "" if advice else state, advice, needed=False)
     yield _Finding("udev rules for probes", *_udev_rules(), needed=False)
@@ -143,10 +140,10 @@ def _usb() -> Iterator[_Finding]:
 
 def _udev_rules() -> tuple[str, str]:
     """Return the installed rules, or advice if they are not sufficient."""
-    install = f"{COMMAND} board.install-udev"
+    install = f"{paths.COMMAND} board.install-udev"
     if ours := udev.installed_rules():
         return (
             (udev.NAME, "") if ours == rules_for_boards() else ("", f"{install}: those there are for other boards")
         )
-    found = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
-    return found.name if found else "", install
+    rules = next(Path("/lib/udev/rules.d").glob("*openocd*"), None)
+    return rules.name if rules else "", install

@@ -11,17 +11,13 @@ from typing import get_args
 from utvm import boards
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
-from utvm.cli.output import OUT
-from utvm.cli.progress import telling
+from utvm.cli import output, progress
 from utvm.drivers import choose
 from utvm.environment.remote import RemoteCommand, RemoteLocation
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import nightly
+from utvm.hil import limits, nightly, plugin, report
 from utvm.hil import suites as hil_suites
-from utvm.hil.limits import remember_new
-from utvm.hil.plugin import report_root
 from utvm.hil.project import load_project, select_suites
-from utvm.hil.report import logs_beside
 from utvm.options import narrow, parts
 from utvm.paths import need_checkout, project
 from utvm.probe.choice import NotPluggedIn
@@ -47,7 +43,7 @@ def run_suites(
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
     select_suites(suites.names)
-    check_folder(report_root(reports))
+    check_folder(plugin.report_root(reports))
     with contextlib.ExitStack() as stack:
         other = other or _other_place(place, stack)
         if other is None:
@@ -57,15 +53,15 @@ def run_suites(
         if other is None:
             return hil_suites.run(where, reports, suites=suites)
         if usb and not where.serial:
-            where = dataclasses.replace(where, serial=board.model.serial)
+            where = dataclasses.replace(where, serial=board.model.serial_number)
         elif probe:
-            where = dataclasses.replace(where, serial=probe.serial)
-        root = report_root(reports)
+            where = dataclasses.replace(where, serial=probe.serial_number)
+        root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)
         code = other.run(_complete(command, other, suites, reports))
-        if why := remember_new(root, before):
-            OUT.print(f"warning: {why}")
+        if why := limits.remember_new(root, before):
+            output.OUT.print(f"warning: {why}")
     try:
         return ExitCode(code)
     except ValueError:
@@ -82,9 +78,9 @@ def _of_the_project(
     entry = content.boards[0]
     folder = project() or Path()
     name = str((folder / entry.board).resolve()) if "/" in entry.board else entry.board
-    given = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
+    fields = {field: value for field, value in vars(where).items() if value != getattr(BoardSelection(), field)}
     return (
-        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **given}),
+        dataclasses.replace(narrow(BoardSelection, entry), **{"board": name, **fields}),
         suites if suites.suite else dataclasses.replace(suites, suite=",".join(entry.suites or ())),
         place if place.in_ else dataclasses.replace(place, in_=entry.place),
     )
@@ -125,7 +121,7 @@ def _other_place(choice: PlaceChoice, stack: contextlib.ExitStack) -> RemoteLoca
         )
     need_checkout(f"--in {place}")
     kind = parse_kind(place, "--in says where to run")
-    return remote_location(kind, choice, stack.enter_context(telling()))
+    return remote_location(kind, choice, stack.enter_context(progress.telling()))
 
 
 def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str], None]) -> RemoteLocation:
@@ -153,10 +149,10 @@ def _complete(
     where = command.selection
     if other.chooses_board:
         where = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
-    root = report_root(reports)
-    chosen = select_suites(suites.names)
-    if chosen.own:
-        suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in chosen.paths))
+    root = plugin.report_root(reports)
+    suites_selected = select_suites(suites.names)
+    if suites_selected.own:
+        suites = dataclasses.replace(suites, suite=",".join(f"./{path}" for path in suites_selected.paths))
     return dataclasses.replace(
         command,
         words=(
@@ -166,8 +162,8 @@ def _complete(
             *parts(BoardFolders(os.environ.get(PATH_VARIABLE, ""))),
             *parts(ReportChoice(str(root))),
         ),
-        output_folders=(root, logs_beside(root)),
-        cwd=chosen.root if chosen.own else None,
+        output_folders=(root, report.logs_beside(root)),
+        cwd=suites_selected.root if suites_selected.own else None,
     )
 
 
@@ -184,15 +180,15 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
     check_writable(notify)
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
-    root = Path(report_dir).resolve() if report_dir else report_root(ReportChoice()) / "nightly"
-    chosen = nightly.select(jobs_listed, _words(only))
+    root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"
+    jobs_selected = nightly.select(jobs_listed, _words(only))
     audit = None
     if advisories:
         from utvm.environment.audit import report_on
 
         audit = report_on(Path(advisories))
-    jobs = jobs or nightly.jobs_carried()
-    return nightly.run(chosen, jobs=jobs, report_root=root, notify=notify, advisories=audit)
+    jobs = jobs or nightly.count_parallel_jobs()
+    return nightly.run(jobs_selected, jobs=jobs, report_root=root, notify=notify, advisories=audit)
 
 
 def _words(text: str) -> Sequence[str]:

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from utvm.errors import ConfigError, ExitCode
-from utvm.paths import ROOT
+from utvm import errors, paths
 
 _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly": ""}
 
@@ -15,17 +14,17 @@ _MARKS = {"quick": "not slow and not nightly", "usual": "not nightly", "nightly"
 _SPREAD = ("-n", str(min((os.cpu_count() or 1) + 1, 5)), "--dist", "loadfile", "--no-loadscope-reorder")
 
 _EXIT_CODES = {
-    pytest.ExitCode.OK: ExitCode.PASSED,
-    pytest.ExitCode.TESTS_FAILED: ExitCode.FAILED,
-    pytest.ExitCode.NO_TESTS_COLLECTED: ExitCode.FAILED,
+    pytest.ExitCode.OK: errors.ExitCode.PASSED,
+    pytest.ExitCode.TESTS_FAILED: errors.ExitCode.FAILED,
+    pytest.ExitCode.NO_TESTS_COLLECTED: errors.ExitCode.FAILED,
 }
 
 
-def run_tests(quick: bool, nightly: bool) -> ExitCode:
+def run_tests(quick: bool, nightly: bool) -> errors.ExitCode:
     if quick and nightly:
-        raise ConfigError("--quick and --nightly exclude each other", "give one, or neither")
+        raise errors.ConfigError("--quick and --nightly exclude each other", "give one, or neither")
     marks = _MARKS["quick" if quick else "nightly" if nightly else "usual"]
-    os.chdir(ROOT)
+    os.chdir(paths.ROOT)
     # Some tests start a command hundreds of times: compile its modules once.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), ExitCode.INFRASTRUCTURE)
+    return _EXIT_CODES.get(pytest.ExitCode(pytest.main(["-m", marks, *_SPREAD])), errors.ExitCode.INFRASTRUCTURE)

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 
 from utvm.base.storage.files import check_folder
-from utvm.cli import task
-from utvm.cli.choices import ImageChoice
-from utvm.cli.docker import rounded
+from utvm.cli import choices, docker, progress, task
 from utvm.cli.output import OUT
-from utvm.cli.progress import telling, working
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import ROOT, work
 from utvm.selection import BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
@@ -27,28 +24,28 @@ _MB = 1_000_000
 
 
 @task(example="vm.box --no-cache", page="docs/vm.md", json=True, in_checkout=True)
-def box(_: Context, image: ImageChoice) -> None:
+def box(_: Context, image: choices.ImageChoice) -> None:
     """Build the environment's virtual machine from the locks, as a Vagrant box with its catalogue."""
     from utvm.environment.builds import BOX, CATALOGUE, box_name, check_key, make_box, sign
-    from utvm.environment.locked import load_locked
+    from utvm.environment.locked import load_lock_files
 
     check_key(image.sign)
-    locked = load_locked()
-    with working("fetching") as step:
-        built = make_box(locked, step, *image.source, image.no_cache)
-    OUT.print(f"box          sha256:{built.digest}")
+    locked = load_lock_files()
+    with progress.working("fetching") as step:
+        result = make_box(locked, step, *image.source, image.no_cache)
+    OUT.print(f"box          sha256:{result.digest}")
     OUT.print(f"environment  {locked.digest}")
-    OUT.print(f"size         {built.size // _MB} MB")
-    OUT.print(f"written to   {built.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
+    OUT.print(f"size         {result.size // _MB} MB")
+    OUT.print(f"written to   {result.folder}: {BOX}, and {CATALOGUE} for {box_name(locked)}")
     if image.sign:
-        OUT.print(f"signature    {sign(built.folder, image.sign, f'utvm environment {locked.digest}')}")
+        OUT.print(f"signature    {sign(result.folder, image.sign, f'utvm environment {locked.digest}')}")
     OUT.results(
         {
-            "digest": f"sha256:{built.digest}",
+            "digest": f"sha256:{result.digest}",
             "environment": locked.digest,
             "name": box_name(locked),
-            "bytes": built.size,
-            "seconds": rounded(built.seconds),
+            "bytes": result.size,
+            "seconds": docker.round_seconds(result.seconds),
         }
     )
 
@@ -60,7 +57,7 @@ def box(_: Context, image: ImageChoice) -> None:
     in_checkout=True,
     help={"output": "folder to fill (default: build/release); an earlier release in it is replaced"},
 )
-def release(_: Context, image: ImageChoice, output: str = "") -> None:
+def release(_: Context, image: choices.ImageChoice, output: str = "") -> None:
     """Write a signed release folder: box, image, bill of materials, wheel and notes."""
     from utvm.environment.builds import (
         build_package,
@@ -73,25 +70,25 @@ def release(_: Context, image: ImageChoice, output: str = "") -> None:
         write_release,
     )
     from utvm.environment.image import tags
-    from utvm.environment.locked import load_locked, temporary_root
+    from utvm.environment.locked import load_lock_files, temporary_root
 
     check_key(image.sign)
     target = Path(output) if output else work() / "release"
     check_folder(target)
     changed = changes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    locked = load_locked()
-    with working("fetching") as step, temporary_root(ROOT / "build") as package:
-        built = make_image(locked, step, *image.source, image.no_cache)
+    locked = load_lock_files()
+    with progress.working("fetching") as step, temporary_root(ROOT / "build") as package:
+        result = make_image(locked, step, *image.source, image.no_cache)
         box = make_box(locked, step, *image.source, image.no_cache)
         step("the release")
         digests = {
             "environment": f"sha256:{locked.digest}",
-            "container image": built.digest,
+            "container image": result.digest,
             "box": f"sha256:{box.digest}",
             **build_package(package),
         }
         write_notes(package, digests, changed)
-        folder = write_release([built.layout.parent, box.folder, package], target)
+        folder = write_release([result.layout.parent, box.folder, package], target)
     for name, digest in digests.items():
         OUT.print(f"{digest}  {name}")
     OUT.print(f"release      {folder}")
@@ -124,7 +121,7 @@ def test(
     boards.load(where.board)
     records = records_of_test()
     # Its name is fixed: another test would remove this one's machine.
-    with hold(f"vm.test {records.name}"), telling("asking libvirt") as say:
+    with hold(f"vm.test {records.name}"), progress.telling("asking libvirt") as say:
         machine = Machine(records, say=say)
         try:
             machine.destroy()  # left by a killed test
@@ -227,42 +224,42 @@ def status(_: Context) -> None:
     from utvm.environment.machine.vagrant import vagrant_home
 
     with _machine() as machine:
-        found = machine.status()
+        current = machine.status()
     OUT.results(
         {
-            "name": found.records.name,
-            "state": found.domain.state.value if found.domain else None,
-            "made": found.facts,
-            "used": found.records.is_used,
-            "snapshots": found.snapshots,
-            "daemons": found.daemons,
-            "left_over": found.left_over,
-            "problem": found.problem,
+            "name": current.records.name,
+            "state": current.domain.state.value if current.domain else None,
+            "made": current.facts,
+            "used": current.records.is_used,
+            "snapshots": current.snapshots,
+            "daemons": current.daemons,
+            "left_over": current.left_over,
+            "problem": current.problem,
         }
     )
-    made = found.facts or {}
+    facts = current.facts or {}
     state = "none; ./inv vm.up makes one"
-    if found.problem:
-        state = f"{'not known' if made else 'none'}: {found.problem}; ./inv vm.up starts it"
-    if found.domain:
-        state = found.domain.state.value if found.facts else "half made; ./inv vm.up makes it anew"
-    rows = [("machine", f"{found.records.name}: {state}")]
-    if made:
+    if current.problem:
+        state = f"{'not known' if facts else 'none'}: {current.problem}; ./inv vm.up starts it"
+    if current.domain:
+        state = current.domain.state.value if current.facts else "half made; ./inv vm.up makes it anew"
+    rows = [("machine", f"{current.records.name}: {state}")]
+    if facts:
         rows += [
-            ("made of", f"{made['box']} {made['version']}"),
-            ("runs with", f"{made['runs']}: {made['why']}"),
-            ("USB plugs", made["plugs"].replace(",", ", ")),
-            ("as new", "no: commands have run in it" if found.records.is_used else "yes"),
-            ("ssh", f"ssh -F {found.records.ssh_config} {found.records.name}"),
+            ("made of", f"{facts['box']} {facts['version']}"),
+            ("runs with", f"{facts['runs']}: {facts['why']}"),
+            ("USB plugs", facts["plugs"].replace(",", ", ")),
+            ("as new", "no: commands have run in it" if current.records.is_used else "yes"),
+            ("ssh", f"ssh -F {current.records.ssh_config} {current.records.name}"),
         ]
-    if found.snapshots:
-        rows.append(("snapshots", ", ".join(found.snapshots)))
-    if found.daemons:
-        rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in found.daemons.items())))
+    if current.snapshots:
+        rows.append(("snapshots", ", ".join(current.snapshots)))
+    if current.daemons:
+        rows.append(("daemons", ", ".join(f"{name} (process {pid})" for name, pid in current.daemons.items())))
     for box in sorted((vagrant_home() / "boxes").glob("*/*/*/box.img")):
         name = box.relative_to(vagrant_home() / "boxes").parts[0].replace("-VAGRANTSLASH-", "/")
         rows.append(("box", f"{name}, {box.stat().st_size // _MB} MB; rm -r {box.parents[2]}"))
-    rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in found.left_over]
+    rows += [("left over", f"{leftover}; ./inv vm.destroy removes it") for leftover in current.left_over]
     OUT.table("", "", rows=rows, show_header=False)
 
 
@@ -280,5 +277,5 @@ def destroy(_: Context) -> None:
 def _machine() -> Iterator["Machine"]:
     from utvm.environment.machine.machine import Machine
 
-    with telling("asking libvirt") as say:
+    with progress.telling("asking libvirt") as say:
         yield Machine(say=say)

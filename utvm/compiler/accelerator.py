@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Wish = Literal["auto", "off", "all"]
+AcceleratorUse = Literal["auto", "off", "all"]
 """Operators for an accelerator: those estimated to be faster, none, or all it supports."""
 
 INCLUDE = "utvm.include"

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn, TypeVar
 
-from utvm.base.process.service import STOPPED_LOOKS, is_stopped
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import service, signals
 from utvm.errors import CompileError, ProvisionError, UtvmError
 
 CPU_SECONDS = 1800  # CPU time; the largest models for a microcontroller take a minute.
@@ -40,8 +39,8 @@ def looked_at(look: Callable[[], None]) -> Iterator[None]:
         _onlookers.remove(look)
 
 
-def bounded(
-    origin: str, doing: str, work: Callable[[], _ResultT], heard: Callable[[str], None] | None = None
+def run_bounded(
+    origin: str, action: str, work: Callable[[], _ResultT], on_line: Callable[[str], None] | None = None
 ) -> _ResultT:
     """Run work in a child process and return its result, which must be picklable."""
     # Flush: the child would write buffered output a second time.
@@ -49,7 +48,7 @@ def bounded(
     sys.stderr.flush()
     reading, writing = os.pipe()
     output = os.memfd_create("said")
-    end_with_us = die_with_parent()
+    end_with_us = signals.die_with_parent()
     child = os.fork()
     if child == 0:
         end_with_us()
@@ -59,14 +58,14 @@ def bounded(
             os.dup2(output, standard)
         _work(os.fdopen(writing, "wb"), work)
     os.close(writing)
-    _LOG.debug("process %d has to %s: %s", child, doing, origin)
+    _LOG.debug("process %d has to %s: %s", child, action, origin)
     status = None
     try:
         with os.fdopen(reading, "rb", buffering=0) as pipe:
-            content = _read_result(pipe, child, doing)
+            content = _read_result(pipe, child, action)
         if content is None:
             raise CompileError(
-                f"{origin}: to {doing} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
+                f"{origin}: to {action} takes longer than {WALL_SECONDS} s", "the model is too large for any board"
             )
         _, status = os.waitpid(child, 0)
     finally:
@@ -77,39 +76,39 @@ def bounded(
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        _log_output(output, doing, heard)
+        _log_output(output, action, on_line)
     if status != 0:
-        raise _exit_error(origin, doing, os.waitstatus_to_exitcode(status))
+        raise _exit_error(origin, action, os.waitstatus_to_exitcode(status))
     good, result = pickle.loads(content)
     if good:
         return result  # type: ignore[no-any-return]
     raise result
 
 
-def _log_output(output: int, doing: str, heard: Callable[[str], None] | None) -> None:
+def _log_output(output: int, action: str, on_line: Callable[[str], None] | None) -> None:
     with os.fdopen(output, "rb") as file:
         file.seek(0)
         for line in file.read(_MOST_OUTPUT).decode(errors="replace").splitlines():
-            _LOG.debug("what had to %s said: %s", doing, line)
-            if heard:
-                heard(line)
+            _LOG.debug("what had to %s said: %s", action, line)
+            if on_line:
+                on_line(line)
 
 
-def _exit_error(origin: str, doing: str, code: int) -> CompileError:
+def _exit_error(origin: str, action: str, code: int) -> CompileError:
     if code == -signal.SIGXCPU:
         return CompileError(
-            f"{origin}: to {doing} takes more than {CPU_SECONDS} s", "the model is too large for any board"
+            f"{origin}: to {action} takes more than {CPU_SECONDS} s", "the model is too large for any board"
         )
     how = f"exit code {code}"
     if code < 0:
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     return CompileError(
-        f"{origin}: what had to {doing} crashed ({how})",
+        f"{origin}: what had to {action} crashed ({how})",
         f"the model is damaged, needs more than {MORE_BYTES >> 30} GiB, or meets a fault of TVM or ONNX",
     )
 
 
-def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
+def _read_result(pipe: BinaryIO, child: int, action: str) -> bytes | None:
     deadline = time.monotonic() + WALL_SECONDS
     stopped = 0
     parts: list[bytes] = []
@@ -119,10 +118,10 @@ def _read_result(pipe: BinaryIO, child: int, doing: str) -> bytes | None:
         if not ready:
             if left <= 0:
                 return None
-            stopped = stopped + 1 if is_stopped(child) else 0
-            if stopped >= STOPPED_LOOKS:
+            stopped = stopped + 1 if service.is_stopped(child) else 0
+            if stopped >= service.STOPPED_LOOKS:
                 raise ProvisionError(
-                    f"what had to {doing} was stopped by a signal, and did not go on", "run the command again"
+                    f"what had to {action} was stopped by a signal, and did not go on", "run the command again"
                 )
             for look in _onlookers:
                 look()

@@ -4,13 +4,12 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from utvm.compiler.accelerator import Assistant
+from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
 from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
 from utvm.compiler.c.printer import ALIGNMENT, print_function
-from utvm.compiler.c_files import CFiles
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
@@ -21,17 +20,26 @@ from utvm.compiler.memory.plan import Plan, Saving, plan_memory, save
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
 from utvm.compiler.names import Scope
-from utvm.compiler.notes import note
-from utvm.compiler.quantised import Integerized, integerize
-from utvm.compiler.refusal import tvm_errors
 from utvm.compiler.schedule.legalize import legalize
 from utvm.compiler.schedule.loops import MACS, macs_of, with_tuned_loops
 from utvm.compiler.schedule.lower import lower
 from utvm.compiler.target import ANY, Storage, Target
-from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """How a graph is compiled, as of ``compile_model``; ``stepped`` unless another graph calls it."""
+
+    origin: str
+    name: str
+    target: Target
+    memory: Memory | None = None
+    executor: str = "aot"
+    assistant: accelerator.Assistant | None = None
+    stepped: bool = True
 
 
 def build_library(
@@ -41,61 +49,46 @@ def build_library(
     memory: Memory | None = None,
     executor: str = "aot",
     storage: Storage | None = None,
-    assistant: Assistant | None = None,
+    assistant: accelerator.Assistant | None = None,
 ) -> Library:
     """Compile a model; arguments as :func:`utvm.compiler.compile.compile_model`."""
-    built = _build(import_model(model), model.origin, name, target, memory, executor, storage, assistant)
-    return replace(built.library, model=model.digest)
+    request = _Request(model.origin, name, target, memory, executor, assistant)
+    return replace(_build(import_model(model), request, storage).library, model=model.digest)
 
 
-def _build(
-    imported: Imported,
-    origin: str,
-    name: str,
-    target: Target,
-    memory: Memory | None = None,
-    executor: str = "aot",
-    storage: Storage | None = None,
-    assistant: Assistant | None = None,
-    stepped: bool = True,
-) -> CalledGraph:
-    with tvm_errors(origin, "compile the model"):
+def _build(imported: Imported, request: _Request, storage: Storage | None = None) -> CalledGraph:
+    with refusal.tvm_errors(request.origin, "compile the model"):
         if storage:
             storage.check(least_bytes(imported.module, storage.size_bytes, imported.layers))
-        integerized = integerize(imported.module, target, assistant, imported.layers)
+        target, layers = request.target, imported.layers
+        integerized = quantised.integerize(imported.module, target, request.assistant, layers)
         graph = _extract_graph(integerized, imported, target)
         if storage:
             storage.check(sum(constant.nbytes for constant in graph.constants))
-    return _emit_graph(graph, integerized, imported, origin, name, target, memory, executor, assistant, stepped)
+    return _emit_graph(graph, integerized, imported, request)
 
 
 def graph_of(model: Model, target: Target) -> Graph:
     """Return the graph of a model for a target; used by tuning."""
     imported = import_model(model)
-    with tvm_errors(model.origin, "compile the model"):
-        return _extract_graph(integerize(imported.module, target, layers=imported.layers), imported, target)
+    with refusal.tvm_errors(model.origin, "compile the model"):
+        return _extract_graph(
+            quantised.integerize(imported.module, target, layers=imported.layers), imported, target
+        )
 
 
 def library_of(name: str, graph: Graph, target: Target) -> Library:
     """Compile a graph of :func:`graph_of`, or a part of one, without operators that run other graphs."""
     unchanged = Imported(None, (), ())
-    return _emit_graph(graph, Integerized(None, ()), unchanged, name, name, target).library
+    return _emit_graph(graph, quantised.Integerized(None, ()), unchanged, _Request(name, name, target)).library
 
 
 def _emit_graph(
-    graph: Graph,
-    integerized: Integerized,
-    imported: Imported,
-    origin: str,
-    name: str,
-    target: Target,
-    memory: Memory | None = None,
-    executor: str = "aot",
-    assistant: Assistant | None = None,
-    stepped: bool = True,
+    graph: Graph, integerized: quantised.Integerized, imported: Imported, request: _Request
 ) -> CalledGraph:
-    with tvm_errors(origin, "compile the model"):
-        lowered = _lower_forms(graph.functions, target)
+    name, assistant = request.name, request.assistant
+    with refusal.tvm_errors(request.origin, "compile the model"):
+        lowered = _lower_forms(graph.functions, request.target)
         kinds = {
             function: _kind(function, body, lowered[0][function]) for function, body in graph.functions.items()
         }
@@ -109,7 +102,7 @@ def _emit_graph(
     for function in dict.fromkeys(step.function for step in graph.steps if step.function in imported.control):
         control, symbol = imported.control[function], scope.claim(f"{name}_{function}", name)
         first, second = (
-            _build(graph, origin, f"{symbol}_{word}", target, stepped=False)
+            _build(graph, _Request(request.origin, f"{symbol}_{word}", request.target, stepped=False))
             for word, graph in zip(("first", "second"), control.graphs, strict=True)
         )
         operators[function], arguments[function] = print_control(symbol, control.kind, (first, second))
@@ -119,23 +112,23 @@ def _emit_graph(
     # An accelerator accesses memory in whole bus words.
 
     def plan_with(saving: Saving) -> Plan:
-        made = operators | {item: printed[form][item] for item, form in saving.items()}
+        variants = operators | {item: printed[form][item] for item, form in saving.items()}
         bodies = {item: lowered[saving.get(item, 0)][item] for item in lowered[0]}
         return plan_memory(
             graph,
-            {function: operator.workspace_bytes for function, operator in made.items()},
+            {function: operator.workspace_bytes for function, operator in variants.items()},
             {function: overlaps_of(body) for function, body in bodies.items()},
-            memory,
+            request.memory,
             ALIGNMENT if assisted else 1,
         )
 
     plan, saving = save(graph, {item: sum(item in form for form in lowered) for item in lowered[0]}, plan_with)
     operators |= {item: printed[form][item] for item, form in saving.items()}
-    note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
+    notes.note("memory", f"no plan needs less than {plan.lower_bound_bytes:,} bytes of work")
     library = replace(
-        emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
+        emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped),
         leftovers=integerized.leftovers,
-        target=target,
+        target=request.target,
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
     )
@@ -144,7 +137,7 @@ def _emit_graph(
 
 def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     files = [item.sources for item in (library, *parts)]
-    own, *others = [file for file in files if isinstance(file, CFiles)]
+    own, *others = [file for file in files if isinstance(file, c_files.CFiles)]
     return replace(
         library,
         sources=own.join(others),
@@ -153,17 +146,17 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     )
 
 
-def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> None:
+def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Integerized) -> None:
     for step in graph.steps:
         if step.function in graph.functions:
             kind, attributes = kinds[step.function], graph.functions[step.function].attrs or {}
             in_integers = "integers, as TensorFlow Lite's kernel" if OPERATOR in attributes else "TVM's loops"
-            made = ", ".join(_tensor_name(graph, place) for place in step.writes)
-            note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
+            tensors = ", ".join(_tensor_name(graph, place) for place in step.writes)
+            notes.note("kernel", f"{tensors}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
-        note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
+        notes.note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
     for decision in integerized.decisions:
-        note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
+        notes.note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
 
 def _tensor_name(graph: Graph, place: Location) -> str:
@@ -171,8 +164,8 @@ def _tensor_name(graph: Graph, place: Location) -> str:
     return tensors[place.number].name
 
 
-def _extract_graph(integerized: Integerized, imported: Imported, target: Target) -> Graph:
-    names = (imported.input_names, imported.output_names, imported.kept_names)
+def _extract_graph(integerized: quantised.Integerized, imported: Imported, target: Target) -> Graph:
+    names = (imported.input_names, imported.output_names, imported.state_names)
     graph = extract(legalize(integerized.module), *names, imported.control)
     graph = replace(graph, functions=with_tuned_loops(graph.functions, target))
     return _with_scalings(graph, imported)
@@ -218,7 +211,7 @@ def _with_scalings(graph: Graph, imported: Imported) -> Graph:
         graph,
         inputs=add_scalings(graph.inputs, imported.input_scalings),
         outputs=add_scalings(graph.outputs, imported.output_scalings),
-        initial=tuple(item.initial for item in imported.kept),
+        initial=tuple(item.initial for item in imported.states),
     )
 
 
@@ -232,15 +225,16 @@ def _kind(function: str, body: Any, lowered: Any) -> Kind:
 
 
 def _arguments(graph: Graph, functions: Mapping[str, Any]) -> dict[str, list[Argument]]:
-    written = {step.function: len(step.writes) for step in graph.steps if step.function}
+    output_counts = {step.function: len(step.writes) for step in graph.steps if step.function}
     arguments = {}
     for function, body in functions.items():
         parameters = list(body.params)
         arguments[function] = [
             Argument(
-                math.prod(int(extent) for extent in parameter.ty.shape) * item_bytes(element_type(parameter)),
-                item_bytes(element_type(parameter)),
-                number >= len(parameters) - written[function],
+                math.prod(int(extent) for extent in parameter.ty.shape)
+                * item_bytes(tvm_types.element_type(parameter)),
+                item_bytes(tvm_types.element_type(parameter)),
+                number >= len(parameters) - output_counts[function],
             )
             for number, parameter in enumerate(parameters)
         ]

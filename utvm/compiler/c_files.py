@@ -83,7 +83,7 @@ class CFiles(Mapping[str, str]):
         self.arrays = dict(arrays)
 
     def __getitem__(self, file: str) -> str:
-        return _STAND_IN.sub(lambda found: rows(self.arrays[found[1]]), self.brief[file])
+        return _STAND_IN.sub(lambda match: rows(self.arrays[match[1]]), self.brief[file])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.brief)

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import printable
-from utvm.compiler.accelerator import Assistant, Wish
-from utvm.compiler.bounded import bounded
+from utvm.compiler import bounded, names
+from utvm.compiler.accelerator import AcceleratorUse, Assistant
 from utvm.compiler.library import Library, from_json, to_json
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.model import Model
-from utvm.compiler.names import library_name
 from utvm.compiler.notes import collect_notes
 from utvm.compiler.target import ANY, Storage, Target
-from utvm.errors import ConfigError
 
 _NOTES = logging.getLogger("utvm.compiler.notes")
 NOTES = _NOTES.name
@@ -36,7 +34,7 @@ class CompileOptions:
     target: Target | None = None
     memory: Memory = field(default_factory=Memory)
     executor: Literal["aot", "graph"] = "aot"
-    accelerator: Wish = "auto"
+    accelerator: AcceleratorUse = "auto"
     in_ram: bool = False
 
 
@@ -65,14 +63,15 @@ def compile_model(
         ConfigError: the cache is not writable, or the executor is unknown.
     """
     if executor not in ("aot", "graph"):
-        raise ConfigError(f"there is no executor {executor!r}", "use aot or graph")
-    symbol = library_name(name or model.name)
+        raise errors.ConfigError(f"there is no executor {executor!r}", "use aot or graph")
+    symbol = names.library_name(name or model.name)
     memory = memory or Memory()
     parts = [model.digest, symbol, repr(target), memory.text, executor]
     if assistant:
         request = "all" if assistant.everything else repr(assistant.cpu_cycles)
         parts += [assistant.identity, assistant.revision, request]
-    parts += _tools()
+    parts += [tree_digest(Path(__file__).parent), tree_digest(runtime.PORTABLE)]
+    parts += map(importlib.metadata.version, _PACKAGES)
     key = content_key(*parts)
     # Comparing the parts in two logs shows why a run compiled again.
     _LOG.info("%s is library %s, by %s", symbol, key[:12], parts)
@@ -86,7 +85,7 @@ def compile_model(
                 return to_json(build_library(model, symbol, target, memory, executor, storage, assistant)), notes
 
         output: list[str] = []
-        text, notes = bounded(model.origin, "compile the model", build, output.append)
+        text, notes = bounded.run_bounded(model.origin, "compile the model", build, output.append)
         (directory / _FILE).write_text(text, encoding="utf-8")
         lines = [*notes, *(f"TVM: {printable(line)}" for line in output)]
         (directory / _NOTED).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -98,11 +97,3 @@ def compile_model(
     if storage:
         storage.check(library.weights_bytes)
     return library
-
-
-def _tools() -> list[str]:
-    return [
-        tree_digest(Path(__file__).parent),
-        tree_digest(runtime.PORTABLE),
-        *(importlib.metadata.version(name) for name in _PACKAGES),
-    ]

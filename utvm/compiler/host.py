@@ -18,8 +18,7 @@ from utvm.compiler.kernels.fixed_point import NEWTON
 from utvm.compiler.model import Model
 from utvm.compiler.quantised import integerize
 from utvm.compiler.refusal import tvm_errors
-from utvm.compiler.schedule.legalizations import LEGALIZATIONS
-from utvm.compiler.schedule.lower import with_defined_casts
+from utvm.compiler.schedule import legalizations, lower
 from utvm.compiler.tvm_types import element_type, tensor_of
 
 Arrays = list[npt.NDArray[Any]]
@@ -46,14 +45,14 @@ def _reference(imported: Imported, origin: str) -> Callable[[Sequence[npt.NDArra
         module = imported.module
         if imported.layers:
             module = integerize(module, None, layers=imported.layers).module
-        module = _as_in_c(relax.transform.LegalizeOps(LEGALIZATIONS)(module))
+        module = _as_in_c(relax.transform.LegalizeOps(legalizations.LEGALIZATIONS)(module))
         executable = tvm.compile(module, host_target())
     machine_code = relax.VirtualMachine(executable, tvm.cpu())
 
     tensors = [tensor_of(parameter.ty, "") for parameter in imported.module["main"].params]
     states = [
         np.frombuffer(item.initial, tensor.dtype).reshape(tensor.shape)
-        for tensor, item in zip(tensors[len(tensors) - len(imported.kept) :], imported.kept, strict=True)
+        for tensor, item in zip(tensors[len(tensors) - len(imported.states) :], imported.states, strict=True)
     ]
 
     def run(inputs: Sequence[npt.NDArray[Any]]) -> Arrays:
@@ -78,7 +77,7 @@ def _as_in_c(module: Any) -> Any:
 
     for variable, function in module.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            expanded = expand_helpers(with_defined_casts(function), _HELPERS)
+            expanded = expand_helpers(lower.with_defined_casts(function), _HELPERS)
             body = tvm_ffi.structural_map(expanded.body, [(tirx.Max, bound), (tirx.Min, bound)], order="post")
             module.update_func(variable, expanded.with_body(body))
     return module
@@ -143,15 +142,15 @@ _HELPERS: dict[str, Callable[..., Any]] = {
 
 
 def _control(control: Control, first: Callable[..., Arrays], second: Callable[..., Arrays]) -> Callable[..., None]:
-    given = len(control.graphs[1].input_names)
+    input_count = len(control.graphs[1].input_names)
 
     def run(*tensors: Any) -> None:
         arrays = [tensor.numpy() for tensor in tensors]
         if control.kind == "if":
-            condition, *state = arrays[: given + 1]
+            condition, *state = arrays[: input_count + 1]
             results = (first if condition.all() else second)(state)
         else:
-            results = arrays[:given]
+            results = arrays[:input_count]
             while first(results)[0].all():
                 results = second(results)
         for tensor, array in zip(tensors[len(tensors) - len(results) :], results, strict=True):

@@ -210,8 +210,8 @@ class Library:
 def to_json(library: Library) -> str:
     """Return a library as one line of JSON; equal libraries give equal bytes."""
     sources = library.sources
-    written = sources.to_values() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
-    content = asdict(replace(library, sources={})) | {"sources": written}
+    values = sources.to_values() if isinstance(sources, CFiles) else {"brief": dict(sources), "arrays": {}}
+    content = asdict(replace(library, sources={})) | {"sources": values}
     return json.dumps(content, sort_keys=True)
 
 

@@ -33,7 +33,7 @@ Sample = list[npt.NDArray[Any]]  # Inputs of one run, an array for each, in the 
 
 
 @dataclass(frozen=True)
-class Made:
+class SampledModel:
     """A generated model with n reproducible samples; ``read`` converts a user's array to the model's input."""
 
     model: Model
@@ -45,6 +45,6 @@ class Made:
 class NamedModel:
     """A named model, made from a seed and an optional weight file; ``random``: without one, weights are random."""
 
-    make: Callable[[int, Path | None], Made]
+    make: Callable[[int, Path | None], SampledModel]
     random: bool = False
     takes_weights: bool = False

@@ -58,14 +58,14 @@ def identifier(text: str, fallback: str) -> str:
     return f"{fallback}_{name}" if name[0].isdigit() else name
 
 
-MADE_UP = re.compile(r"(?:lv|gv)\d*")  # TVM's names of unnamed tensors.
+UNNAMED = re.compile(r"(?:lv|gv)\d*")  # TVM's names of unnamed tensors.
 
 
 class Scope:
     """Hands out unique identifiers."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self._taken = set(reserved)
 
     def claim(self, text: str, fallback: str) -> str:
         """Return an unused identifier close to the text that is not reserved in C."""

@@ -53,13 +53,13 @@ def check_order(
 
 
 def _depends_on(step: Reading, value: Any, producer: Mapping[Any, Reading]) -> bool:
-    waiting, seen = [value], set()
+    waiting, visited = [value], set()
     while waiting:
         current = waiting.pop()
         if current in step.outputs:
             return True
-        if current not in seen and current in producer:
-            seen.add(current)
+        if current not in visited and current in producer:
+            visited.add(current)
             waiting.extend(producer[current].inputs)
     return False
 
@@ -80,17 +80,17 @@ def hints(refused: Iterable[CompileError]) -> str:
 
 def refuse(origin: str, reasons: Sequence[str], hint: str) -> None:
     """Raise an error with all reasons, each once; without reasons do nothing."""
-    shown = list(
+    names = list(
         dict.fromkeys(reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..." for reason in reasons)
     )
-    if not shown:
+    if not names:
         return
-    helps = [help_ for text, help_ in _HELPS if any(re.search(text, item) for item in shown)]
+    helps = [help_ for text, help_ in _HELPS if any(re.search(text, item) for item in names)]
     begin = f"{origin}: " if origin else ""
-    message = f"{begin}{shown[0]}"
-    if len(shown) > 1:
-        more = [f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else []
-        message = "\n    ".join([f"{begin}cannot be compiled, for {len(shown)} reasons:", *shown[:_MOST], *more])
+    message = f"{begin}{names[0]}"
+    if len(names) > 1:
+        more = [f"and {len(names) - _MOST} more"] if len(names) > _MOST else []
+        message = "\n    ".join([f"{begin}cannot be compiled, for {len(names)} reasons:", *names[:_MOST], *more])
     raise CompileError(message, "; ".join(filter(None, [*helps, hint])) or HINT)
 
 
@@ -98,7 +98,7 @@ _LOG = logging.getLogger("utvm.compiler")
 
 
 @contextlib.contextmanager
-def tvm_errors(origin: str, doing: str) -> Iterator[None]:
+def tvm_errors(origin: str, action: str) -> Iterator[None]:
     """Report errors inside TVM as CompileError, and discard its output and warnings."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -110,9 +110,9 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
                 if error.message.startswith(origin):
                     raise
                 raise type(error)(f"{origin}: {error.message}", error.hint) from error
-            _LOG.debug("%s: could not %s: %r", origin, doing, error)
+            _LOG.debug("%s: could not %s: %r", origin, action, error)
             raise CompileError(
-                f"{origin}: could not {doing}: an operator, a shape or an element type is used in a way that is "
+                f"{origin}: could not {action}: an operator, a shape or an element type is used in a way that is "
                 "not supported",
                 "try it without its last operators, and without more of them; a log (--log-level debug) has what "
                 "TVM says",
@@ -122,12 +122,12 @@ def tvm_errors(origin: str, doing: str) -> Iterator[None]:
 def _let_go(error: BaseException) -> None:
     """Release objects held by the failed frames while TVM's C++ output is discarded."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    copy = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         traceback.clear_frames(error.__traceback__)
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(copy, 2)
+        os.close(copy)
         os.close(nowhere)

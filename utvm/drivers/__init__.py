@@ -12,12 +12,10 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from utvm import plugins
-from utvm.boards import DRIVER, Board
+from utvm import boards, errors, plugins
 from utvm.drivers import builtin
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Say, Setup, settings_of
-from utvm.errors import ConfigError
 from utvm.selection import BoardKind, BoardSelection
 
 __all__ = [
@@ -45,58 +43,58 @@ def all_drivers() -> tuple[Driver, ...]:
     return tuple(sorted(known, key=lambda driver: (driver.rank, driver.name)))
 
 
-def drivers_for(board: Board) -> tuple[Driver, ...]:
+def drivers_for(board: boards.Board) -> tuple[Driver, ...]:
     """Drivers that support a board, or the one named by its setting ``driver``."""
     known = [driver.name for driver in all_drivers()]
     for name in board.drivers:
         if name not in known:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{board.directory / 'board.yaml'}: drivers.{name}: no such driver",
                 f"choose from: {', '.join(known)}; is the package that provides it installed?",
             )
     supporting = tuple(driver for driver in all_drivers() if driver.supports(board))
-    name = board.settings.get(DRIVER, "")
+    name = board.settings.get(boards.DRIVER, "")
     selection = tuple(driver for driver in supporting if name in ("", driver.name))
     if supporting and not selection:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{board.name}: driver cannot be {name!r}",
             f"choose from: {', '.join(driver.name for driver in supporting)}",
         )
     return selection
 
 
-def choose(board: Board, wanted: BoardSelection) -> ReachableBoard:
+def choose(board: boards.Board, selection: BoardSelection) -> ReachableBoard:
     """Select a board and its driver; nothing is started."""
     drivers = drivers_for(board)
     for driver in drivers:
-        found = driver.find(board, wanted)
-        if found is None:
+        reachable = driver.find(board, selection)
+        if reachable is None:
             continue
-        if wanted.latency_us and not driver.has_latency:
-            raise ConfigError(
+        if selection.latency_us and not driver.has_latency:
+            raise errors.ConfigError(
                 f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
             )
-        if wanted.wait_states and not (driver.has_latency and board.model.wait_states):
-            raise ConfigError(
+        if selection.wait_states and not (driver.has_latency and board.model.wait_states):
+            raise errors.ConfigError(
                 f"{board.full_name} has no model of waits for flash here",
                 "take a virtual board that has, stm32f746; a chip waits by itself",
             )
-        return found
+        return reachable
     if not drivers:
-        raise ConfigError(f"no driver supports {board.name}: its file has no data for one")
-    restricted = wanted.kind != "auto" or wanted.serial or wanted.latency_us or wanted.wait_states
+        raise errors.ConfigError(f"no driver supports {board.name}: its file has no data for one")
+    restricted = selection.kind != "auto" or selection.serial or selection.latency_us or selection.wait_states
     hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
-    raise ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
+    raise errors.ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
 
 
-def capabilities_of(board: Board) -> frozenset[str]:
+def capabilities_of(board: boards.Board) -> frozenset[str]:
     """Capabilities of the board that is selected by default."""
     return choose(board, BoardSelection()).capabilities
 
 
 @contextlib.contextmanager
 def attach(
-    board: Board,
+    board: boards.Board,
     kind: BoardKind = "auto",
     *,
     log_directory: Path,
@@ -112,6 +110,6 @@ def attach(
         kind, serial, latency_us, wait: see :class:`utvm.selection.BoardSelection`.
         say: called with a message before waiting.
     """
-    wanted = BoardSelection("", kind, serial, wait, latency_us=latency_us)
-    with choose(board, wanted).open(log_directory, say) as connection:
+    selection = BoardSelection("", kind, serial, wait, latency_us=latency_us)
+    with choose(board, selection).open(log_directory, say) as connection:
         yield connection

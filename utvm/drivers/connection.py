@@ -13,10 +13,9 @@ from utvm.boards import Board
 from utvm.boards.bitstream import Bitstream, read_bitstream
 from utvm.boards.parts import Kind
 from utvm.errors import BoardError, ProbeError
+from utvm.probe import debug_port, packets
 from utvm.probe.console import Console
-from utvm.probe.debug_port import DebugPort
 from utvm.probe.gdb import GdbClient
-from utvm.probe.packets import GdbLink
 
 if TYPE_CHECKING:
     from utvm.firmware import Firmware
@@ -70,7 +69,7 @@ class Connection:
         *,
         probe: str = "",
         serial: str = "",
-        port: DebugPort | None = None,
+        port: debug_port.DebugPort | None = None,
         console: Console | None = None,
         services: Sequence[Checkable] = (),
         machine: Service | None = None,
@@ -100,7 +99,7 @@ class Connection:
         return self._debug_port is not None
 
     @property
-    def _port(self) -> DebugPort:
+    def _port(self) -> debug_port.DebugPort:
         if self._debug_port is None:
             raise ProbeError(f"{self.board.name} has no debug port", 'mark the test with needs("debug port")')
         return self._debug_port
@@ -289,7 +288,7 @@ class Connection:
         with self._port.access():
             self.gdb.clear_breakpoints()
 
-    def hand_over(self) -> GdbLink:
+    def hand_over(self) -> packets.GdbLink:
         """Release the debug port to a debugger and return the connection to its server; raises ProbeError."""
         self.clear_breakpoints()
         return self.gdb.hand_over()

@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast
 
+from utvm import boards, errors, selection
 from utvm.base.storage.config import Record, validate
-from utvm.boards import Board
 from utvm.boards.parts import Identity, Kind
 from utvm.drivers.connection import Connection
-from utvm.errors import BoardError
-from utvm.probe.console import Console
+from utvm.probe import console, usb
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
-from utvm.probe.usb import Probe
-from utvm.selection import BoardSelection
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 
@@ -62,12 +59,12 @@ class ReachableBoard:
         probe: the probe on this computer's USB that drives it.
     """
 
-    board: Board
+    board: boards.Board
     identity: BoardIdentity
     capabilities: frozenset[str]
     driver: str
     start: Callable[[Setup], Connection]
-    probe: Probe | None = None
+    probe: usb.Probe | None = None
 
     @property
     def kind(self) -> Kind:
@@ -97,14 +94,14 @@ class Driver:
 
     name: str
     rank: int
-    supports: Callable[[Board], bool]
-    find: Callable[[Board, BoardSelection], ReachableBoard | None]
-    describe: Callable[[Board], tuple[str, str] | None]
+    supports: Callable[[boards.Board], bool]
+    find: Callable[[boards.Board, selection.BoardSelection], ReachableBoard | None]
+    describe: Callable[[boards.Board], tuple[str, str] | None]
     refusal: str
     has_latency: bool = False
 
 
-def settings_of(board: Board, name: str, record: type[_BlockT]) -> _BlockT:
+def settings_of(board: boards.Board, name: str, record: type[_BlockT]) -> _BlockT:
     """Settings of a driver in a board's file."""
     return validate(record, board.drivers[name], f"{board.directory / 'board.yaml'}: drivers.{name}")
 
@@ -114,7 +111,7 @@ WORTH_MOVING_BY_BITBANG = 256 * 1024
 
 
 def start_openocd(
-    setup: Setup, board: Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
+    setup: Setup, board: boards.Board, commands: Sequence[str], config: str = "", within: Sequence[str] = ()
 ) -> tuple[OpenOcd, GdbClient]:
     """Start OpenOCD and connect to it.
 
@@ -131,11 +128,11 @@ def start_openocd(
     return openocd, gdb
 
 
-def open_console(setup: Setup, board: Board, line: str | socket.socket) -> Console | None:
+def open_console(setup: Setup, board: boards.Board, line: str | socket.socket) -> console.Console | None:
     """Open a board's serial line by URL or socket; None if the board has none."""
     if board.line is None:
         return None
-    return setup.stack.enter_context(Console(line, board.console.baud, board.console.flow_control))
+    return setup.stack.enter_context(console.Console(line, board.console.baud, board.console.flow_control))
 
 
 def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) -> None:
@@ -143,10 +140,10 @@ def check_identity(board: str, expected: Identity, gdb: GdbClient, serial: str) 
     try:
         value = int.from_bytes(gdb.read_memory(expected.address, 4), "little") & expected.mask
         mismatch = f"says {value:#x}, not {expected.value:#x}"
-    except BoardError as error:
+    except errors.BoardError as error:
         value, mismatch = None, f"cannot be read: {error.message}"
     if value != expected.value:
-        raise BoardError(
+        raise errors.BoardError(
             f"the board at probe {serial} is not {board}: {expected.register_name} {mismatch}",
             "name the right probe with --serial (./inv board.detect lists them), or use --virtual",
         )

@@ -21,10 +21,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, StringConstraints, TypeAdapter, ValidationError
 
-from utvm.base.storage.config import Record, load_yaml
-from utvm.base.storage.files import UNREADABLE_ZIP
+from utvm.base.storage import config, files
 from utvm.environment.debian import DebianPackage, compare_versions
-from utvm.environment.locked import Locked, load_locked
+from utvm.environment.locked import Locked, load_lock_files
 from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import PROVISION
 
@@ -113,7 +112,7 @@ class _Advisory(BaseModel):
 def python_findings(
     folder: Path, locked: Mapping[str, AbstractSet[str]]
 ) -> tuple[list[Finding], datetime.datetime, int]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     newest, count = None, 0
     for where, data in _files(folder):
         content = _parse_json(data, where)
@@ -127,13 +126,13 @@ def python_findings(
             count += 1
             newest = max(newest or advisory.modified, advisory.modified)
             if not advisory.withdrawn:
-                found += _applying(advisory, ours, locked)
+                findings += _applying(advisory, ours, locked)
         except (ValidationError, InvalidVersion) as error:
             reason = " ".join(str(error).split())
             raise ConfigError(f"{where}: not a valid advisory: {reason}", REFETCH) from error
     if newest is None:
         raise ConfigError(f"{folder}: has no advisory of a Python package", REFETCH)
-    return _merge_aliases(found), newest, count
+    return _merge_aliases(findings), newest, count
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -149,7 +148,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
                         if member.file_size > _LARGEST:
                             raise ConfigError(f"{path}: {member.filename}: is too large for an advisory", REFETCH)
                         yield f"{path}: {member.filename}", archive.read(member)
-        except UNREADABLE_ZIP as error:
+        except files.UNREADABLE_ZIP as error:
             raise ConfigError(f"{path}: cannot be read: {error}", REFETCH) from error
 
 
@@ -226,20 +225,20 @@ _ISSUES = TypeAdapter(dict[str, _Issue])
 
 
 @dataclass(frozen=True)
-class Known:
+class TrackerResult:
     findings: list[Finding]
     unimportant: int
     undetermined: int
     tracked: int
 
 
-def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> Known:
+def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str) -> TrackerResult:
     """Look up packages by source package and version, as the tracker does."""
     content = _parse_json(read(file), str(file))
     by_source: dict[tuple[str, str], list[DebianPackage]] = {}
     for package in packages:
-        by_source.setdefault(package.made_from, []).append(package)
-    found: list[Finding] = []
+        by_source.setdefault(package.source_package, []).append(package)
+    findings: list[Finding] = []
     unimportant = undetermined = 0
     tracked = set()
     for (source, version), binaries in sorted(by_source.items()):
@@ -253,10 +252,10 @@ def debian_findings(file: Path, packages: Sequence[DebianPackage], release: str)
                 unimportant += 1
             else:
                 names = ", ".join(sorted(package.name for package in binaries))
-                found.append(Finding("Debian", names, version, number, state.fixed_version or ""))
+                findings.append(Finding("Debian", names, version, number, state.fixed_version or ""))
     if not tracked:
         raise ConfigError(f"{file}: has no entry for {release} and the locked packages", REFETCH)
-    return Known(sorted(found), unimportant, undetermined, len(tracked))
+    return TrackerResult(sorted(findings), unimportant, undetermined, len(tracked))
 
 
 def _states(file: Path, source: str, issues: object, release: str) -> Iterator[tuple[str, _State]]:
@@ -289,7 +288,7 @@ else:
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class Acceptance(Record):
+class Acceptance(config.Record):
     """An accepted advisory, for one package only.
 
     Attributes:
@@ -306,7 +305,7 @@ class Acceptance(Record):
         return self.advisory in finding.advisory.split() and self.package in finding.package.split(", ")
 
 
-class _Accepted(Record):
+class _Accepted(config.Record):
     accepted: tuple[Acceptance, ...] = ()
 
 
@@ -346,13 +345,13 @@ class Audit:
 
 
 def load_acceptances(path: Path = PROVISION / "accepted.yaml") -> tuple[Acceptance, ...]:
-    return load_yaml(path, _Accepted).accepted
+    return config.load_yaml(path, _Accepted).accepted
 
 
 def report_on(folder: Path) -> dict[str, object]:
     """Return the nightly report's entry on the checkout's locks; ``problem`` explains an empty one."""
     try:
-        return {"problem": "", **audit(load_locked(), folder, MAX_AGE, load_acceptances()).as_json()}
+        return {"problem": "", **audit(load_lock_files(), folder, MAX_AGE, load_acceptances()).as_json()}
     except UtvmError as error:
         return {"problem": error.message, "looked_at": [], "findings": [], "accepted": []}
 
@@ -398,6 +397,5 @@ def _check_age(path: Path, date: datetime.datetime, max_age: int) -> None:
     age = datetime.datetime.now(datetime.timezone.utc) - date
     if age > datetime.timedelta(days=max_age):
         raise ProvisionError(
-            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old; at most {max_age} are allowed",
-            REFETCH,
+            f"{path}: is of {date:%Y-%m-%d}, {age.days} days old; at most {max_age} are allowed", REFETCH
         )

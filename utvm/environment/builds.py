@@ -19,19 +19,14 @@ from pathlib import Path
 import docker
 
 import utvm
+from utvm import errors, paths
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
-from utvm.base.storage.cache import file_digest
-from utvm.base.storage.lock import hold
-from utvm.environment import engine
-from utvm.environment.debian import DebianPackage
+from utvm.base.storage import cache, lock
+from utvm.environment import debian, engine, python_lock, rootfs
 from utvm.environment.disk import make_disk
 from utvm.environment.image import Image, Layers, build, link, tags, write_sums
-from utvm.environment.locked import Locked, Progress, Store, fetch, load_locked, replace_folder
-from utvm.environment.python_lock import Wheel
-from utvm.environment.rootfs import Shape
-from utvm.errors import BoardError, ConfigError, ProvisionError
-from utvm.paths import ROOT
+from utvm.environment.locked import Locked, Progress, Store, fetch, load_lock_files, replace_folder
 from utvm.provenance.location import MACHINE, read_checkout
 
 _ROOT = f"{MACHINE}root/"  # files of the machine
@@ -48,9 +43,9 @@ echo MODULES=list > "$1/etc/initramfs-tools/conf.d/utvm"
 """
 
 
-def machine_shape(locked: Locked) -> Shape:
+def machine_shape(locked: Locked) -> rootfs.Shape:
     drivers = locked.recipe.machine.early_drivers
-    return Shape(
+    return rootfs.Shape(
         name="machine",
         # The kernel creates the device nodes; mmdebstrap's come from the build machine.
         leave_out=("dev/",),
@@ -112,7 +107,7 @@ def build_box(locked: Locked, layers: Layers, output: Path, say: Progress = lamb
         )
         say("the box")
         _write_box(folder / "disk.qcow2", folder / KERNEL, whole / BOX, locked)
-        digest = file_digest(whole / BOX)
+        digest = cache.file_digest(whole / BOX)
         (whole / CATALOGUE).write_text(_catalogue(locked, digest), encoding="utf-8")
         write_sums(whole)
     seconds = {**layers.seconds, "disk and box": time.monotonic() - begin}
@@ -150,8 +145,8 @@ def _catalogue(locked: Locked, digest: str) -> str:
     return json.dumps(catalogue, indent=1) + "\n"
 
 
-IMAGE_FOLDER = ROOT / "build" / "environment"
-BOX_FOLDER = ROOT / "build" / "box"
+IMAGE_FOLDER = paths.ROOT / "build" / "environment"
+BOX_FOLDER = paths.ROOT / "build" / "box"
 # On two idle cores with an empty cache (benchmarks/README.md), rounded up.
 _IMAGE_MINUTES = 2
 _BOX_MINUTES = 3
@@ -164,9 +159,9 @@ def hold_alone(what: str, hint: str, patience: float, waiting: Callable[[str], N
     """Hold a lock of this computer, see :func:`utvm.base.storage.lock.hold`, or raise ProvisionError."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(hold(what, patience=patience, waiting=waiting))
-        except BoardError as error:
-            raise ProvisionError(error.message, hint) from None
+            stack.enter_context(lock.hold(what, patience=patience, waiting=waiting))
+        except errors.BoardError as error:
+            raise errors.ProvisionError(error.message, hint) from None
         yield
 
 
@@ -188,7 +183,7 @@ def make_box(
 
 def ensure_image(client: docker.DockerClient, say: Progress) -> str:
     """Return the tag of the image of the checkout's locks; build the image if missing."""
-    locked = load_locked()
+    locked = load_lock_files()
     name = tags(locked)[0]
     if not engine.has_tag(client, name):
         what = f"making the image {name}"
@@ -196,9 +191,9 @@ def ensure_image(client: docker.DockerClient, say: Progress) -> str:
             # Another process may have built it meanwhile.
             if not engine.has_tag(client, name):
                 _announce("container image", locked.packages, _IMAGE_MINUTES, say)
-                built = make_image(locked, say)
+                image = make_image(locked, say)
                 say("loading it into the engine")
-                engine.load_image(client, built)
+                engine.load_image(client, image)
     return name
 
 
@@ -207,7 +202,9 @@ def make_missing_box(locked: Locked, say: Progress) -> None:
     make_box(locked, say)
 
 
-def _announce(what: str, packages: Sequence[DebianPackage | Wheel], minutes: int, say: Progress) -> None:
+def _announce(
+    what: str, packages: Sequence[debian.DebianPackage | python_lock.Wheel], minutes: int, say: Progress
+) -> None:
     store = Store()
     missing = sum(package.size for package in packages if not store.has(package)) // _MB
     fetching = f", with {missing} MB to fetch" if missing else ""
@@ -223,7 +220,7 @@ def write_release(sources: Sequence[Path], output: Path) -> Path:
     Files are hard-linked if possible.
     """
     if output.exists() and any(output.iterdir()) and not (output / _SUMS).is_file():
-        raise ConfigError(f"{output} is not empty and not a release", "name a new or empty folder")
+        raise errors.ConfigError(f"{output} is not empty and not a release", "name a new or empty folder")
     output = output.resolve()
     with replace_folder(output) as (whole, _):
         for source in sources:
@@ -244,13 +241,13 @@ def check_key(key: str) -> None:
         with Path(key).open("rb") as file:
             begin = file.read(200)
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"--sign {key}: cannot be read: {error.strerror}", "create a key: minisign -G"
         ) from error
     if b"secret key" not in begin.partition(b"\n")[0]:
-        raise ConfigError(f"--sign {key}: is no secret key of minisign", "create one: minisign -G -s FILE")
+        raise errors.ConfigError(f"--sign {key}: is no secret key of minisign", "create one: minisign -G -s FILE")
     if shutil.which("minisign") is None:
-        raise ProvisionError("minisign is not installed", "sudo apt-get install minisign")
+        raise errors.ProvisionError("minisign is not installed", "sudo apt-get install minisign")
 
 
 def sign(folder: Path, key: str, comment: str) -> Path:
@@ -261,7 +258,7 @@ def sign(folder: Path, key: str, comment: str) -> Path:
         ["minisign", "-S", "-q", "-s", key, "-m", sums, "-x", signature, "-t", comment], check=False
     )
     if result.returncode != 0:
-        raise ProvisionError(f"{sums} is not signed: minisign ended with exit code {result.returncode}")
+        raise errors.ProvisionError(f"{sums} is not signed: minisign ended with exit code {result.returncode}")
     return signature
 
 
@@ -287,7 +284,7 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
             # A release has no documentation pages to link to.
             text = _LINK_TO_A_PAGE.sub(r"\1", text.strip())
             return f"Of {title.removeprefix(f'{version}, ')}.\n\n{text}\n"
-    raise ConfigError(
+    raise errors.ConfigError(
         f"CHANGELOG.md has no section '## {version}, DATE'",
         "cut the version: in CHANGELOG.md, and in utvm/__init__.py",
     )
@@ -295,12 +292,12 @@ def changes(changelog: str, version: str = utvm.__version__) -> str:
 
 def build_package(folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
-    run_tool(python_command("hatchling", "build", "-d", str(folder)), cwd=ROOT, error=ProvisionError)
-    return {path.name: f"sha256:{file_digest(path)}" for path in sorted(folder.iterdir())}
+    run_tool(python_command("hatchling", "build", "-d", str(folder)), cwd=paths.ROOT, error=errors.ProvisionError)
+    return {path.name: f"sha256:{cache.file_digest(path)}" for path in sorted(folder.iterdir())}
 
 
 def write_notes(folder: Path, digests: Mapping[str, str], changed: str) -> None:
-    sources = read_checkout(ROOT)
+    sources = read_checkout(paths.ROOT)
     of = f"Commit {sources.commit}{', with changes' if sources.dirty else ''}.\n\n" if sources.commit else ""
     use = _USE.format(wheel=next((name for name in digests if name.endswith(".whl")), "*.whl"))
     rows = "".join(f"| {name} | `{digest}` |\n" for name, digest in digests.items())

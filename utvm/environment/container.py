@@ -29,12 +29,8 @@ import requests
 from docker.models.containers import Container
 
 from utvm.base.storage.lock import shared_directory
-from utvm.environment import engine
-from utvm.environment.builds import ensure_image
-from utvm.environment.engine import current_owner, guard_container, remove_orphans
+from utvm.environment import builds, engine, locked, remote
 from utvm.environment.image import CHECKOUT
-from utvm.environment.locked import Progress
-from utvm.environment.remote import RemoteCommand
 from utvm.errors import VERDICTS, ConfigError, ProvisionError
 from utvm.paths import ROOT
 from utvm.probe.usb import Probe, serial_ports
@@ -130,7 +126,7 @@ def _create(
     folders = {str(ROOT): CHECKOUT, **extra.folders}
     options: dict[str, Any] = {
         "name": name,
-        "labels": {LABEL: current_owner().label},
+        "labels": {LABEL: engine.current_owner().label},
         "user": f"{os.getuid()}:{os.getgid()}",
         "working_dir": CHECKOUT,
         "volumes": {host: {"bind": inside, "mode": "rw"} for host, inside in folders.items()},
@@ -151,18 +147,18 @@ def _create(
         "tty": tty,
         "stdin_open": tty,
     }
-    remove_orphans(client, LABEL)
-    with guard_container(name) as mark_answered:
+    engine.remove_orphans(client, LABEL)
+    with engine.guard_container(name) as confirm_answer:
         try:
             # Even if interrupted, wait for it: a container that does not exist yet cannot be removed.
             with ThreadPoolExecutor(1) as other_thread:
                 container = other_thread.submit(client.containers.create, image, list(command), **options).result()
         except docker.errors.APIError as error:
-            mark_answered()
+            confirm_answer()
             if not isinstance(error, docker.errors.ImageNotFound):
                 raise
             raise ProvisionError(f"the engine has no image {image}", "build it: ./inv docker.build") from error
-        mark_answered()
+        confirm_answer()
         yield container
 
 
@@ -213,7 +209,7 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
     The whole bus is mounted as a folder, so that a probe can be replugged; the nodes' permissions decide, as on
     the host. A serial port keeps its current name.
     """
-    ports = tuple(port for probe in probes for port in serial_ports(probe.serial))
+    ports = tuple(port for probe in probes for port in serial_ports(probe.serial_number))
     owners = set()
     for node in [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]:
         with contextlib.suppress(OSError):  # just unplugged
@@ -240,10 +236,10 @@ class InContainer:
     has_usb = False
     chooses_board = False
 
-    def __init__(self, say: Progress) -> None:
+    def __init__(self, say: locked.Progress) -> None:
         self._say = say
 
-    def run(self, command: RemoteCommand) -> int:
+    def run(self, command: remote.RemoteCommand) -> int:
         # The engine would create missing folders as root.
         for folder in command.output_folders:
             try:
@@ -257,7 +253,7 @@ class InContainer:
         devices = usb_access([command.probe]) if command.probe else ContainerAccess()
         extra = dataclasses.replace(devices, folders={**devices.folders, **more})
         with engine.connect() as client:
-            image = ensure_image(client, self._say)
+            image = builds.ensure_image(client, self._say)
             self._say("")
             return run(client, image, command.argv(places, CHECKOUT), extra)
 

@@ -19,13 +19,12 @@ from pathlib import Path
 
 from pydantic import Field
 
+from utvm import errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.environment.recipe import DebianPart, Recipe
-from utvm.errors import ConfigError, ProvisionError
-from utvm.paths import PROVISION
 
-LOCK = PROVISION / "debian.lock"
+LOCK = paths.PROVISION / "debian.lock"
 _REMAKE = "create it: ./inv env.lock"
 _REQUIRED = re.compile(r"^(Essential: yes|Priority: required)$", re.M)
 
@@ -46,7 +45,7 @@ class DebianPackage(Record):
     source: str = Field(default="", pattern=r"^(\S+ \S+)?$")
 
     @property
-    def made_from(self) -> tuple[str, str]:
+    def source_package(self) -> tuple[str, str]:
         if self.source:
             name, _, version = self.source.partition(" ")
             return name, version
@@ -87,10 +86,10 @@ def write_lock(lock: DebianLock, path: Path) -> None:
 
 def check_current(lock: DebianLock, recipe: Recipe) -> None:
     if lock.recipe != recipe.debian_digest:
-        wanted = recipe.debian_packages.keys() | recipe.machine.packages.keys()
-        missing = sorted(wanted - {package.name for package in (*lock.packages, *lock.machine)})
+        names = recipe.debian_packages.keys() | recipe.machine.packages.keys()
+        missing = sorted(names - {package.name for package in (*lock.packages, *lock.machine)})
         detail = f": it lacks {', '.join(missing)}" if missing else ""
-        raise ConfigError(
+        raise errors.ConfigError(
             f"debian.lock was made from other lists than environment.yaml and debian.txt{detail}", _REMAKE
         )
 
@@ -105,18 +104,18 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
     archives = sorted(set(debian.suites.values()))
     if option:
         if "://" not in option:
-            raise ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
+            raise errors.ConfigError(f"--mirror {option} is no URL", "for example --mirror http://HOST/{archive}")
         pattern = option if "{archive}" in option else option.rstrip("/") + "/{archive}"
         return {archive: pattern.replace("{archive}", archive).rstrip("/") for archive in archives}
     targets = run_tool(
         ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"],
-        error=ProvisionError,
+        error=errors.ProvisionError,
     )
     used = dict(line.split(" ", 1) for line in reversed(targets.splitlines()))
     urls = {debian.suites[suite]: used[suite].rstrip("/") for suite in debian.suites if suite in used}
     lacking = [archive for archive in archives if archive not in urls]
     if lacking:
-        raise ProvisionError(
+        raise errors.ProvisionError(
             f"this machine's apt has no source for {', '.join(lacking)} with {', '.join(debian.suites)}",
             "name a Debian mirror: --mirror URL, the folder that has debian and debian-security in it",
         )
@@ -124,7 +123,7 @@ def mirrors(debian: DebianPart, option: str = "") -> dict[str, str]:
 
 
 def resolve(
-    recipe: Recipe, bases: Mapping[str, str], held: DebianLock | None = None, update: str = ""
+    recipe: Recipe, bases: Mapping[str, str], current: DebianLock | None = None, update: str = ""
 ) -> DebianLock:
     """Select the newest packages of the recipe: essential, required and listed ones, and dependencies.
 
@@ -135,17 +134,17 @@ def resolve(
     with _empty_root(recipe.debian, bases) as apt:
         run_tool(
             [*apt, "apt-get", "-o", "APT::Update::Error-Mode=any", "update"],
-            error=ProvisionError,
+            error=errors.ProvisionError,
             hint="is the mirror reachable? Name another with --mirror URL",
         )
-        if held:
-            _hold(apt, held, update)
-        available = run_tool([*apt, "apt-cache", "dumpavail"], error=ProvisionError).split("\n\n")
+        if current:
+            _hold(apt, current, update)
+        available = run_tool([*apt, "apt-cache", "dumpavail"], error=errors.ProvisionError).split("\n\n")
         required = "\n\n".join(stanza for stanza in available if _REQUIRED.search(stanza))
         base_system = set(re.findall(r"^Package: (.*)$", required, re.M))
-        wanted = base_system | recipe.debian_packages.keys()
-        packages = _choose(apt, bases, wanted)
-        more = _choose(apt, bases, wanted | recipe.machine.packages.keys())
+        names = base_system | recipe.debian_packages.keys()
+        packages = _choose(apt, bases, names)
+        more = _choose(apt, bases, names | recipe.machine.packages.keys())
         indices = (Path(apt[1].partition("=")[2]).parent / "var/lib/apt/lists").glob("*_InRelease")
         texts = (index.read_text(encoding="utf-8") for index in indices)
         dates = [
@@ -154,26 +153,30 @@ def resolve(
         date = max(dates).astimezone(datetime.timezone.utc)
     if not set(packages) <= set(more):
         # The machine must have all packages of the container.
-        lost = ", ".join(sorted(package.name for package in set(packages) - set(more)))
-        raise ProvisionError(
-            f"environment.yaml: machine.packages push out {lost}", "choose others for the machine"
+        missing = ", ".join(sorted(package.name for package in set(packages) - set(more)))
+        raise errors.ProvisionError(
+            f"environment.yaml: machine.packages push out {missing}", "choose others for the machine"
         )
     machine = tuple(package for package in more if package not in set(packages))
-    if held and (held.recipe, held.packages, held.machine) == (recipe.debian_digest, packages, machine):
-        return held  # The date is in every layer: keep it if nothing has changed.
+    if current and (current.recipe, current.packages, current.machine) == (
+        recipe.debian_digest,
+        packages,
+        machine,
+    ):
+        return current  # The date is in every layer: keep it if nothing has changed.
     return DebianLock(date=date, recipe=recipe.debian_digest, packages=packages, machine=machine)
 
 
-def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
+def _hold(apt: Sequence[str], current: DebianLock, update: str) -> None:
     """Pin apt to the versions of a lock, except for packages that an update must change."""
 
     def newest(name: str) -> dict[str, str]:
-        shown = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=ProvisionError)
-        return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", shown, re.M))
+        output = run_tool([*apt, "apt-cache", "show", "--no-all-versions", name], error=errors.ProvisionError)
+        return dict(re.findall(r"^([A-Z][\w-]*): (.*)$", output, re.M))
 
-    packages = (*held.packages, *held.machine)
+    packages = (*current.packages, *current.machine)
     free = packages_to_update(
-        [update], {package.name: (package.made_from[0], package.version) for package in packages}, newest
+        [update], {package.name: (package.source_package[0], package.version) for package in packages}, newest
     )
     (Path(apt[1].partition("=")[2]).parent / "etc/apt/preferences").write_text(
         "\n".join(
@@ -184,19 +187,19 @@ def _hold(apt: Sequence[str], held: DebianLock, update: str) -> None:
     )
 
 
-def _choose(apt: Sequence[str], bases: Mapping[str, str], wanted: AbstractSet[str]) -> tuple[DebianPackage, ...]:
+def _choose(apt: Sequence[str], bases: Mapping[str, str], required: AbstractSet[str]) -> tuple[DebianPackage, ...]:
     uris = run_tool(
-        [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(wanted)],
-        error=ProvisionError,
+        [*apt, "apt-get", "install", "--print-uris", "--yes", "--quiet", *sorted(required)],
+        error=errors.ProvisionError,
         hint="is every name in provision/debian.txt and environment.yaml a package of the suites?",
     )
     files = dict(_places(uris, bases))
     names = sorted({file.rpartition("/")[2].partition("_")[0] for file in files})
-    shown = run_tool([*apt, "apt-cache", "show", *names], error=ProvisionError)
-    packages = {file: _package(stanza, files) for stanza, file in _stanzas(shown) if file in files}
+    output = run_tool([*apt, "apt-cache", "show", *names], error=errors.ProvisionError)
+    packages = {file: _package(stanza, files) for stanza, file in _stanzas(output) if file in files}
     unknown = files.keys() - packages.keys()
     if unknown:
-        raise ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
+        raise errors.ProvisionError(f"apt shows no record of {', '.join(sorted(unknown))}")
     return tuple(sorted(packages.values(), key=lambda package: (package.name, package.architecture)))
 
 
@@ -215,7 +218,7 @@ def _empty_root(debian: DebianPart, bases: Mapping[str, str]) -> Iterator[list[s
             )
         )
         # Keep this machine's network configuration (proxies, certificates), nothing else.
-        network = run_tool(["apt-config", "dump", "Acquire"], error=ProvisionError)
+        network = run_tool(["apt-config", "dump", "Acquire"], error=errors.ProvisionError)
         config = root / "apt.conf"
         config.write_text(
             f'Dir "{root}";\nDir::State::status "{root}/var/lib/dpkg/status";\n'
@@ -232,8 +235,8 @@ def _places(uris: str, bases: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield urllib.parse.unquote(uri.removeprefix(bases[archive] + "/")), archive
 
 
-def _stanzas(shown: str) -> Iterator[tuple[dict[str, str], str]]:
-    for block in shown.split("\n\n"):
+def _stanzas(output: str) -> Iterator[tuple[dict[str, str], str]]:
+    for block in output.split("\n\n"):
         stanza = dict(
             re.findall(r"^(Package|Source|Version|Architecture|Filename|Size|SHA256): (.*)$", block, re.M)
         )
@@ -257,11 +260,11 @@ def _package(stanza: Mapping[str, str], archives: Mapping[str, str]) -> DebianPa
 def _source(package: DebianPackage, field: str) -> str:
     """Return name and version of the source package from ``Source``; empty if the package implies them."""
     name, _, version = field.partition(" ")
-    made_from = name, version.strip("()") or package.version
+    source_package = name, version.strip("()") or package.version
     # Signed packages (the kernel) have a source of their own; advisories name the original one.
     if signed := re.fullmatch(r"(.+)-signed-[^-]+", name):
-        made_from = signed[1], package.version
-    return "" if package.made_from == made_from else " ".join(made_from)
+        source_package = signed[1], package.version
+    return "" if package.source_package == source_package else " ".join(source_package)
 
 
 _RELATION = re.compile(r"([^\s:(]+)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*(\S+)\s*\))?")
@@ -299,8 +302,8 @@ def _forced_by(stanza: Stanza, locked: Mapping[str, tuple[str, str]]) -> Iterato
 
 
 def _relation(text: str) -> tuple[str, str, str]:
-    found = _RELATION.match(text.strip())
-    return (found[1], found[2] or "", found[3] or "") if found else ("", "", "")
+    match = _RELATION.match(text.strip())
+    return (match[1], match[2] or "", match[3] or "") if match else ("", "", "")
 
 
 def _holds(name: str, operator: str, version: str, locked: Mapping[str, tuple[str, str]]) -> bool:
@@ -314,9 +317,9 @@ def compare_versions(version: str, operator: str, other: str) -> bool:
             ["dpkg", "--compare-versions", version, operator, other], capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
-        raise ProvisionError(
+        raise errors.ProvisionError(
             "dpkg is not installed, and only it compares Debian's versions", "run this on Debian, or --in docker"
         ) from error
     if result.returncode > 1 or result.stderr:
-        raise ConfigError(f"dpkg cannot compare {version} with {other}: {result.stderr.strip()}")
+        raise errors.ConfigError(f"dpkg cannot compare {version} with {other}: {result.stderr.strip()}")
     return result.returncode == 0

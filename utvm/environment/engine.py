@@ -97,8 +97,7 @@ def _translate(error: Exception, address: str) -> ProvisionError:
         )
     if any(word in text for word in ("Connection refused", "ConnectionRefused", "No such file", "FileNotFound")):
         return ProvisionError(
-            f"no Docker engine answers at {address}",
-            "start it (sudo systemctl start docker), or set DOCKER_HOST",
+            f"no Docker engine answers at {address}", "start it (sudo systemctl start docker), or set DOCKER_HOST"
         )
     if "no space left on device" in text:
         return ProvisionError("the Docker engine's disk is full", "free space: docker system prune")
@@ -174,20 +173,18 @@ def guard_container(name: str) -> Iterator[Callable[[], None]]:
     """
     # Its own session shields it from Ctrl-C.
     watcher = subprocess.Popen(
-        python_command("utvm.environment.engine", name),
-        stdin=subprocess.PIPE,
-        start_new_session=True,
+        python_command("utvm.environment.engine", name), stdin=subprocess.PIPE, start_new_session=True
     )
     assert watcher.stdin is not None
     pipe = watcher.stdin
 
-    def mark_answered() -> None:
+    def confirm_answer() -> None:
         with contextlib.suppress(BrokenPipeError):  # the guard was killed
             pipe.write(b"answered")
             pipe.flush()
 
     try:
-        yield mark_answered
+        yield confirm_answer
     finally:
         with contextlib.suppress(BrokenPipeError):
             pipe.close()

@@ -69,15 +69,15 @@ def make_python_layer(
     schemes |= {"scripts": str(tree / "bin"), "data": str(tree)}
     for wheel in wheels:
         # The installer needs the wheel's name; the store names it by its hash.
-        named = folder / wheel.file
-        named.symlink_to(store.verified(wheel))
-        with WheelFile.open(named) as source:
+        link = folder / wheel.file
+        link.symlink_to(store.verify(wheel))
+        with WheelFile.open(link) as source:
             schemes["headers"] = str(tree / "include" / source.distribution)
             destination = SchemeDictionaryDestination(
                 schemes, interpreter=f"{VENV}/bin/python", script_kind="posix", bytecode_optimization_levels=()
             )
             install(source, destination, additional_metadata={})
-        named.unlink()
+        link.unlink()
     for path in sorted(packages.rglob("*")):
         below = path.relative_to(packages).as_posix()
         if any(fnmatch.fnmatchcase(below, pattern) for pattern in python.leave_out) and not path.is_dir():
@@ -129,7 +129,7 @@ class Layers:
         locked = self._locked
         licences = debian_licences(below.path, [package.name for package in locked.debian.packages])
         terms = {package.sha256: licences[package.name] for package in locked.debian.packages}
-        terms |= {wheel.sha256: wheel_licences(self._store.verified(wheel)) for wheel in locked.wheels}
+        terms |= {wheel.sha256: wheel_licences(self._store.verify(wheel)) for wheel in locked.wheels}
         self._bill = bill_of_materials(locked.debian, locked.wheels, locked.digest, terms)
         return self._bill
 

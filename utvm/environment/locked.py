@@ -99,7 +99,7 @@ class Store:
         """True if the package file exists. Its hash is not checked."""
         return self.path(package.sha256).is_file()
 
-    def verified(self, package: LockedPackage) -> Path:
+    def verify(self, package: LockedPackage) -> Path:
         path = self.path(package.sha256)
         mark_used(path)
         try:
@@ -133,8 +133,8 @@ class Store:
         self, packages: Sequence[DebianPackage], bases: Mapping[str, str], say: Progress = lambda _: None
     ) -> None:
         """Fetch missing files with apt's own proxies, retries and certificates."""
-        for batch, done, missing in self._batches(packages):
-            say(f"Debian packages: {done} of {missing}")
+        for batch, count, missing in self._batches(packages):
+            say(f"Debian packages: {count} of {missing}")
             with temporary_root(self.directory) as folder:
                 words: list[str | Path] = [_APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file"]
                 for package in batch:
@@ -152,8 +152,8 @@ class Store:
                     self.add(folder / package.sha256, package)
 
     def fetch_wheels(self, wheels: Sequence[Wheel], python: PythonPart, say: Progress = lambda _: None) -> None:
-        for batch, done, missing in self._batches(wheels):
-            say(f"Python packages: {done} of {missing}")
+        for batch, count, missing in self._batches(wheels):
+            say(f"Python packages: {count} of {missing}")
             with temporary_root(self.directory) as folder:
                 requirements = folder / "requirements.txt"
                 requirements.write_text(
@@ -171,7 +171,7 @@ class Store:
         new = [package for package in packages if not target.has(package)]
         with temporary_root(target.directory) as folder:
             for package in new:
-                shutil.copyfile(self.verified(package), folder / package.sha256)
+                shutil.copyfile(self.verify(package), folder / package.sha256)
                 target.add(folder / package.sha256, package)
         return len(new)
 
@@ -179,16 +179,16 @@ class Store:
         """Link wheels under their names in a folder, for other installers."""
         folder.mkdir(exist_ok=True)
         for wheel in wheels:
-            named = folder / wheel.file
-            named.unlink(missing_ok=True)
-            named.symlink_to(os.path.relpath(self.path(wheel.sha256), folder.resolve()))
+            link = folder / wheel.file
+            link.unlink(missing_ok=True)
+            link.symlink_to(os.path.relpath(self.path(wheel.sha256), folder.resolve()))
 
     def _batches(self, packages: Sequence[_PackageT]) -> Iterator[tuple[list[_PackageT], int, int]]:
         missing = [package for package in packages if not self.has(package)]
-        waiting, done = iter(missing), 0
+        waiting, count = iter(missing), 0
         while batch := list(islice(waiting, _BATCH)):
-            yield batch, done, len(missing)
-            done += len(batch)
+            yield batch, count, len(missing)
+            count += len(batch)
 
 
 def _shorten_error(error: ProvisionError, folder: Path, hint: str) -> ProvisionError:
@@ -230,7 +230,7 @@ class Locked:
         }
 
 
-def load_locked(folder: Path = PROVISION) -> Locked:
+def load_lock_files(folder: Path = PROVISION) -> Locked:
     recipe = load_recipe(folder)
     packages = debian.load_lock(folder / "debian.lock")
     debian.check_current(packages, recipe)

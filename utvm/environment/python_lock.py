@@ -21,15 +21,13 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import Field
 
+from utvm import errors, paths
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import run_tool
+from utvm.base.storage import config, files
 from utvm.base.storage.cache import cache_root, file_digest, mark_used
-from utvm.base.storage.config import Record
-from utvm.base.storage.files import read_text
 from utvm.base.storage.lock import hold
 from utvm.environment.recipe import PythonPart, Recipe
-from utvm.errors import ConfigError, ProvisionError
-from utvm.paths import PROVISION, ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -37,7 +35,7 @@ else:
     import tomli as tomllib
 
 
-LOCK = PROVISION / "pylock.toml"
+LOCK = paths.PROVISION / "pylock.toml"
 FOLDER = "wheels"
 """Folder beside a lock that its paths refer to."""
 _REMAKE = "create it: ./inv env.lock"
@@ -45,7 +43,7 @@ _OLDEST_GLIBC = 5  # 2.5, of the first manylinux.
 _LINUX = "sys_platform == 'linux'"
 
 
-class Wheel(Record):
+class Wheel(config.Record):
     name: str
     version: str
     file: str
@@ -54,11 +52,11 @@ class Wheel(Record):
 
 
 def load_wheels(lock: Path, python: PythonPart) -> tuple[Wheel, ...]:
-    text = read_text(lock, _REMAKE)
+    text = files.read_text(lock, _REMAKE)
     try:
         return parse_wheels(text, python)
-    except ConfigError as error:
-        raise ConfigError(f"{lock}: {error.message}", error.hint) from error
+    except errors.ConfigError as error:
+        raise errors.ConfigError(f"{lock}: {error.message}", error.hint) from error
 
 
 def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
@@ -71,7 +69,7 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
     ]
     try:
         lock = Pylock.from_dict(tomllib.loads(text))
-        chosen = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
+        packages = list(lock.select(environment=cast(Environment, _system(python.version)), tags=tags))
         wheels = [
             Wheel(
                 name=package.name,
@@ -80,11 +78,11 @@ def parse_wheels(text: str, python: PythonPart) -> tuple[Wheel, ...]:
                 size=file.size or 0,
                 sha256=file.hashes["sha256"],
             )
-            for package, file in chosen
+            for package, file in packages
             if isinstance(file, PackageWheel)
         ]
     except (tomllib.TOMLDecodeError, PylockValidationError, PylockSelectError, KeyError, ValueError) as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"is no lock for Python {python.version}: {' '.join(str(error).split())}", _REMAKE
         ) from error
     return tuple(sorted(wheels, key=lambda wheel: wheel.name))
@@ -95,7 +93,7 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
     versions = {wheel.name: wheel.version for wheel in wheels}
     unknown = sorted(recipe.python.without.keys() - versions.keys())
     if unknown:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"environment.yaml: python.without: {', '.join(unknown)} is not in pylock.toml", "remove it there too"
         )
     for line in recipe.requirements:
@@ -105,7 +103,7 @@ def select_wheels(wheels: tuple[Wheel, ...], recipe: Recipe) -> tuple[Wheel, ...
         version = versions.get(canonicalize_name(required.name))
         if version is None or version not in required.specifier:
             problem = f"has {version}" if version else "does not have it"
-            raise ConfigError(f"python.in asks for {required}, pylock.toml {problem}", _REMAKE)
+            raise errors.ConfigError(f"python.in asks for {required}, pylock.toml {problem}", _REMAKE)
     return tuple(wheel for wheel in wheels if wheel.name not in recipe.python.without)
 
 
@@ -113,9 +111,9 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
     """Write the lock of ``python.in`` into a folder; keep an existing lock's versions where possible."""
     uv = shutil.which("uv")
     if uv is None:
-        raise ProvisionError("uv is not installed", "pip install uv, then start again")
+        raise errors.ProvisionError("uv is not installed", "pip install uv, then start again")
     lock = folder / LOCK.name
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((paths.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pythons = SpecifierSet(project["requires-python"])
     supported = [f"3.{minor}" for minor in range(100) if f"3.{minor}.0" in pythons]
     run_tool(
@@ -125,16 +123,16 @@ def resolve(folder: Path, python: PythonPart, update: str = "") -> None:
             *([f"--upgrade-package={update}"] if update else []),
             *(f"--output-file={lock}", folder / "python.in"),
         ],
-        cwd=ROOT,  # A uv.toml in the current folder could select another index.
-        error=ProvisionError,
+        cwd=paths.ROOT,  # A uv.toml in the current folder could select another index.
+        error=errors.ProvisionError,
     )
     content = tomllib.loads(lock.read_text(encoding="utf-8"))
     text = _format_lock(content["packages"], pythons, supported)
     for version in supported:
         try:
             parse_wheels(text, python.model_copy(update={"version": version}))
-        except ConfigError as error:
-            raise ProvisionError(f"pylock.toml {error.message}") from error
+        except errors.ConfigError as error:
+            raise errors.ProvisionError(f"pylock.toml {error.message}") from error
     lock.write_text(text, encoding="utf-8")
 
 
@@ -223,14 +221,14 @@ def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
         if not (folder / "whole").is_file():
             say(f"making the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)
-            run_tool(python_command("venv", str(folder)), error=ProvisionError, timeout=_PATIENCE)
+            run_tool(python_command("venv", str(folder)), error=errors.ProvisionError, timeout=_PATIENCE)
             run_tool(
                 python_command(
                     *("pip", "install", "--quiet", "--disable-pip-version-check"),
                     *("--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(lock)),
                     interpreter=(str(folder / "bin" / "python"),),
                 ),
-                error=ProvisionError,
+                error=errors.ProvisionError,
                 hint="is the package index reachable?",
                 timeout=_PATIENCE,
             )

@@ -12,16 +12,13 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from utvm.base.storage.cache import content_key
-from utvm.base.storage.config import Record, load_yaml
-from utvm.base.storage.files import read_text
-from utvm.errors import ConfigError
-from utvm.paths import PROVISION
+from utvm import errors, paths
+from utvm.base.storage import cache, config, files
 
 _HINT = "is the checkout complete?"
 
 
-class Multilibs(Record):
+class Multilibs(config.Record):
     """A toolchain's libraries per core: their folders, and those that boards link.
 
     ``folders`` may contain ``*``; a core's libraries are in ``FOLDER/FAMILY/...``.
@@ -32,7 +29,7 @@ class Multilibs(Record):
     keep: tuple[str, ...]
 
 
-class DebianPart(Record):
+class DebianPart(config.Record):
     """Debian packages of the environment.
 
     ``suites`` maps to archives, ``packages`` to the purpose, ``without`` to the reason for exclusion.
@@ -48,7 +45,7 @@ class DebianPart(Record):
     multilibs: dict[str, Multilibs]
 
 
-class MachinePart(Record):
+class MachinePart(config.Record):
     """Additional packages and settings of the virtual machine.
 
     ``packages`` maps to the purpose; ``early_drivers`` are in the initial RAM disk; ``disk_gib`` is the size of
@@ -60,7 +57,7 @@ class MachinePart(Record):
     disk_gib: int = Field(ge=4)
 
 
-class PythonPart(Record):
+class PythonPart(config.Record):
     """Python version and platform, and excluded packages and files."""
 
     version: str = Field(pattern=r"^3\.\d+$")
@@ -76,7 +73,7 @@ class PythonPart(Record):
         return patterns
 
 
-class _File(Record):
+class _File(config.Record):
     debian: DebianPart
     machine: MachinePart
     python: PythonPart
@@ -102,37 +99,37 @@ class Recipe:
 
 def read_package_list(path: Path) -> dict[str, str]:
     packages = {}
-    for line in read_text(path, _HINT).splitlines():
+    for line in files.read_text(path, _HINT).splitlines():
         name, _, purpose = line.partition("#")[0].strip().partition(" ")
         if name:
             packages[name] = purpose.strip()
     return packages
 
 
-def load_recipe(folder: Path = PROVISION) -> Recipe:
+def load_recipe(folder: Path = paths.PROVISION) -> Recipe:
     path = folder / "environment.yaml"
-    file = load_yaml(path, _File)
+    file = config.load_yaml(path, _File)
     work = read_package_list(folder / "debian.txt")
     twice = sorted(work.keys() & file.debian.packages.keys())
     if twice:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{path}: debian.packages: {', '.join(twice)} is in debian.txt too", "one place is enough: debian.txt"
         )
     unknown = sorted(file.debian.without.keys() - work.keys())
     if unknown:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{path}: debian.without: {', '.join(unknown)} is not in debian.txt", "remove it there too"
         )
-    wanted = {**work, **file.debian.packages}
-    packages = {name: wanted[name] for name in sorted(wanted) if name not in file.debian.without}
-    debian_digest = content_key(
+    all_packages = {**work, **file.debian.packages}
+    packages = {name: all_packages[name] for name in sorted(all_packages) if name not in file.debian.without}
+    debian_digest = cache.content_key(
         file.debian.architecture,
         *(f"{suite} {archive}" for suite, archive in file.debian.suites.items()),
         *packages,
         "machine",
         *sorted(file.machine.packages),
     )
-    python_in = read_text(folder / "python.in", _HINT)
+    python_in = files.read_text(folder / "python.in", _HINT)
     requirements = tuple(filter(None, (line.partition("#")[0].strip() for line in python_in.splitlines())))
     return Recipe(
         debian=file.debian,
@@ -141,7 +138,7 @@ def load_recipe(folder: Path = PROVISION) -> Recipe:
         debian_packages=packages,
         requirements=requirements,
         debian_digest=debian_digest,
-        digest=content_key(file.model_dump_json(), *packages),
+        digest=cache.content_key(file.model_dump_json(), *packages),
     )
 
 
@@ -150,12 +147,12 @@ def dpkg_filters(debian: DebianPart) -> list[str]:
 
     dpkg does not notice a kept file in an excluded folder, so every parent folder is kept.
     """
-    left_out, kept = list(debian.leave_out), list(debian.keep)
+    left_out, keep = list(debian.leave_out), list(debian.keep)
     for libraries in debian.multilibs.values():
         for folder in libraries.folders:
             left_out += [f"{folder}/{family}/*" for family in libraries.families]
             for multilib in libraries.keep:
                 steps = multilib.split("/")
-                kept += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
-                kept.append(f"{folder}/{multilib}/*")
-    return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in kept)]
+                keep += [f"{folder}/{'/'.join(steps[:count])}" for count in range(2, len(steps) + 1)]
+                keep.append(f"{folder}/{multilib}/*")
+    return [*(f"path-exclude={pattern}" for pattern in left_out), *(f"path-include={pattern}" for pattern in keep)]

@@ -42,8 +42,8 @@ class RemoteCommand:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        named = (part for word in self.words for part in word if isinstance(part, Path))
-        return tuple(dict.fromkeys((*named, *self.output_folders, *filter(None, [self.cwd]))))
+        parts = (part for word in self.words for part in word if isinstance(part, Path))
+        return tuple(dict.fromkeys((*parts, *self.output_folders, *filter(None, [self.cwd]))))
 
     def argv(self, paths: Mapping[Path, str], checkout: str) -> list[str]:
         """Return the command line for the location's checkout, with translated paths."""

@@ -30,7 +30,7 @@ from utvm.environment.recipe import DebianPart, dpkg_filters
 from utvm.errors import ProvisionError
 
 # Other extended headers depend on the original tar.
-_KEPT_HEADERS = "SCHILY.xattr."
+_XATTR_PREFIX = "SCHILY.xattr."
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _normalise(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
     clean = copy.copy(info)
     clean.mtime = min(int(info.mtime), epoch) if info.mtime else epoch
     clean.uname = clean.gname = ""
-    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_KEPT_HEADERS)}
+    clean.pax_headers = {key: value for key, value in info.pax_headers.items() if key.startswith(_XATTR_PREFIX)}
     return clean
 
 
@@ -269,9 +269,7 @@ def _tar_of(files: Mapping[str, str], epoch: int, work: Path) -> Path:
         (tree / name).write_text(content, encoding="utf-8")
     # Existing folders keep their permissions.
     return compose(
-        (member for member in members_of_tree(tree, ".") if not member.info.isdir()),
-        work / "files.tar",
-        epoch,
+        (member for member in members_of_tree(tree, ".") if not member.info.isdir()), work / "files.tar", epoch
     ).path
 
 
@@ -280,7 +278,7 @@ def _make_repository(packages: Sequence[DebianPackage], store: Store, folder: Pa
     folder.chmod(0o755)
     stanzas = []
     for package in packages:
-        path = store.verified(package)
+        path = store.verify(package)
         name = package.file.rpartition("/")[2]
         # A readable copy, not a link into the user's cache: mmdebstrap's apt may be another user.
         shutil.copyfile(path, folder / name)

@@ -16,9 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.peer import peer_uid
-from utvm.base.process.run import last_lines
+from utvm.base.process import interpreter, peer, run
 from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError, ProvisionError
@@ -51,7 +49,7 @@ def _own_coordinator() -> str:
     with contextlib.suppress(OSError), socket.create_connection(address, 1.0) as connection:
         deadline = time.monotonic() + _ACCEPT_TIMEOUT
         # The peer has no owner until it accepts.
-        while (uid := peer_uid(connection)) is None and time.monotonic() < deadline:
+        while (uid := peer.peer_uid(connection)) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if uid != os.geteuid():
             raise ProvisionError(
@@ -98,7 +96,7 @@ class FarmClient:
 
     def start(self) -> None:
         helper = str(Path(__file__).with_name("helper.py"))
-        command = python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
+        command = interpreter.python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
@@ -161,7 +159,7 @@ class FarmClient:
             else:
                 self._replies.put(content)
         self.on_loss("its lease holder has exited")
-        message = f"labgrid's client has exited; its log {self._log} ends with:\n{last_lines(self._log)}"
+        message = f"labgrid's client has exited; its log {self._log} ends with:\n{run.last_lines(self._log)}"
         self._replies.put({"error": message, "kind": "ended"})
 
 
@@ -175,12 +173,7 @@ class LeaseHolder:
     """
 
     def __init__(
-        self,
-        address: str,
-        filters: Mapping[str, str],
-        wait: float | None,
-        log: Path,
-        say: Callable[[str], None],
+        self, address: str, filters: Mapping[str, str], wait: float | None, log: Path, say: Callable[[str], None]
     ) -> None:
         self._farm = FarmClient(address, log, say)
         self._filters, self._wait, self._say = filters, wait, say
@@ -261,8 +254,8 @@ class LeaseHolder:
         elif "away" in reply:
             self._say(f"waiting for a host: {reply['away']}")
         elif reply["busy"]:
-            held = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
-            self._say(f"waiting for a board, place {reply['position']} in line; held: {held}")
+            holders = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
+            self._say(f"waiting for a board, place {reply['position']} in line; held: {holders}")
 
     def _on_loss(self, reason: str) -> None:
         self._lost = reason

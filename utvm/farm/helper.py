@@ -162,13 +162,13 @@ class LabgridClient:
             deadline = math.inf if wait is None else begun + wait
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
-                wanted = filters
+                request_filters = filters
                 if excluded:
                     places = await self._places()
-                    wanted = filters | {
+                    request_filters = filters | {
                         "name": min(matching, key=lambda name: (bool(places[name].acquired), name))
                     }
-                await self._reserve(wanted, matching, deadline)
+                await self._reserve(request_filters, matching, deadline)
                 resources = self._resources(self._place)
                 if "UtvmBoard" in resources:
                     break

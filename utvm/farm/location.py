@@ -24,8 +24,7 @@ from utvm.base.storage.files import open_regular
 from utvm.boards import Board
 from utvm.environment.remote import LOST, RemoteCommand, bound_command, remote_paths, rsync, run_bound
 from utvm.errors import VERDICTS, ConfigError, ExitCode, ProvisionError, UtvmError
-from utvm.farm.client import LeaseHolder, coordinator_address
-from utvm.farm.hosted import SshTunnel
+from utvm.farm import client, hosted
 from utvm.paths import ROOT, work
 from utvm.provenance.location import Lease, inherited_lease, location_variables
 from utvm.selection import BoardSelection, FarmChoice
@@ -57,7 +56,7 @@ class InFarm:
 
     def __init__(self, say: Callable[[str], None], choice: FarmChoice) -> None:
         self._say = say
-        self._address = coordinator_address()
+        self._address = client.coordinator_address()
         self._choice = choice
         required_tags(choice)
 
@@ -69,7 +68,7 @@ class InFarm:
             return code
         log = log_folder(work() / "logs" / f"farm-{secrets.token_hex(4)}") / "labgrid.log"
         tags = required_tags(self._choice, command.board, command.selection)
-        with LeaseHolder(self._address, tags, command.selection.wait or None, log, self._say) as holder:
+        with client.LeaseHolder(self._address, tags, command.selection.wait or None, log, self._say) as holder:
             while True:
                 lease = holder.wait()
                 self._say(
@@ -104,11 +103,7 @@ class InFarm:
         return code, reason
 
     def run_at_host(
-        self,
-        command: RemoteCommand,
-        lease: Lease,
-        ssh_options: Sequence[str] = (),
-        log: IO[bytes] | None = None,
+        self, command: RemoteCommand, lease: Lease, ssh_options: Sequence[str] = (), log: IO[bytes] | None = None
     ) -> int:
         """Run a command at the board's host; return its exit code, or ``LOST`` if the connection broke."""
         options = [f"--{lease.board['kind']}"] if lease.board["kind"] in ("physical", "virtual") else []
@@ -283,8 +278,8 @@ class ServedBoards:
             command = self._command_for(0, "", 0)
             tags = required_tags(self._choice, command.board, command.selection)
             wait, log = command.selection.wait or None, self._logs / f"labgrid-{number}.log"
-            address = coordinator_address()
-            with LeaseHolder(address, tags, wait, log, self._say) as holder:
+            address = client.coordinator_address()
+            with client.LeaseHolder(address, tags, wait, log, self._say) as holder:
                 while lease := self._wait_for_lease(holder):
                     reason = self._serve_once(number, lease)
                     if self._stopping.is_set():
@@ -299,7 +294,7 @@ class ServedBoards:
             self._errors.append(error)
             self._say(error.message)
 
-    def _wait_for_lease(self, holder: LeaseHolder) -> Lease | None:
+    def _wait_for_lease(self, holder: client.LeaseHolder) -> Lease | None:
         while (lease := holder.poll()) is None:
             if self._stopping.wait(_POLL):
                 return None
@@ -328,7 +323,7 @@ class ServedBoards:
                 # sshd creates sockets that only their owner can connect to (StreamLocalBindMask 0177).
                 remote_socket = f"/tmp/utvm-{secrets.token_hex(8)}"
                 options = [f"-R{remote_socket}:127.0.0.1:{self._tracker}", "-oExitOnForwardFailure=yes"]
-                with SshTunnel(login, port) as tunnel:
+                with hosted.SshTunnel(login, port) as tunnel:
                     command = self._command_for(port, f"unix:{remote_socket}", tunnel.port)
                     code = self._location.run_at_host(command, lease, options, log)
                 run_bound([*login, f"rm -f {remote_socket}"])

@@ -10,21 +10,17 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from utvm import runtime
+from utvm import compiler, errors, paths, runtime
 from utvm.base.storage.cache import Cache, content_key, tree_digest
 from utvm.base.text.quoting import c_string
 from utvm.boards import Board, alternatives
 from utvm.boards.accelerators import Sources, accelerator_of, assistant, identify
 from utvm.boards.parts import MemoryRegion
-from utvm.compiler import CompileOptions, Library, Model, compile_model
 from utvm.compiler.target import Storage
-from utvm.errors import ConfigError, DoesNotFitError, ToolchainError
 from utvm.firmware import ram
 from utvm.firmware.image import GENERATED, Firmware
 from utvm.firmware.module import NOTHING, Module, Upload, foreign_flags, link_error
 from utvm.firmware.sources import contents, generate, linker_script
-from utvm.paths import ROOT
-from utvm.runtime import Executor, Pipe
 from utvm.toolchain import compiler as toolchain_room
 from utvm.toolchain import object_file
 from utvm.toolchain.compiler import Toolchain
@@ -32,12 +28,12 @@ from utvm.toolchain.compiler import Toolchain
 
 def compile_for(
     board: Board,
-    model: Model,
-    options: CompileOptions = CompileOptions(),
+    model: compiler.Model,
+    options: compiler.CompileOptions = compiler.CompileOptions(),
     name: str | None = None,
-) -> Library:
+) -> compiler.Library:
     """Compile a model into a library for a board; see :func:`utvm.compiler.compile_model`."""
-    return compile_model(
+    return compiler.compile_model(
         model,
         name=name,
         target=options.target or board.target,
@@ -78,8 +74,8 @@ _VECTOR_BYTES = 64
 
 def build(
     board: Board,
-    libraries: Sequence[Library],
-    executor: Executor = "host_driven",
+    libraries: Sequence[compiler.Library],
+    executor: runtime.Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
     in_ram: bool = False,
@@ -99,7 +95,7 @@ def build(
         module: for ``rpc``, a module of a client, with these libraries, and the folder for its image.
     """
     if in_ram and executor == "standing_alone":
-        raise ConfigError(
+        raise errors.ConfigError(
             "a standalone image starts by itself after a reset: it cannot be in RAM alone",
             "leave --set in-ram out",
         )
@@ -113,9 +109,9 @@ def build(
         entry = Cache("firmware").fetch(
             _key(toolchain, board.cpu, image), lambda work: _link(board, toolchain, image, work)
         )
-    except ToolchainError as error:
+    except errors.ToolchainError as error:
         if board.port and (number := re.search(r"\bUTVM_PORT_(\w+)\W* undeclared", error.message)):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{board.directory / 'board.yaml'}: port: numbers has no {number[1].lower()}",
                 f"{board.port_source} lists its numbers",
             ) from error
@@ -126,8 +122,8 @@ def build(
 
 def image_sources(
     board: Board,
-    libraries: Sequence[Library],
-    executor: Executor = "host_driven",
+    libraries: Sequence[compiler.Library],
+    executor: runtime.Executor = "host_driven",
     stored: Sequence[npt.ArrayLike] = (),
     pipe: str = "",
     in_ram: bool = False,
@@ -138,12 +134,12 @@ def image_sources(
     able = board.capabilities if able is None else able
     accelerator = _check_accelerator(board, libraries, module.module if module else NOTHING)
     driver = _driver_of(board) if accelerator else Sources()
-    chosen_pipe = _choose_pipe(board, able, executor, pipe)
+    pipe_used = _choose_pipe(board, able, executor, pipe)
     generated = generate(libraries, executor, stored, bool(board.memory), module.module if module else None)
     if board.memory:
-        image = _image_of_chip(board, board.architecture, chosen_pipe, executor, generated, in_ram)
+        image = _image_of_chip(board, board.architecture, pipe_used, executor, generated, in_ram)
     else:
-        image = _image_of_process(board, chosen_pipe, executor, generated)
+        image = _image_of_process(board, pipe_used, executor, generated)
     return replace(
         image,
         generated={**image.generated, **driver.generated},
@@ -153,7 +149,7 @@ def image_sources(
         contents=contents(libraries),
         served=executor == "rpc",
         module=module.module if module else NOTHING,
-        pipe=chosen_pipe,
+        pipe=pipe_used,
         accelerator=accelerator,
     )
 
@@ -165,7 +161,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
     ready = _common_objects(board, toolchain, ours)
     try:
         _link(board, toolchain, replace(image, files=()), folder, ready)
-    except ToolchainError as error:
+    except errors.ToolchainError as error:
         raise link_error(image.module, error) from error
     return folder / image.name
 
@@ -173,7 +169,7 @@ def _link_module(board: Board, toolchain: Toolchain, image: "ImageSources", fold
 def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -> list[Path]:
     def compile_all(work: Path) -> None:
         image.write(work)
-        with toolchain.compiled(
+        with toolchain.compile_objects(
             work,
             image.files,
             small=image.files,
@@ -182,13 +178,13 @@ def _common_objects(board: Board, toolchain: Toolchain, image: "ImageSources") -
             defines=image.defines,
             path_map=source_folders(board, work),
         ) as objects:
-            for number, (made, _) in enumerate(objects.made):
-                shutil.copyfile(made, work / f"{number:03}.o")
+            for number, (object_file, _) in enumerate(objects.files):
+                shutil.copyfile(object_file, work / f"{number:03}.o")
 
     return sorted(Cache(READY).fetch(_key(toolchain, board.cpu, image), compile_all).glob("*.o"))
 
 
-def _check_accelerator(board: Board, libraries: Sequence[Library], module: Module) -> str:
+def _check_accelerator(board: Board, libraries: Sequence[compiler.Library], module: Module) -> str:
     """Return the identity of the accelerator that an image uses, or ``""``; it must be the board's."""
     used = {library.name: library.accelerator for library in libraries if library.accelerator}
     if module.undefined and (needed := identify(module.undefined)):
@@ -196,7 +192,7 @@ def _check_accelerator(board: Board, libraries: Sequence[Library], module: Modul
     has = accelerator_of(board).identity if used and board.accelerator else ""
     for name, identity in used.items():
         if identity != has:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{name} was compiled for the accelerator {identity}, and {board.full_name} has {has or 'none'}",
                 "compile it for this board",
             )
@@ -207,7 +203,7 @@ def _driver_of(board: Board) -> Sources:
     has = accelerator_of(board)
     device = has.registers if board.memory else has.model
     if device is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"the accelerator {has.identity} of {board.full_name} cannot be driven: its registers are unknown",
             "give their address in board.yaml, below accelerator; for instance registers: 0x43C00000",
         )
@@ -220,7 +216,7 @@ def _driver_of(board: Board) -> Sources:
     )
 
 
-def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: str) -> Pipe | None:
+def _choose_pipe(board: Board, able: frozenset[str], executor: runtime.Executor, name: str) -> runtime.Pipe | None:
     if executor not in runtime.CLIENT_EXECUTORS:
         if executor != "standing_alone" or not board.memory or "console" in able:
             return None
@@ -230,7 +226,7 @@ def _choose_pipe(board: Board, able: frozenset[str], executor: Executor, name: s
     for pipe in known:
         if name in (pipe, ""):
             return pipe
-    raise ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
+    raise errors.ConfigError(f"{board.name} has no transport {name!r}", f"it has: {', '.join(known)}")
 
 
 @dataclass(frozen=True)
@@ -253,7 +249,7 @@ class ImageSources:
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     module: Module = NOTHING
     served: bool = False
-    pipe: Pipe | None = None
+    pipe: runtime.Pipe | None = None
     accelerator: str = ""
 
     def write(self, work: Path) -> None:
@@ -269,8 +265,8 @@ class ImageSources:
 def _image_of_chip(
     board: Board,
     architecture: str,
-    pipe: Pipe | None,
-    executor: Executor,
+    pipe: runtime.Pipe | None,
+    executor: runtime.Executor,
     generated: dict[str, str],
     in_ram: bool,
 ) -> ImageSources:
@@ -296,10 +292,10 @@ def _image_of_chip(
 
 
 def _image_of_process(
-    board: Board, pipe: Pipe | None, executor: Executor, generated: dict[str, str]
+    board: Board, pipe: runtime.Pipe | None, executor: runtime.Executor, generated: dict[str, str]
 ) -> ImageSources:
     if executor == "host_driven":
-        raise ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
+        raise errors.ConfigError(f"{board.name} has no debug port for the host to drive it", "use RPC")
     return ImageSources(
         "board",
         generated,
@@ -348,7 +344,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
     image.write(work)
     script = work / _LINKER_SCRIPT if _LINKER_SCRIPT in image.generated else None
     elf, map_file = work / image.name, work / f"{image.name}.map"
-    with toolchain.compiled(
+    with toolchain.compile_objects(
         work,
         image.c_files(work),
         small=image.files,
@@ -365,7 +361,7 @@ def _link(board: Board, toolchain: Toolchain, image: ImageSources, work: Path, r
             return
         try:
             objects.link(elf, linker_script=script, map_file=map_file)
-        except ToolchainError as error:
+        except errors.ToolchainError as error:
             raise _too_big(board, error.message) or error from None
 
 
@@ -386,10 +382,10 @@ def source_folders(board: Board, generated: Path) -> list[tuple[Path, str]]:
     """Return the folders of an image's sources with their names in debug information;
     ``generated`` has its ELF.
     """
-    return [(ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
+    return [(paths.ROOT, "/utvm"), (board.directory, f"/utvm/boards/{board.name}"), (generated, GENERATED)]
 
 
-def _too_big(board: Board, message: str) -> DoesNotFitError | None:
+def _too_big(board: Board, message: str) -> errors.DoesNotFitError | None:
     overflow = re.search(r"region [`']([\w-]+)' overflowed by (\d+) bytes", message)
     if not overflow or not board.memory:
         return None
@@ -397,7 +393,7 @@ def _too_big(board: Board, message: str) -> DoesNotFitError | None:
     section = re.search(r"section [`'](\.[\w.]+)' will not fit in region [`']" + re.escape(region.name), message)
     name = section[1] if section else "firmware"
     need = region.size + int(overflow[2])
-    return DoesNotFitError(
+    return errors.DoesNotFitError(
         f"section {name} does not fit: region {region.name} of {board.full_name} has {region.size} bytes, "
         f"the firmware needs {need} ({overflow[2]} too many)",
         _more_space_hint(board, region),

@@ -17,9 +17,7 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ELFSection
 
-from utvm.boards import Board
-from utvm.compiler import Library
-from utvm.errors import ConfigError
+from utvm import boards, compiler, errors
 from utvm.firmware.sources import arena_address
 from utvm.runtime import Pipe
 
@@ -71,9 +69,9 @@ class Firmware:
         accelerator: identity of the accelerator driver in it, or ``""``.
     """
 
-    board: Board
+    board: boards.Board
     elf: Path
-    libraries: tuple[Library, ...]
+    libraries: tuple[compiler.Library, ...]
     pipe: Pipe | None = None
     in_ram: bool = False
     functions: tuple[str, ...] = ()
@@ -216,10 +214,10 @@ class Firmware:
             for section in self.sections
         )
 
-    def input_address(self, library: Library, number: int) -> int:
+    def input_address(self, library: compiler.Library, number: int) -> int:
         return self.symbols["utvm_arena"] + arena_address(library, library.input_places[number])
 
-    def output_address(self, library: Library, number: int) -> int:
+    def output_address(self, library: compiler.Library, number: int) -> int:
         return self.symbols["utvm_arena"] + arena_address(library, library.output_places[number])
 
     @property
@@ -232,7 +230,7 @@ class Firmware:
         if name in self.programs:
             return self.programs.index(name)
         known = ", ".join(library.name for library in self.libraries)
-        raise ConfigError(f"the firmware has no model {name!r}", f"it has: {known}")
+        raise errors.ConfigError(f"the firmware has no model {name!r}", f"it has: {known}")
 
     def source_line(self, address: int) -> str:
         """``function at file:line`` of a code address, or ``""``."""

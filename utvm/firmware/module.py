@@ -15,9 +15,8 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
-from utvm.compiler import Library
-from utvm.errors import ConfigError, ToolchainError
-from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, wanted_names
+from utvm import compiler, errors
+from utvm.toolchain.object_file import ObjectCore, core_of, defined_names, undefined_names
 
 _MOST_FILES = 256
 _MOST_BYTES = 1 << 26
@@ -27,11 +26,7 @@ _COMPILED = "__tvm_ffi_"
 _FUNCTION = re.compile(rf"\b{_COMPILED}([A-Za-z]\w*)\s*\(")
 # Variables of TVM's LLVM code for functions of its runtime, and those that utvm/runtime/rpc/modules.c sets.
 _RUNTIME = "__TVM"
-_HAS = {
-    "__TVMBackendParallelLaunch",
-    "__TVMBackendParallelBarrier",
-    "__TVMFFIErrorSetRaisedFromCStr",
-}
+_HAS = {"__TVMBackendParallelLaunch", "__TVMBackendParallelBarrier", "__TVMFFIErrorSetRaisedFromCStr"}
 _UNDEFINED = re.compile(r"undefined reference to [`']([^']+)'")
 _TWICE = re.compile(r"multiple definition of [`']([^']+)'")
 _COMPLAINT = re.compile(r"(?:[Ee]rror|warning|\bld): (?!ld returned)(?!.*in function `)(.+)")
@@ -49,7 +44,7 @@ class Module:
     functions: tuple[str, ...] = ()
     objects: Mapping[str, bytes] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[compiler.Library, ...] = ()
     undefined: frozenset[str] = frozenset()
 
 
@@ -91,16 +86,16 @@ def _unpack(name: str, data: bytes) -> dict[str, bytes]:
         if data[:2] == _GZIP:
             data = zlib.decompressobj(wbits=31).decompress(data, _MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
-            raise ConfigError(f"{name} is larger than {_MOST_BYTES} bytes when unpacked")
+            raise errors.ConfigError(f"{name} is larger than {_MOST_BYTES} bytes when unpacked")
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             for member in archive:
                 if len(files) == _MOST_FILES or member.issparse():
-                    raise ConfigError(f"{name} has more than {_MOST_FILES} files, or a sparse one", _FORMS)
+                    raise errors.ConfigError(f"{name} has more than {_MOST_FILES} files, or a sparse one", _FORMS)
                 content = archive.extractfile(member) if member.isreg() else None
                 if content is not None:
                     files[member.name.removeprefix("./")] = content.read()
     except (tarfile.TarError, zlib.error, ValueError, OSError, EOFError) as error:
-        raise ConfigError(f"{name} is not a module", _FORMS) from error
+        raise errors.ConfigError(f"{name} is not a module", _FORMS) from error
     return files
 
 
@@ -123,9 +118,9 @@ def _read_objects(name: str, files: Mapping[str, bytes], program: Path) -> Modul
             sources[f"module_{number}.c"] = text
             functions |= dict.fromkeys(_FUNCTION.findall(text))
     if not objects and not sources:
-        raise ConfigError(f"{name} is not a module: it has neither an object nor C", _FORMS)
+        raise errors.ConfigError(f"{name} is not a module: it has neither an object nor C", _FORMS)
     if not functions:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{name} has no function that can be called: none is named {_COMPILED}NAME",
             "give the functions a global_symbol before tvm.compile",
         )
@@ -136,13 +131,13 @@ def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], 
     try:
         elf = ELFFile(io.BytesIO(data))
         kind, misfit, names = elf["e_type"], core_of(elf).misfit(board), defined_names(elf)
-        undefined = wanted_names(elf)
+        undefined = undefined_names(elf)
     except Exception as error:  # pyelftools raises many kinds for damaged files
-        raise ConfigError(f"{label} is a damaged object", _FORMS) from error
+        raise errors.ConfigError(f"{label} is a damaged object", _FORMS) from error
     if kind != "ET_REL":
-        raise ConfigError(f"{label} is already linked, not an object", _FORMS)
+        raise errors.ConfigError(f"{label} is already linked, not an object", _FORMS)
     if misfit:
-        raise ConfigError(f"{label} is for another core: {misfit}", "compile it for this board")
+        raise errors.ConfigError(f"{label} is for another core: {misfit}", "compile it for this board")
     if missing := sorted(name[2:] for name in names if name.startswith(_RUNTIME) and name not in _HAS):
         raise _missing_symbols(label, missing)
     functions = (name for name, kind in names.items() if kind == "STT_FUNC")
@@ -150,19 +145,19 @@ def _read_names(label: str, data: bytes, board: ObjectCore) -> tuple[list[str], 
     return [match[1] for match in compiled if match], undefined
 
 
-def _missing_symbols(label: str, names: Sequence[str]) -> ConfigError:
-    return ConfigError(
+def _missing_symbols(label: str, names: Sequence[str]) -> errors.ConfigError:
+    return errors.ConfigError(
         f"{label} needs symbols that the board lacks: {', '.join(names[:8])}", "define them, or do without them"
     )
 
 
-def link_error(module: Module, error: ToolchainError) -> ConfigError:
+def link_error(module: Module, error: errors.ToolchainError) -> errors.ConfigError:
     if missing := list(dict.fromkeys(_UNDEFINED.findall(error.message))):
         return _missing_symbols(module.name, missing)
     if twice := list(dict.fromkeys(_TWICE.findall(error.message))):
-        return ConfigError(
+        return errors.ConfigError(
             f"{module.name} defines symbols of the firmware again: {', '.join(twice[:8])}", "rename them"
         )
     complaint = _COMPLAINT.search(error.message)
     message = complaint[1] if complaint else error.message.splitlines()[-1]
-    return ConfigError(f"{module.name} cannot be linked: {message}", "compile it for this board")
+    return errors.ConfigError(f"{module.name} cannot be linked: {message}", "compile it for this board")

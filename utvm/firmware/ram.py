@@ -113,8 +113,8 @@ def plan(stretches: Sequence[Stretch], first: tuple[str, Chunk], chunks: Collect
     for chunk in sorted(
         chunks, key=lambda chunk: (not chunk.stretch, not chunk.executable, -chunk.size, chunk.name)
     ):
-        named = [stretch for stretch in stretches if chunk.stretch in ("", stretch.name)]
-        put(chunk, [stretch for stretch in named if stretch.executable or not chunk.executable])
+        candidates = [stretch for stretch in stretches if chunk.stretch in ("", stretch.name)]
+        put(chunk, [stretch for stretch in candidates if stretch.executable or not chunk.executable])
     return addresses
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
-from utvm.base.text.quoting import linker_name
-from utvm.base.text.templates import templates_of
+from utvm.base.text import quoting, templates
 from utvm.boards import Board
 from utvm.compiler import Library, Tensor
 from utvm.compiler.c_files import C_TYPES, CFiles
@@ -95,7 +94,7 @@ def _element_type(tensor: Tensor) -> dict[str, int]:
     return {"code": dlpack_code(tensor.dtype), "bits": 8 * item_bytes(tensor.dtype)}
 
 
-_TEMPLATES = templates_of("utvm.firmware")
+_TEMPLATES = templates.templates_of("utvm.firmware")
 _TEMPLATES.filters.update(base=arena_base, address=arena_address, element_type=_element_type)
 
 
@@ -189,7 +188,7 @@ def linker_script(
         board=board,
         fault_stack_size=board.cpu_row.handler_stack,
         guard_size=_GUARD_BYTES if board.guards_stack else 0,
-        linker_name=linker_name,
+        linker_name=quoting.linker_name,
         regions=[board.region(name) for name in names],
         addresses=addresses or {},
         constants=constants,

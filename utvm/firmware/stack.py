@@ -57,7 +57,7 @@ class UnknownNeedError(ToolchainError):
     """The stack use cannot be determined from the code."""
 
 
-def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
+def measure_stack(image: Firmware, function: str, library: str = "") -> StackNeed:
     """Return the maximum stack use of a function, without interrupts; it may call ``library``'s operators by a
     table.
     """
@@ -66,7 +66,7 @@ def stack_need(image: Firmware, function: str, library: str = "") -> StackNeed:
     start = next((at for at, known in functions.items() if known.name == function), None)
     if start is None:
         raise ToolchainError(f"no function {function} is in the image", "nm lists the functions of an ELF file")
-    return _Reader(functions, library).need(start)
+    return _Reader(functions, library).measure(start)
 
 
 def run_stack(board: Board, library: Library) -> RunStack | None:
@@ -74,7 +74,7 @@ def run_stack(board: Board, library: Library) -> RunStack | None:
     if not board.memory:
         return None
     try:
-        need = stack_need(build(board, [library]), f"{library.name}_run", library.name)
+        need = measure_stack(build(board, [library]), f"{library.name}_run", library.name)
         return RunStack(need.bytes, board.cpu, board.compiler.version)
     except (ToolchainError, DoesNotFitError):
         return None
@@ -146,14 +146,14 @@ class _Reader:
     functions: Mapping[int, _Function]
     library: str
 
-    def need(self, start: int, above: tuple[int, ...] = ()) -> StackNeed:
+    def measure(self, start: int, above: tuple[int, ...] = ()) -> StackNeed:
         """Return the stack use of the function at an address; ``above`` are its callers."""
         function = self.functions[start]
         if start in above:
             raise UnknownNeedError(f"{function.name} calls itself an unknown number of times")
         if function.frame is None:
             raise UnknownNeedError(f"{function.name} computes its stack use")
-        below = [self.need(callee, (*above, start)) for callee in sorted(self._callees(start, function))]
+        below = [self.measure(callee, (*above, start)) for callee in sorted(self._callees(start, function))]
         deepest = max(below, key=lambda need: need.bytes, default=StackNeed(0, ()))
         return StackNeed(function.frame + deepest.bytes, (function.name, *deepest.way))
 

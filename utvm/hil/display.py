@@ -79,7 +79,7 @@ class Display:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, description=test)
 
-    def finished(self, case: CaseResult) -> None:
+    def show_result(self, case: CaseResult) -> None:
         self._done += 1
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._done)
@@ -95,11 +95,11 @@ class Display:
             f"{escape(case.node)}  [dim]{after}[/]",
             soft_wrap=True,
         )
-        if case.outcome.troubled:
+        if case.outcome.has_trouble:
             # A traceback ends with the message; an error of ours has no traceback.
             if case.message.partition("\n")[0] not in case.details:
-                self.line(_indented(case.message))
-            self.line(_indented(case.details))
+                self.line(_indent(case.message))
+            self.line(_indent(case.details))
 
     def end(self) -> None:
         if self._progress is not None:
@@ -191,5 +191,5 @@ def _models(report: RunReport) -> Table:
     return table
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())

@@ -146,12 +146,7 @@ def figures_line(figures: Mapping[str, Any]) -> str:
 
 
 def summarise(
-    name: str,
-    firmware: Firmware,
-    runs: Sequence[RunResult],
-    *,
-    executor: str,
-    labels: Sequence[int] | None = None,
+    name: str, firmware: Firmware, runs: Sequence[RunResult], *, executor: str, labels: Sequence[int] | None = None
 ) -> ModelResult:
     """Compute the figures of a model from its runs on a board, one per sample.
 

@@ -13,26 +13,15 @@ from typing import Any
 
 import pytest
 
-from utvm import boards, options
+from utvm import boards, compiler, drivers, errors, options, selection
 from utvm.base.log import configure, log_folder, log_into
 from utvm.base.process.signals import raise_on_signals
-from utvm.compiler import CompileOptions, Library, Model
-from utvm.drivers import Connection, capabilities_of
-from utvm.errors import ConfigError, ExitCode
 from utvm.firmware import Firmware, compile_for
-from utvm.hil import project
+from utvm.hil import figures, plugin, project, report, results
 from utvm.hil.display import Display, standard_output
-from utvm.hil.figures import summarise
-from utvm.hil.plugin import BOARD, report_root
-from utvm.hil.report import logs_beside, new_run_id
-from utvm.hil.results import ModelResult
 from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
-from utvm.selection import BoardFolders, BoardSelection, ReportChoice
-from utvm.session import RunResult, Session
-from utvm.session.application import Application, read_elf
-from utvm.session.board_holder import BoardHolder
-from utvm.session.rpc import RpcBoard
+from utvm.session import RunResult, Session, application, board_holder, rpc
 
 _RUN = pytest.StashKey[HilRun]()
 
@@ -42,24 +31,26 @@ def pytest_configure(config: pytest.Config) -> None:
     """Load the board and replace pytest's terminal reporter."""
     try:
         _configure(config)
-    except ConfigError as error:
-        if error.exit_code is not ExitCode.USAGE:
+    except errors.ConfigError as error:
+        if error.exit_code is not errors.ExitCode.USAGE:
             pytest.exit(f"error: {error}", returncode=int(error.exit_code))
         raise pytest.UsageError(str(error)) from error
     except OSError as error:
         # For example, too many open files.
-        pytest.exit(f"error: a run cannot begin: {error}", returncode=int(ExitCode.INFRASTRUCTURE))
+        pytest.exit(f"error: a run cannot begin: {error}", returncode=int(errors.ExitCode.INFRASTRUCTURE))
 
 
 def _configure(config: pytest.Config) -> None:
     option = config.option
-    if folders := options.build_record(BoardFolders, vars(option)).board_path:
+    if folders := options.build_record(selection.BoardFolders, vars(option)).board_path:
         boards.set_board_path(folders)
-    choice = dataclasses.replace(options.build_record(BoardSelection, vars(option)), latency_us=option.latency_us)
+    choice = dataclasses.replace(
+        options.build_record(selection.BoardSelection, vars(option)), latency_us=option.latency_us
+    )
     if not choice.board:
-        raise ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
+        raise errors.ConfigError("--board is missing", f"boards: {', '.join(boards.names())}")
     board = boards.load(choice.board)
-    config.stash[BOARD] = board
+    config.stash[plugin.BOARD] = board
     config.addinivalue_line("markers", "needs(capability): what a board must have for the test, or it is skipped")
     if option.collectonly or option.showfixtures or option.show_fixtures_per_test:
         return
@@ -67,12 +58,12 @@ def _configure(config: pytest.Config) -> None:
     # One suite that cannot be loaded does not stop the others.
     option.continue_on_collection_errors = True
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = new_run_id(started)
-    reports = report_root(options.build_record(ReportChoice, vars(option)))
-    logs = logs_beside(reports) / run_id
+    run_id = report.new_run_id(started)
+    reports = plugin.report_root(options.build_record(selection.ReportChoice, vars(option)))
+    logs = report.logs_beside(reports) / run_id
     _begin_log(config, logs)
     display = Display(standard_output())
-    holder = BoardHolder(board, choice, logs, display.line)
+    holder = board_holder.BoardHolder(board, choice, logs, display.line)
     run = HilRun(holder, display, run_id=run_id, started=started, report_root=reports)
     config.stash[_RUN] = run
     config.pluginmanager.register(run, "utvm-run")
@@ -91,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Skip tests that need a capability the board lacks."""
     run = config.stash.get(_RUN, None)
     # Listing tests does not choose between physical and virtual.
-    capabilities = run.holder.capabilities if run else capabilities_of(config.stash[BOARD])
+    capabilities = run.holder.capabilities if run else drivers.capabilities_of(config.stash[plugin.BOARD])
     for item in items:
         # A copy, because add_marker changes the list being iterated.
         for mark in list(item.iter_markers("needs")):
@@ -101,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 )
 
 
-def exit_code_of(config: pytest.Config) -> ExitCode | None:
+def exit_code_of(config: pytest.Config) -> errors.ExitCode | None:
     """Exit code of the run; None if it ended before a verdict."""
     run = config.stash.get(_RUN, None)
     return run.exit_code if run else None
@@ -112,24 +103,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "project_model" in metafunc.fixturenames:
         try:
             models = project.project_models()
-        except ConfigError as error:
+        except errors.ConfigError as error:
             raise pytest.UsageError(str(error)) from error
         metafunc.parametrize("project_model", models, ids=[model.name for model in models])
 
 
 @pytest.fixture
-def board(request: pytest.FixtureRequest) -> Connection:
+def board(request: pytest.FixtureRequest) -> drivers.Connection:
     """The open board, without breakpoints, halted at reset."""
     return request.config.stash[_RUN].holder.reset_board()
 
 
 @pytest.fixture(scope="session")
-def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
+def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., compiler.Library]:
     """Compiles a model for the board. Keywords: ``name``, and those of :class:`utvm.compiler.CompileOptions`."""
-    board = request.config.stash[BOARD]
+    board = request.config.stash[plugin.BOARD]
 
-    def compile_for_board(model: Model, *, name: str | None = None, **options: Any) -> Library:
-        return compile_for(board, model, CompileOptions(**options), name)
+    def compile_for_board(model: compiler.Model, *, name: str | None = None, **options: Any) -> compiler.Library:
+        return compile_for(board, model, compiler.CompileOptions(**options), name)
 
     return compile_for_board
 
@@ -137,10 +128,10 @@ def compile_for_board(request: pytest.FixtureRequest) -> Callable[..., Library]:
 class Images:
     """Links images for the board of the run."""
 
-    def __init__(self, holder: BoardHolder) -> None:
+    def __init__(self, holder: board_holder.BoardHolder) -> None:
         self._holder = holder
 
-    def __call__(self, libraries: Sequence[Library]) -> Firmware:
+    def __call__(self, libraries: Sequence[compiler.Library]) -> Firmware:
         """Link libraries, the runtime and the board's port; raises as :meth:`BoardHolder.link`."""
         return self._holder.link(libraries)
 
@@ -150,7 +141,7 @@ class Images:
         Args:
             path: relative to the project folder, or to the current folder outside a project.
         """
-        return read_elf(self._holder.board, (own_project() or Path()) / path)
+        return application.read_elf(self._holder.board, (own_project() or Path()) / path)
 
 
 @pytest.fixture(scope="session")
@@ -160,10 +151,10 @@ def firmware(request: pytest.FixtureRequest) -> Images:
 
 
 @pytest.fixture
-def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], Application]:
+def flash(request: pytest.FixtureRequest) -> Callable[[Firmware], application.Application]:
     """Flashes your own image and returns it, halted at reset."""
     holder = request.config.stash[_RUN].holder
-    return lambda image: Application(holder.reset_board(), image)
+    return lambda image: application.Application(holder.reset_board(), image)
 
 
 @pytest.fixture
@@ -176,19 +167,19 @@ def session(request: pytest.FixtureRequest) -> Callable[[Firmware], Session]:
 
 
 @pytest.fixture
-def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., RpcBoard]]:
+def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., rpc.RpcBoard]]:
     """Puts libraries on the board behind the RPC server, through one of its pipes, until the test ends."""
     holder = request.config.stash[_RUN].holder
     with contextlib.ExitStack() as stack:
 
-        def start(libraries: Sequence[Library], pipe: str = "") -> RpcBoard:
+        def start(libraries: Sequence[compiler.Library], pipe: str = "") -> rpc.RpcBoard:
             return stack.enter_context(holder.serve(libraries, pipe))
 
         yield start
 
 
 @pytest.fixture
-def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
+def record_model(request: pytest.FixtureRequest) -> Callable[..., results.ModelResult]:
     """Adds the runs of a model to the report; arguments as :func:`utvm.hil.figures.summarise`."""
 
     def record(
@@ -198,8 +189,8 @@ def record_model(request: pytest.FixtureRequest) -> Callable[..., ModelResult]:
         *,
         executor: str,
         labels: Sequence[int] | None = None,
-    ) -> ModelResult:
-        result = summarise(name, image, runs, executor=executor, labels=labels)
+    ) -> results.ModelResult:
+        result = figures.summarise(name, image, runs, executor=executor, labels=labels)
         request.config.stash[_RUN].record_model(result)
         return result
 

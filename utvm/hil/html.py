@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from utvm.base.log import FILE
 from utvm.firmware import Firmware
-from utvm.hil.figures import present_figures
-from utvm.hil.results import CaseResult, Outcome, RunReport, Verdict
+from utvm.hil import figures, results
 from utvm.pages import format_duration, pages_of, readable_time
 from utvm.provenance.location import Checkout
 
@@ -32,20 +31,20 @@ class LogTail:
 
 def log_tails(logs: Path, seen_from: Path) -> tuple[LogTail, ...]:
     """Return the tails of the logs in a folder, smallest first: the largest contains the others."""
-    found = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
-    return tuple(found[-_FILES:])
+    tails = sorted(_read_tails(logs, seen_from), key=lambda end: (end.size, end.name))
+    return tuple(tails[-_FILES:])
 
 
 def href_from(logs: Path, seen_from: Path) -> str:
     return quote(os.path.relpath(logs, seen_from)) + "/"
 
 
-def link_to_test(node: str, found: Sequence[LogTail]) -> str:
+def link_to_test(node: str, tails: Sequence[LogTail]) -> str:
     """Link to the start of a test in the full log; empty if there is none.
 
     Browsers scroll to the text after ``:~:text=``; older ones show the top of the log.
     """
-    href = next((end.href for end in found if end.name == FILE), "")
+    href = next((end.href for end in tails if end.name == FILE), "")
     # Hyphens and commas are syntax in text fragments.
     return f"{href}#:~:text={quote(TEST_MARKER.format(node), safe='').replace('-', '%2D')}" if href else ""
 
@@ -133,11 +132,11 @@ def memory_map(firmware: Firmware) -> tuple[Bar, ...]:
 
 
 HEADLINES = {
-    Verdict.PASSED: "Passed",
-    Verdict.FAILED: "Failed",
-    Verdict.ERROR: "No verdict: an error in the suite",
-    Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
-    Verdict.INTERRUPTED: "No verdict: interrupted",
+    results.Verdict.PASSED: "Passed",
+    results.Verdict.FAILED: "Failed",
+    results.Verdict.ERROR: "No verdict: an error in the suite",
+    results.Verdict.INFRASTRUCTURE: "No verdict: infrastructure trouble",
+    results.Verdict.INTERRUPTED: "No verdict: interrupted",
 }
 
 # The page must stay under 300 KB.
@@ -149,47 +148,47 @@ _PICTURES = 12
 _FEW = 40
 
 
-def render_page(report: RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
-    troubled = [case for case in report.cases if case.outcome.troubled]
-    kept = _chosen(report.cases)
-    suites: dict[str, list[CaseResult]] = {}
-    for case in kept:
+def render_page(report: results.RunReport, logs: Path | None = None, seen_from: Path | None = None) -> str:
+    troubled = [case for case in report.cases if case.outcome.has_trouble]
+    cases = _cases_to_list(report.cases)
+    suites: dict[str, list[results.CaseResult]] = {}
+    for case in cases:
         suites.setdefault(case.suite, []).append(case)
     # Models in the same image share one memory map.
     images = {model.firmware.digest: model for model in report.models}
-    found = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
-    linked = kept if len(kept) <= _LINKED else troubled[:_ARTICLES]
+    tails = log_tails(logs, seen_from) if logs is not None and seen_from is not None else ()
+    linked = cases if len(cases) <= _LINKED else troubled[:_ARTICLES]
     template = pages_of("utvm.hil").get_template("index.html.j2")
     return template.render(
         report=report,
         headline=HEADLINES[report.verdict],
         facts=tuple(_facts(report)),
-        counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
+        counts=[(outcome.value, report.count(outcome)) for outcome in results.Outcome],
         suites=suites,
         open_suites=open_suites(suites),
-        left_out=len(report.cases) - len(kept),
+        left_out=len(report.cases) - len(cases),
         troubled=troubled,
         most_articles=_ARTICLES,
         details_room=max(800, _DETAILS // max(1, min(len(troubled), _ARTICLES))),
-        logs=found,
-        link_to_test=lambda case: link_to_test(case.node, found) if case in linked else "",
+        logs=tails,
+        link_to_test=lambda case: link_to_test(case.node, tails) if case in linked else "",
         images=len(images),
         maps=list(images.values())[:_PICTURES],
         confused=[model for model in report.models if model.confusion][:_PICTURES],
         memory_map=memory_map,
-        figures=present_figures(model.figures for model in report.models),
+        figures=figures.present_figures(model.figures for model in report.models),
     )
 
 
-def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
-    for outcome in Outcome:
-        if report.count(outcome) or outcome is Outcome.PASSED:
+def _facts(report: results.RunReport) -> Iterator[tuple[str, str]]:
+    for outcome in results.Outcome:
+        if report.count(outcome) or outcome is results.Outcome.PASSED:
             yield outcome.value, f"{report.count(outcome):,}"
     yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
 def facts_of_run(
-    verdict: Verdict, checkout: Checkout, started: str, duration_s: float
+    verdict: results.Verdict, checkout: Checkout, started: str, duration_s: float
 ) -> Iterator[tuple[str, str]]:
     """Yield the facts at the top of a run's or a nightly page: exit code, commit, date, duration."""
     yield "exit code", str(int(verdict.exit_code))
@@ -200,18 +199,18 @@ def facts_of_run(
         yield "took", f"{format_duration(duration_s)} by this computer's clock"
 
 
-def _chosen(cases: Sequence[CaseResult]) -> list[CaseResult]:
+def _cases_to_list(cases: Sequence[results.CaseResult]) -> list[results.CaseResult]:
     room = _TESTS
-    chosen: set[int] = set()
+    numbers: set[int] = set()
     for troubled in (True, False):
         for number, case in enumerate(cases):
-            if case.outcome.troubled is troubled and room:
-                chosen.add(number)
+            if case.outcome.has_trouble is troubled and room:
+                numbers.add(number)
                 room -= 1
-    return [case for number, case in enumerate(cases) if number in chosen]
+    return [case for number, case in enumerate(cases) if number in numbers]
 
 
 def open_suites(suites: Mapping[str, Sequence[Any]]) -> set[str]:
     """Return the suites to expand: all if there are few tests, else those with trouble."""
     few = sum(map(len, suites.values())) <= _FEW
-    return {suite for suite, tests in suites.items() if few or any(test.outcome.troubled for test in tests)}
+    return {suite for suite, tests in suites.items() if few or any(test.outcome.has_trouble for test in tests)}

@@ -16,16 +16,13 @@ import yaml
 from pydantic import Field
 
 from utvm import history
-from utvm.base.storage.config import Record, load_yaml
-from utvm.base.storage.files import write_whole
+from utvm.base.storage import config, files
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
+from utvm.hil import report, schemas
 from utvm.hil.project import RELATIVE, history_file, load_project
-from utvm.hil.report import new_run_id
 from utvm.hil.results import CaseResult, ModelResult, Outcome, Verdict
-from utvm.hil.schemas import NIGHTLY, check_schema, read_report
-from utvm.history.changes import limit_crossing
-from utvm.history.store import open_history
+from utvm.history import changes, store
 from utvm.paths import PROJECT_FILE, project, work
 from utvm.provenance.location import current_kind, read_checkout
 
@@ -34,7 +31,7 @@ Figures = dict[str, dict[str, dict[str, int]]]
 """board.spoken -> model -> limit name -> value."""
 
 
-class Baseline(Record):
+class Baseline(config.Record):
     """Contents of the baseline file."""
 
     baseline: Figures = Field({})
@@ -53,7 +50,7 @@ def check_limits(board: BoardIdentity, models: Sequence[ModelResult], commit: st
 
 
 def _read_baseline(path: Path) -> Figures:
-    return load_yaml(path, Baseline, "history.changes --accept writes it").baseline if path.exists() else {}
+    return config.load_yaml(path, Baseline, "history.changes --accept writes it").baseline if path.exists() else {}
 
 
 def _limit_cases(
@@ -88,8 +85,8 @@ def _limit_cases(
 
 
 def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:
-    with contextlib.suppress(UtvmError), open_history(history_file()) as history:
-        last, first = limit_crossing(history, board.name, board.kind, model, figure, most)
+    with contextlib.suppress(UtvmError), store.open_history(history_file()) as history:
+        last, first = changes.limit_crossing(history, board.name, board.kind, model, figure, most)
         if last:
             return f"; last kept by commit {last[:12]}, crossed by {(first or commit or 'none')[:12]}"
     return f"; with commit {commit[:12]}" if commit else ""
@@ -104,7 +101,7 @@ def accept_figures() -> Path:
         )
     path = folder / BASELINE
     figures = _read_baseline(path)
-    with open_history(history_file()) as history:
+    with store.open_history(history_file()) as history:
         rows = history.execute(
             "select b.name, b.kind, s.model, s.figure, max(f.value) value from series s join board b using (board)"
             " join figure f using (series) where s.executor <> 'model.eval'"
@@ -118,7 +115,7 @@ def accept_figures() -> Path:
                 board = BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"
-    write_whole(path, text + yaml.safe_dump({"baseline": figures}))
+    files.write_whole(path, text + yaml.safe_dump({"baseline": figures}))
     return path
 
 
@@ -144,7 +141,7 @@ def remember_new(root: Path, before: Collection[Path]) -> str:
     """Add the runs that another location has reported; returns as :func:`remember`."""
     new = [path for path in root.glob("*/report.json") if path not in before and path.parent.name != "latest"]
     try:
-        return remember(root, *map(read_report, sorted(new)))
+        return remember(root, *map(schemas.read_report, sorted(new)))
     except ConfigError as error:
         return f"the history was not written: {error.message}"
 
@@ -155,7 +152,7 @@ def remember_model(board: BoardIdentity, model: ModelResult) -> str:
         return ""
     now, sources = datetime.datetime.now(datetime.timezone.utc), read_checkout()
     content = {
-        "run_id": new_run_id(now),
+        "run_id": report.new_run_id(now),
         "started": f"{now:%Y-%m-%dT%H:%M:%SZ}",
         "source": {"commit": sources.commit, "dirty": sources.dirty},
         "board": {"id": board.name, "kind": board.kind, "serial": board.serial},
@@ -179,12 +176,12 @@ def iter_board_runs(night: Path) -> Iterator[dict[str, Any]]:
     path = night / "nightly.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        check_schema(content, NIGHTLY)
+        schemas.check_schema(content, schemas.NIGHTLY)
     except (OSError, ValueError, jsonschema.ValidationError) as error:
         raise ConfigError(f"{path}: is no report on a night, or one of an older version") from error
     for entry in content["boards"]:
         empty = {"started": content["started"], "source": content["source"], "tests": (), "models": ()}
-        own = read_report(night / entry["report"]) if entry["report"] else empty
+        own = schemas.read_report(night / entry["report"]) if entry["report"] else empty
         yield {
             "run_id": f"{content['run_id']}/{entry['label']}",
             "board": {"id": entry["id"], "kind": entry["kind"], "serial": entry["serial"]},
@@ -199,7 +196,7 @@ def iter_reports(folder: Path) -> Iterator[dict[str, Any] | str]:
     """Yield all reports below a folder, oldest run first, and an error message for each unreadable one."""
     for path in sorted(folder.rglob("report.json"), key=lambda path: path.parent.name):
         try:
-            yield read_report(path)
+            yield schemas.read_report(path)
         except ConfigError as error:
             yield error.message
     for path in sorted(folder.rglob("nightly.json")):

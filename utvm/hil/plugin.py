@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from utvm import options
+from utvm import options, selection
 from utvm.base.process.signals import guard_exit_code, prepare_environment
 from utvm.paths import work
-from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 
 if TYPE_CHECKING:
     from utvm.boards import Board
@@ -23,14 +22,14 @@ FIXTURES = "utvm.hil.fixtures"
 BOARD = pytest.StashKey["Board"]()
 
 
-def report_root(choice: ReportChoice) -> Path:
+def report_root(choice: selection.ReportChoice) -> Path:
     return Path(choice.report_dir).resolve() if choice.report_dir else work() / "reports"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that select the board."""
     group = parser.getgroup("utvm", "utvm: suites on a board")
-    for choice in (BoardSelection, BoardFolders, ReportChoice):
+    for choice in (selection.BoardSelection, selection.BoardFolders, selection.ReportChoice):
         options.add_to_pytest(group.addoption, choice)
     group.addoption(
         "--latency-us", type=int, default=0, help="microseconds that each command of a virtual probe takes"

@@ -14,15 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
-from utvm import compiler
+from utvm import compiler, errors, selection
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.config import Record, load_yaml
-from utvm.compiler import Model
-from utvm.errors import ConfigError
 from utvm.hil.results import ModelResult
 from utvm.paths import DATA, PROJECT_FILE, project, work
 from utvm.provenance.location import LocationKind, current_kind
-from utvm.selection import BoardSelection
 
 BUNDLED = DATA / "hil_tests"
 
@@ -48,18 +45,18 @@ def select_suites(suites: Sequence[str]) -> SelectedSuites:
     bundled ones.
     """
     # The project's own folder comes first.
-    chosen = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
-    own = {not path.is_relative_to(BUNDLED) for path, _ in chosen}
+    selected = [_find_suite(suite) for suite in suites] or [(_suite_folders()[0], "")]
+    own = {not path.is_relative_to(BUNDLED) for path, _ in selected}
     if len(own) > 1:
-        raise ConfigError("suites of one's own and those of utvm are two runs", "name those of one kind")
-    root = _common_root([path for path, _ in chosen]) if own == {True} else DATA
-    return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in chosen))
+        raise errors.ConfigError("suites of one's own and those of utvm are two runs", "name those of one kind")
+    root = _common_root([path for path, _ in selected]) if own == {True} else DATA
+    return SelectedSuites(root, own == {True}, tuple(f"{path.relative_to(root)}{test}" for path, test in selected))
 
 
 def _common_root(paths: Sequence[Path]) -> Path:
-    found = project()
-    if found and all(path.is_relative_to(found) for path in paths):
-        return found
+    current = project()
+    if current and all(path.is_relative_to(current) for path in paths):
+        return current
     return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
 
 
@@ -74,17 +71,19 @@ def _find_suite(suite: str) -> tuple[Path, str]:
         for folder in (Path.cwd(), project() or Path.cwd()):
             if (path := (folder / name).resolve()).exists():
                 return path, colons + test
-        raise ConfigError(f"{name}: there is no such suite", "--suite takes names, or paths of files and folders")
+        raise errors.ConfigError(
+            f"{name}: there is no such suite", "--suite takes names, or paths of files and folders"
+        )
     for folder in _suite_folders():
         if (path := folder / f"test_{name}.py").is_file():
             return path, colons + test
-    raise ConfigError(f"there is no suite {name!r}", f"suites: {', '.join(suite_names())}")
+    raise errors.ConfigError(f"there is no suite {name!r}", f"suites: {', '.join(suite_names())}")
 
 
 _HINT = "docs/own-project.md says what utvm.yaml holds"
 
 
-class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
+class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
     ``board`` is a name, or a board folder's path relative to the list. ``minutes`` limits the health check and the
@@ -111,7 +110,7 @@ class Entry(Record, BoardSelection):  # type: ignore[misc]  # mypy cannot see th
     def _suites_exist(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         try:
             select_suites(value or ())
-        except ConfigError as error:
+        except errors.ConfigError as error:
             raise ValueError(f"{error.message}; {error.hint}") from error
         return value
 
@@ -169,7 +168,7 @@ class ProjectModel:
     limits: Limits
     folder: Path
 
-    def load(self) -> Model:
+    def load(self) -> compiler.Model:
         return compiler.load(self.folder / self.limits.file)
 
     def samples(self) -> tuple[list[npt.NDArray[Any]], list[int] | None]:
@@ -177,7 +176,7 @@ class ProjectModel:
         arrays = read_arrays(str(path))
         if "x" not in arrays or not arrays["x"].ndim:
             hint = 'numpy.savez(file, x=samples, labels=classes) writes it; "labels" may be left out'
-            raise ConfigError(f"{path}: has no array x", hint)
+            raise errors.ConfigError(f"{path}: has no array x", hint)
         labels = arrays["labels"].tolist() if "labels" in arrays else None
         return [row[np.newaxis] for row in arrays["x"]], labels
 

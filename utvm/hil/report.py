@@ -23,10 +23,8 @@ from utvm.base.storage.files import open_regular
 from utvm.base.text.quoting import legal_xml
 from utvm.boards import Board
 from utvm.errors import ConfigError, ProvisionError
-from utvm.hil import html
-from utvm.hil.figures import present_figures
+from utvm.hil import figures, html, schemas
 from utvm.hil.results import CaseResult, Environment, Outcome, RunReport, Whereabouts
-from utvm.hil.schemas import REPORT, check_schema
 from utvm.paths import DATA, PACKAGE, PROVISION
 from utvm.probe.pyocd.server import version as pyocd_version
 from utvm.provenance.location import environment_digest, inherited_lease, inspect_location, read_checkout
@@ -75,7 +73,7 @@ def render_junit(report: RunReport) -> str:
         **{
             f"{model.name}, {model.executor}: {figure.name}": json.dumps(model.figures[figure.name])
             for model in report.models
-            for figure in present_figures([model.figures])
+            for figure in figures.present_figures([model.figures])
         },
     }.items():
         ET.SubElement(properties, "property", name=name, value=value)
@@ -95,11 +93,7 @@ def xml_document(root: ET.Element) -> str:
 
 def _add_case(suite: ET.Element, case: CaseResult) -> None:
     element = ET.SubElement(
-        suite,
-        "testcase",
-        classname=case.suite.removesuffix(".py"),
-        name=case.name,
-        time=f"{case.duration_s:.3f}",
+        suite, "testcase", classname=case.suite.removesuffix(".py"), name=case.name, time=f"{case.duration_s:.3f}"
     )
     kind = _ELEMENTS.get(case.outcome)
     if kind:
@@ -124,7 +118,7 @@ def logs_beside(root: Path) -> Path:
 
 def write_report(report: RunReport, root: Path) -> Path:
     content = report.as_json()
-    check_schema(content, REPORT)
+    schemas.check_schema(content, schemas.REPORT)
     texts = {
         "report.json": json.dumps(content, indent=2, ensure_ascii=False) + "\n",
         "junit.xml": render_junit(report),

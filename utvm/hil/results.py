@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from utvm import drivers, errors
 from utvm.base.text.quoting import encodable_tree
-from utvm.drivers import BoardIdentity
-from utvm.errors import ExitCode
 from utvm.firmware import Firmware
 from utvm.provenance.location import Checkout
 
@@ -31,7 +30,7 @@ class Outcome(str, enum.Enum):
     INFRASTRUCTURE = "infrastructure"
 
     @property
-    def troubled(self) -> bool:
+    def has_trouble(self) -> bool:
         """True if the report shows its message: failed, error or infrastructure."""
         return self in (Outcome.FAILED, Outcome.ERROR, Outcome.INFRASTRUCTURE)
 
@@ -48,15 +47,15 @@ class Verdict(str, enum.Enum):
     NOT_RUN = "not run"
 
     @property
-    def exit_code(self) -> ExitCode:
-        return _EXIT_CODES.get(self, ExitCode.INFRASTRUCTURE)
+    def exit_code(self) -> errors.ExitCode:
+        return _EXIT_CODES.get(self, errors.ExitCode.INFRASTRUCTURE)
 
 
 _EXIT_CODES = {
-    Verdict.PASSED: ExitCode.PASSED,
-    Verdict.FAILED: ExitCode.FAILED,
+    Verdict.PASSED: errors.ExitCode.PASSED,
+    Verdict.FAILED: errors.ExitCode.FAILED,
     # Like wrong usage: the suite asks for something that cannot be answered.
-    Verdict.ERROR: ExitCode.USAGE,
+    Verdict.ERROR: errors.ExitCode.USAGE,
 }
 
 
@@ -158,7 +157,7 @@ class RunReport:
     run_id: str
     started: str
     checkout: Checkout
-    board: BoardIdentity
+    board: drivers.BoardIdentity
     environment: Environment
     cases: tuple[CaseResult, ...]
     models: tuple[ModelResult, ...]
@@ -239,8 +238,8 @@ def case_id(node: str) -> str:
 
 def board_entry(spelling: str) -> dict[str, object]:
     """Return ``board`` of a report from the board's name with settings."""
-    name, _, chosen = spelling.partition(":")
-    settings = dict(pair.split("=", 1) for pair in chosen.split(",") if pair)
+    name, _, kind = spelling.partition(":")
+    settings = dict(pair.split("=", 1) for pair in kind.split(",") if pair)
     return {"id": spelling, "name": name, "settings": settings}
 
 

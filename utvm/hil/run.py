@@ -20,21 +20,10 @@ from utvm.base.process.signals import (
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.temporary import require_free_space
 from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
-from utvm.hil import html, report
+from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display
-from utvm.hil.figures import figures_line
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
-from utvm.hil.limits import check_limits, remember
-from utvm.hil.results import (
-    CaseResult,
-    Environment,
-    ModelResult,
-    Outcome,
-    RunReport,
-    Verdict,
-    decide,
-    first_line,
-)
+from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
 from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
 
@@ -49,13 +38,7 @@ class HilRun:
     """
 
     def __init__(
-        self,
-        holder: BoardHolder,
-        display: Display,
-        *,
-        run_id: str,
-        started: datetime.datetime,
-        report_root: Path,
+        self, holder: BoardHolder, display: Display, *, run_id: str, started: datetime.datetime, report_root: Path
     ) -> None:
         self.holder = holder
         self.models: list[ModelResult] = []
@@ -78,7 +61,7 @@ class HilRun:
 
     def record_model(self, model: ModelResult) -> None:
         self.models.append(model)
-        self._display.line(f"{model.name}: {figures_line(model.figures)}")
+        self._display.line(f"{model.name}: {figures.figures_line(model.figures)}")
 
     def record_statistics(self, name: str, values: Mapping[str, int | str]) -> None:
         self._statistics.append((name, values))
@@ -135,7 +118,7 @@ class HilRun:
         version = self._known_environment.place.tools.get(driver)
         self._display.line(f"{description}, {driver} {version}" if version else description)
         for case in self._cases:
-            self._display.finished(case)
+            self._display.show_result(case)
         self._display.begin(len(session.items) + len(self._cases))
         return None
 
@@ -180,7 +163,7 @@ class HilRun:
             self._lost = False
             case = dataclasses.replace(case, message=f"{case.message}\n{self._reattach()}")
         self._cases.append(case)
-        self._display.finished(case)
+        self._display.show_result(case)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Record a user's interruption; pytest raises its own in the same way."""
@@ -241,9 +224,9 @@ class HilRun:
         return self._environment
 
     def _finish(self, items: list[pytest.Item]) -> ExitCode:
-        for case in check_limits(self.holder.identity, self.models, self._checkout.commit):
+        for case in limits.check_limits(self.holder.identity, self.models, self._checkout.commit):
             self._cases.append(case)
-            self._display.finished(case)
+            self._display.show_result(case)
         self._display.end()
         verdict, trouble = decide(self._cases, trouble=self._trouble, interrupted=self._interrupted)
         finished = {case.node for case in self._cases}
@@ -270,7 +253,7 @@ class HilRun:
         except ConfigError as error:
             # A run without a report is incomplete.
             summary = dataclasses.replace(summary, verdict=Verdict.INFRASTRUCTURE, trouble=str(error))
-        if directory and (warning := remember(self._report_root, summary.as_json())):
+        if directory and (warning := limits.remember(self._report_root, summary.as_json())):
             self._display.line(f"warning: {warning}")
         self._display.close(summary, directory)
         return summary.verdict.exit_code

@@ -142,7 +142,7 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
             },
         },
         "tests": [_not_run({**test, "node": test["id"], "id": case_id(test["id"])}) for test in content["tests"]],
-        "models": [_counted({"id": None, "image_sha256": None, **model}) for model in content["models"]],
+        "models": [_with_counts({"id": None, "image_sha256": None, **model}) for model in content["models"]],
         "statistics": [
             {
                 "name": entry["name"],
@@ -155,7 +155,7 @@ def _from_1(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_2(content: Mapping[str, Any]) -> dict[str, Any]:
-    tests, models = map(_not_run, content["tests"]), map(_counted, content["models"])
+    tests, models = map(_not_run, content["tests"]), map(_with_counts, content["models"])
     return _from_3({**content, "tests": [*tests], "models": [*models]})
 
 
@@ -164,7 +164,7 @@ def _from_3(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, "environment": {**environment, "place": {**environment["place"], "lease": None}}}
 
 
-def _counted(model: Mapping[str, Any]) -> dict[str, Any]:
+def _with_counts(model: Mapping[str, Any]) -> dict[str, Any]:
     units = (figure.name for figure in FIGURES if figure.only)
     return {**model, **{unit: model[unit] or None for unit in units if unit in model}}
 

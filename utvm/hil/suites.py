@@ -8,8 +8,7 @@ import pytest
 
 from utvm.base.process.signals import was_interrupted
 from utvm.errors import ConfigError, ExitCode, ProvisionError
-from utvm.hil import plugin
-from utvm.hil.project import select_suites
+from utvm.hil import plugin, project
 from utvm.options import words
 from utvm.paths import DATA, work
 from utvm.selection import BoardSelection, ReportChoice, SuiteChoice, split_name
@@ -41,10 +40,7 @@ class _Ending:
 
 
 def run(
-    choice: BoardSelection,
-    reports: ReportChoice = ReportChoice(),
-    *,
-    suites: SuiteChoice = SuiteChoice(),
+    choice: BoardSelection, reports: ReportChoice = ReportChoice(), *, suites: SuiteChoice = SuiteChoice()
 ) -> ExitCode:
     """Run suites on a board, print progress and verdict, and write the report.
 
@@ -86,27 +82,27 @@ def run(
     return ExitCode.USAGE
 
 
-def _unexpanded(variable: str, path: Path) -> str:
+def _escape_for_pytest(variable: str, path: Path) -> str:
     os.environ[variable] = str(path)
     return f"${variable}"
 
 
 def _for_pytest(choice: BoardSelection, suites: SuiteChoice) -> list[str]:
     """Return pytest's arguments: files and overridden settings."""
-    chosen = select_suites(suites.names)
-    settings = [] if chosen.own else [f"--config-file={DATA / 'pyproject.toml'}"]
+    selected = project.select_suites(suites.names)
+    settings = [] if selected.own else [f"--config-file={DATA / 'pyproject.toml'}"]
     remembered = work() / "last-failed" / Path(split_name(choice.board)[0]).resolve().name
     return [
-        f"--rootdir={_unexpanded('UTVM_ROOTDIR', chosen.root)}",
+        f"--rootdir={_escape_for_pytest('UTVM_ROOTDIR', selected.root)}",
         *settings,
         # Set for the project's own tests.
         "--override-ini=addopts=",
-        f"--override-ini=cache_dir={_unexpanded('UTVM_LAST_FAILED', remembered)}",
+        f"--override-ini=cache_dir={_escape_for_pytest('UTVM_LAST_FAILED', remembered)}",
         *suites.expressions,
         f"-p{plugin.__name__}",
         # pytest would keep every packet for a report we do not show; the run has its own log.
         "-pno:logging",
-        *map(_argument, (str(chosen.root / path) for path in chosen.paths)),
+        *map(_argument, (str(selected.root / path) for path in selected.paths)),
     ]
 
 

@@ -389,8 +389,8 @@ def _line(history: sqlite3.Connection, row: sqlite3.Row, since: int) -> Line:
         return Line(name, times, (row["low"],) * len(times))
     points = _points(history, row["series"], since)
     ends = (0, len(points) - 1)
-    shown = [point for i, point in enumerate(points) if i in ends or point[1] != points[i - 1][1]]
-    return Line(name, tuple(at for at, _ in shown), tuple(value for _, value in shown))
+    points_drawn = [point for i, point in enumerate(points) if i in ends or point[1] != points[i - 1][1]]
+    return Line(name, tuple(at for at, _ in points_drawn), tuple(value for _, value in points_drawn))
 
 
 def _points(history: sqlite3.Connection, series: int, since: int) -> Points:

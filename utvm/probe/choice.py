@@ -4,40 +4,38 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from utvm import boards
+from utvm import boards, selection
 from utvm.base.storage.lock import hold
-from utvm.boards import Board
 from utvm.boards.parts import ProbeMatch
 from utvm.errors import ConfigError, ProbeError
 from utvm.probe.usb import Probe, ProbeId, detect
-from utvm.selection import BoardKind
 
 
 class NotPluggedIn(ProbeError):
     """The selected probe is not on this computer's USB."""
 
 
-def ids_of(board: Board) -> list[ProbeId]:
+def ids_of(board: boards.Board) -> list[ProbeId]:
     """Return the USB ids of a board's probes."""
     return [ProbeId(match.kind, match.vendor, match.product) for match in (*board.probes, *board.virtual_probes)]
 
 
-def match_of(board: Board, probe: Probe) -> ProbeMatch | None:
+def match_of(board: boards.Board, probe: Probe) -> ProbeMatch | None:
     """Return the board file's entry for a probe, or None."""
     numbers = (probe.vendor, probe.product)
     of_its_kind = board.virtual_probes if probe.virtual else board.probes
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
 
 
-def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
+def probes_for(board: boards.Board | None, serial: str) -> tuple[Probe, ...]:
     """Return the usable probes of a board, or of all boards if None, with a serial number if given."""
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
     known = (board,) if board else boards.probe_boards()
     detection = detect([identity for candidate in known for identity in ids_of(candidate)])
     fitting = [probe for probe in detection.probes if any(match_of(candidate, probe) for candidate in known)]
-    problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial), "")
-    probes = tuple(probe for probe in fitting if serial in ("", probe.serial))
+    problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial_number), "")
+    probes = tuple(probe for probe in fitting if serial in ("", probe.serial_number))
     if not probes:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
@@ -46,7 +44,7 @@ def probes_for(board: Board | None, serial: str) -> tuple[Probe, ...]:
     return probes
 
 
-def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
+def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -> Probe | None:
     """Return the probe on USB for a board, or None if another driver is to be used.
 
     A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
@@ -61,7 +59,9 @@ def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
     if serial:
         # A probe with unreadable strings may be of any kind; it is rejected below.
         candidates = [
-            probe for probe in detection.probes if probe.serial == serial and (probe in known or probe.problem)
+            probe
+            for probe in detection.probes
+            if probe.serial_number == serial and (probe in known or probe.problem)
         ]
     else:
         candidates = [probe for probe in known if not probe.virtual]
@@ -70,7 +70,7 @@ def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
             raise _not_there(board, serial, detection.problem, known)
         return None
     if len(candidates) > 1 and not serial:
-        serials = ", ".join(probe.serial or f"(unreadable, at {probe.usb_path})" for probe in candidates)
+        serials = ", ".join(probe.serial_number or f"(unreadable, at {probe.usb_path})" for probe in candidates)
         raise ConfigError(
             f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
         )
@@ -79,20 +79,20 @@ def find_probe(board: Board, request: BoardKind, serial: str) -> Probe | None:
 
 
 @contextlib.contextmanager
-def hold_probe(board: Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
+def hold_probe(board: boards.Board, probe: Probe, wait: float, say: Callable[[str], None]) -> Iterator[Probe]:
     """Lock a probe for one process on this computer, for the length of a ``with`` block.
 
     Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
     """
-    name = f"{probe.kind} {probe.serial}"
+    name = f"{probe.kind} {probe.serial_number}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
         # It may have been replugged during the wait.
-        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial)
+        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial_number)
         assert now
         yield now
 
 
-def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
+def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe]) -> NotPluggedIn:
     reason = problem or "none is plugged in"
     if serial and known:
         reason = f"plugged in: {', '.join(probe.full_name for probe in known)}"
@@ -102,8 +102,8 @@ def _not_there(board: Board, serial: str, problem: str, known: list[Probe]) -> N
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
-def _check_usable(probe: Probe, request: BoardKind, known: list[Probe]) -> None:
-    if not probe.serial:
+def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]) -> None:
+    if not probe.serial_number:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(
             f"the probe at USB {probe.usb_path} has no serial number that can be read",
@@ -111,13 +111,14 @@ def _check_usable(probe: Probe, request: BoardKind, known: list[Probe]) -> None:
         )
     if probe.problem:
         # Without a readable manufacturer, it might be a virtual one.
-        raise ProbeError(f"the probe {probe.serial} at USB {probe.usb_path} cannot be used", probe.problem)
-    if alike := [other for other in known if other.serial == probe.serial and other != probe]:
+        raise ProbeError(f"the probe {probe.serial_number} at USB {probe.usb_path} cannot be used", probe.problem)
+    if alike := [other for other in known if other.serial_number == probe.serial_number and other != probe]:
         raise ConfigError(
-            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, {probe.serial}",
+            f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, "
+            f"{probe.serial_number}",
             "unplug one: OpenOCD would take either",
         )
     if probe.virtual and request == "physical":
-        raise ConfigError(f"the probe {probe.serial} is VIRTUAL: it says so itself", "leave out --physical")
+        raise ConfigError(f"the probe {probe.serial_number} is VIRTUAL: it says so itself", "leave out --physical")
     if not probe.virtual and request == "virtual":
-        raise ConfigError(f"the probe {probe.serial} is that of a physical board", "leave out --virtual")
+        raise ConfigError(f"the probe {probe.serial_number} is that of a physical board", "leave out --virtual")

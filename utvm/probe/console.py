@@ -91,8 +91,8 @@ class Console(Closing):
                 )
             self.received += self._receive(_QUIET)
         end = self.received.index(text) + len(text)
-        seen, self.received = self.received[:end], self.received[end:]
-        return seen
+        content, self.received = self.received[:end], self.received[end:]
+        return content
 
     def clear(self) -> None:
         """Discard received bytes until the line is quiet, for at most a second."""

@@ -111,16 +111,12 @@ class PacketReader:
             checksum = bytes(self._pending[end + 1 : end + 3])
             is_notification = self._pending[start] == ord("%")
             del self._pending[: end + 3]
-            _check(payload, checksum)
+            if checksum.lower() != b"%02x" % (total := sum(payload) & 0xFF):
+                raise PacketError(f"packet {payload[:40]!r} has checksum {total:02x}, not {checksum!r}")
             if not is_notification:
                 return decode(payload)
             if self.notifying:
                 return b"%" + decode(payload)
-
-
-def _check(payload: bytes, checksum: bytes) -> None:
-    if checksum.lower() != b"%02x" % (sum(payload) & 0xFF):
-        raise PacketError(f"packet {payload[:40]!r} has checksum {sum(payload) & 0xFF:02x}, not {checksum!r}")
 
 
 Access = Literal["write", "read", "access"]

@@ -13,8 +13,7 @@ import socket
 import threading
 
 from utvm.errors import UtvmError
-from utvm.probe.gdb import GdbClient
-from utvm.probe.packets import GdbLink, encode, escape
+from utvm.probe import gdb, packets
 from utvm.virtual.wiring import ExternalModel
 
 _LOG = logging.getLogger("utvm.probe.relay")
@@ -46,7 +45,7 @@ class _Relay:
     that mode ignores it.
     """
 
-    def __init__(self, link: GdbLink) -> None:
+    def __init__(self, link: packets.GdbLink) -> None:
         self._link = link
         self._client: socket.socket
         self._from_client = bytearray()
@@ -115,7 +114,7 @@ class _Relay:
         self._link.send_break()
 
     def _reply(self, payload: bytes) -> None:
-        self._client.sendall(encode(escape(payload)))
+        self._client.sendall(packets.encode(packets.escape(payload)))
 
     def _ask(self, packet: bytes) -> None:
         self._running = self._running or packet.startswith(_GO)
@@ -130,7 +129,7 @@ class _Relay:
 class DoorRelay(_Relay):
     """Serves one client of a listener after another on a server's only connection; its core is halted."""
 
-    def __init__(self, link: GdbLink, listener: socket.socket) -> None:
+    def __init__(self, link: packets.GdbLink, listener: socket.socket) -> None:
         super().__init__(link)
         self._listener = listener
 
@@ -157,19 +156,19 @@ class NeighbourRelay(_Relay):
     device.
     """
 
-    def __init__(self, server: GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:
+    def __init__(self, server: gdb.GdbClient, client: socket.socket, neighbour: ExternalModel) -> None:
         super().__init__(server.hand_over())
         self._server = server
         self._connection = client
         self._neighbour = neighbour
         self._place: int | None = None
-        self._wanted = False  # The client requested a stop.
+        self._requested = False  # The client requested a stop.
 
     def _serve(self) -> None:
         self._pass_on(self._connection)
 
     def _interrupt(self) -> None:
-        self._wanted = True
+        self._requested = True
         super()._interrupt()
 
     def _ask(self, packet: bytes) -> None:
@@ -198,11 +197,11 @@ class NeighbourRelay(_Relay):
     def _answer(self, packet: bytes) -> None:
         """Forward a reply, except for stops at the model's function."""
         if self._running and packet.startswith(_STOPS):
-            if packet[:1] in (b"T", b"S") and not self._wanted and self._is_due():
+            if packet[:1] in (b"T", b"S") and not self._requested and self._is_due():
                 self._attend()
                 self._link.send(b"c", _PATIENCE)
                 return
-            self._wanted = False
+            self._requested = False
         super()._answer(packet)
 
     def _watch(self, place: int) -> None:

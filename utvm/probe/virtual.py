@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.service import Service
-from utvm.boards import Board
-from utvm.errors import ProbeError
+from utvm import boards, errors
+from utvm.base.process import interpreter, service
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
 UsbKind = Literal["st-link", "cmsis-dap"]
@@ -27,7 +25,7 @@ class UsbProbe:
     user: str = ""
 
 
-def on_bus(board: Board) -> Peripheral | None:
+def on_bus(board: boards.Board) -> Peripheral | None:
     """Return the accelerator model on the bus of a board's software model; None if there is none."""
     if not board.accelerator:
         return None
@@ -37,7 +35,7 @@ def on_bus(board: Board) -> Peripheral | None:
 
 
 def start_virtual(
-    board: Board,
+    board: boards.Board,
     log_directory: Path,
     *,
     port: int = 0,
@@ -47,43 +45,43 @@ def start_virtual(
     usb: UsbProbe | None = None,
     waits: bool = False,
     anyone: bool = False,
-) -> Service:
+) -> service.Service:
     """Return the process of a software model, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``stlink`` and ``console``, TCP ports on the loopback interface, and
     ``usb``, the address of the probe on USB, if any. ``anyone`` accepts connections of other users of this
     computer.
     """
-    return Service(
+    return service.Service(
         f"virtual {board.name}",
         [
-            *python_command("utvm.virtual"),
+            *interpreter.python_command("utvm.virtual"),
             f"--stlink-port={port}",
             "--console-port=0",
             f"--latency-us={latency_us}",
             f"--millivolts={millivolts}",
-            f"--serial={serial or board.model.serial}",
+            f"--serial={serial or board.model.serial_number}",
             *(["--anyone"] if anyone else []),
             *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
         ],
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
-        error=ProbeError,
+        error=errors.ProbeError,
         stdin=_spec_of(board, waits).model_dump_json(),
     )
 
 
-def _spec_of(board: Board, waits: bool) -> MachineSpec:
+def _spec_of(board: boards.Board, waits: bool) -> MachineSpec:
     spec = board.machine_spec(waits=waits)
     return spec.model_copy(update={"peripherals": _with_accelerator(board, spec.peripherals)})
 
 
-def _with_accelerator(board: Board, peripherals: tuple[Peripheral, ...]) -> tuple[Peripheral, ...]:
+def _with_accelerator(board: boards.Board, peripherals: tuple[Peripheral, ...]) -> tuple[Peripheral, ...]:
     beside = on_bus(board)
     return peripherals if beside is None else (*peripherals, beside)
 
 
-def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
+def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> service.Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
     Its ``health_match`` has the groups ``pins``, the path of a socket, and ``console``, a TCP port. ``logic`` is
@@ -91,11 +89,11 @@ def start_jtag(board: Board, log_directory: Path, logic: str = "") -> Service:
     """
     spec = board.jtag_spec()
     spec = spec.model_copy(update={"logic": logic, "peripherals": _with_accelerator(board, spec.peripherals)})
-    return Service(
+    return service.Service(
         f"virtual {board.name}",
-        [*python_command("utvm.virtual"), "--jtag"],
+        [*interpreter.python_command("utvm.virtual"), "--jtag"],
         log=log_directory / "virtual.log",
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
-        error=ProbeError,
+        error=errors.ProbeError,
         stdin=spec.model_dump_json(),
     )

@@ -70,7 +70,7 @@ class Vitals:
     left_out: str = ""
 
     @property
-    def powered(self) -> bool:
+    def is_powered(self) -> bool:
         """False if the measured supply is too low."""
         return self.volts is None or self.volts >= LOWEST_VOLTS
 
@@ -83,7 +83,9 @@ class Vitals:
     @property
     def remark(self) -> str:
         """A warning for the user: no power, or the reason for a missing value."""
-        return self.left_out if self.powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
+        return (
+            self.left_out if self.is_powered else f"the board has no power ({self.volts:.2f} V): {_POWER_ADVICE}"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def make_ready(probe: Probe, *, may_reset: bool = True) -> Readiness:
             raise
         _log.warning("%s; it is reset on USB", silence.message)
         probe, vitals, was_reset = *_query_after_reset(probe), True
-    if not vitals.powered:
+    if not vitals.is_powered:
         raise BoardError(
             f"the board has no power: the {probe.full_name} measures {vitals.volts:.2f} V at it", _POWER_ADVICE
         )
@@ -138,7 +140,11 @@ def _wait_for_probe(probe: Probe) -> Probe:
     deadline = time.monotonic() + _BACK_AFTER_RESET
     while time.monotonic() < deadline:
         for candidate in detect([ProbeId(probe.kind, probe.vendor, probe.product)]).probes:
-            if (candidate.serial, candidate.usb_path, candidate.problem) == (probe.serial, probe.usb_path, ""):
+            if (candidate.serial_number, candidate.usb_path, candidate.problem) == (
+                probe.serial_number,
+                probe.usb_path,
+                "",
+            ):
                 return candidate
         time.sleep(0.05)
     raise UnreachableProbe("after a reset on USB it did not come back", _REPLUG)

@@ -21,29 +21,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from utvm import boards, runtime
+from utvm import boards, compiler, drivers, runtime, selection
 from utvm.base.log import log_folder
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml, validate
 from utvm.base.storage.files import check_folder, read_text
-from utvm.base.text.quoting import c_string
-from utvm.boards import Board
-from utvm.compiler import CompileOptions, Library, Model
+from utvm.base.text import quoting, templates
 from utvm.compiler.package import package_files, read_package
 from utvm.compiler.package.write import cmake_target
-from utvm.drivers import Connection, choose
 from utvm.errors import BoardError, ConfigError, ToolchainError
 from utvm.firmware import Firmware, ImageSources, build, compile_for, image_sources
 from utvm.firmware.sources import generate
 from utvm.firmware.stack import run_stack
 from utvm.paths import work
 from utvm.runtime import Pipe
-from utvm.selection import BoardSelection
-from utvm.session import RunResult, StandaloneRunner
-from utvm.session.application import SILENT, read_elf
-from utvm.session.board_holder import open_session
-from utvm.session.pipes import open_pipe
-from utvm.session.transport import Transport
+from utvm.session import RunResult, StandaloneRunner, application, board_holder, pipes, transport
 
 FACTS = "project.json"
 VERSION = 1
@@ -77,7 +69,7 @@ class Project:
             raise ConfigError(f"{file}: is not valid JSON", _CREATE_HINT) from error
         self.facts = validate(Facts, content, str(file), _CREATE_HINT)
 
-    def build(self, board: Board | None = None) -> Firmware:
+    def build(self, board: boards.Board | None = None) -> Firmware:
         """Build the project with its platform's commands, and return the image."""
         for need, how in self.facts.needs.items():
             is_variable = need.isupper()
@@ -91,7 +83,7 @@ class Project:
             run_tool(words, cwd=self.directory, timeout=_BUILD_SECONDS, error=ToolchainError)
         return self.firmware(board)
 
-    def firmware(self, board: Board | None = None) -> Firmware:
+    def firmware(self, board: boards.Board | None = None) -> Firmware:
         """Return the last built image; arguments and errors as for :meth:`build`."""
         board = board or boards.load(self.facts.board)
         model = self.directory / "model"
@@ -103,7 +95,7 @@ class Project:
         elf = self.directory / self.facts.elf
         if not elf.is_file():
             raise ConfigError(f"{elf}: is not built yet", "build it with project.build")
-        image = read_elf(board, elf) if board.memory else Firmware(board, elf, ())
+        image = application.read_elf(board, elf) if board.memory else Firmware(board, elf, ())
         return replace(image, libraries=(library,), pipe=self.facts.pipe)
 
     def expected(self) -> list[npt.NDArray[Any]]:
@@ -114,30 +106,32 @@ class Project:
         with np.load(file) as stored:
             return [stored[name] for name in stored.files]
 
-    def listen(self, connection: Connection, image: Firmware) -> RunResult:
+    def listen(self, connection: drivers.Connection, image: Firmware) -> RunResult:
         return StandaloneRunner(connection, image).reset()
 
 
 @contextlib.contextmanager
-def open_transport(connection: Connection, image: Firmware) -> Iterator[Transport]:
+def open_transport(connection: drivers.Connection, image: Firmware) -> Iterator[transport.Transport]:
     connection.program(image)
     if image.pipe is not None:
-        with open_pipe(connection, image) as wire:
+        with pipes.open_pipe(connection, image) as wire:
             wire.restart()
             yield wire.transport
     elif connection.console is None:
-        raise BoardError(f"{connection.board.full_name} has no console here", SILENT)
+        raise BoardError(f"{connection.board.full_name} has no console here", application.SILENT)
     else:
         connection.console.clear()
         connection.reset(halt=False)
         yield connection.console
 
 
-def run_on_host(library: Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def run_on_host(library: compiler.Library, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     host = boards.load("host")
     logs = log_folder(work() / "logs" / f"project-{os.getpid()}-{secrets.token_hex(4)}")
     image = build(host, [library], "rpc")
-    with open_session(choose(host, BoardSelection()), image, logs, lambda _: None) as session:
+    with board_holder.open_session(
+        drivers.choose(host, selection.BoardSelection()), image, logs, lambda _: None
+    ) as session:
         return [np.asarray(output) for output in session.run(library.name, inputs).outputs]
 
 
@@ -200,8 +194,8 @@ def load_platform(name: str) -> tuple[Path, Platform]:
 
 def create(
     platform: str,
-    board: Board,
-    model: Model,
+    board: boards.Board,
+    model: compiler.Model,
     directory: Path,
     *,
     inputs: Sequence[npt.NDArray[Any]],
@@ -214,7 +208,7 @@ def create(
     check_folder(directory)
     if directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"{directory}: is not empty", "name a folder that does not exist yet")
-    library = compile_for(board, model, CompileOptions(accelerator="off"))
+    library = compile_for(board, model, compiler.CompileOptions(accelerator="off"))
     image = _image_sources(board, library, record, inputs)
     own = {name: text for name, text in image.generated.items() if name not in library.sources}
     sources, headers = _runtime_files(image)
@@ -251,7 +245,7 @@ def create(
     return Project(directory)
 
 
-def _check(name: str, platform: Platform, board: Board, options: Mapping[str, str]) -> None:
+def _check(name: str, platform: Platform, board: boards.Board, options: Mapping[str, str]) -> None:
     if platform.cpus and board.cpu not in platform.cpus:
         raise ConfigError(
             f"the platform {name} is not for a {board.cpu}, the CPU of {board.full_name}",
@@ -271,7 +265,7 @@ def _check(name: str, platform: Platform, board: Board, options: Mapping[str, st
 
 
 def _image_sources(
-    board: Board, library: Library, platform: Platform, inputs: Sequence[npt.NDArray[Any]]
+    board: boards.Board, library: compiler.Library, platform: Platform, inputs: Sequence[npt.NDArray[Any]]
 ) -> ImageSources:
     if platform.runtime == "utvm":
         return image_sources(board, [library], "standing_alone", inputs)
@@ -280,12 +274,12 @@ def _image_sources(
         generate([library], "standing_alone", inputs, linked_by_script=False),
         runtime.portable_files("standing_alone"),
         (runtime.INCLUDE, _APPLICATION),
-        (f"UTVM_BOARD_NAME={c_string(board.name)}",),
+        (f"UTVM_BOARD_NAME={quoting.c_string(board.name)}",),
     )
 
 
 def _facts(name: str, platform: Platform, image: ImageSources, values: dict[str, Any]) -> dict[str, object]:
-    board: Board = values["board"]
+    board: boards.Board = values["board"]
     built_in = board.directory.is_relative_to(Path(boards.__file__).parent)
     return {
         "version": VERSION,
@@ -304,13 +298,7 @@ def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
 
     A template may extend or include a built-in platform's: ``cmake/CMakeLists.txt``.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([folder, PLATFORMS]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates.templates_of(jinja2.FileSystemLoader([folder, PLATFORMS]))
     environment.filters["c"] = lambda text: str(text).replace("\\", "\\\\").replace('"', '\\"')
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -352,7 +340,7 @@ def _project_path(path: Path) -> str:
     return f"board/{path.name}"
 
 
-def _flags(board: Board) -> dict[str, object]:
+def _flags(board: boards.Board) -> dict[str, object]:
     toolchain = board.compiler
     return {
         "toolchain": toolchain.data,

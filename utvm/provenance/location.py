@@ -23,10 +23,9 @@ from typing import Any, Literal, get_args
 import yaml
 from packaging.markers import Marker
 
+from utvm import errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import content_key
-from utvm.errors import ConfigError, ProvisionError, UtvmError
-from utvm.paths import PROVISION, ROOT, project
 
 _CHECKOUT = "UTVM_CHECKOUT"
 
@@ -40,7 +39,7 @@ class Checkout:
 
 def read_checkout(root: Path | None = None) -> Checkout:
     """Return git's state of the current project, or of utvm itself."""
-    root = root or project() or ROOT
+    root = root or paths.project() or paths.ROOT
     inherited = os.environ.get(_CHECKOUT)
     if inherited:
         return Checkout(**json.loads(inherited))
@@ -50,13 +49,13 @@ def read_checkout(root: Path | None = None) -> Checkout:
         "git",
         "--no-optional-locks",
         *("-c", "core.fsmonitor=false"),
-        *(("-c", f"safe.directory={root}") if root == ROOT else ()),
+        *(("-c", f"safe.directory={root}") if root == paths.ROOT else ()),
         *(f"--git-dir={root / '.git'}", f"--work-tree={root}"),
     ]
     try:
         commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
         changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
-    except UtvmError:
+    except errors.UtvmError:
         return Checkout(None, None, platform.node())
     return Checkout(commit, bool(changed.strip()), platform.node())
 
@@ -83,13 +82,13 @@ class LockedVersions:
     python: Mapping[str, str]
 
 
-def read_lock_files(folder: Path = PROVISION) -> dict[str, str]:
+def read_lock_files(folder: Path = paths.PROVISION) -> dict[str, str]:
     try:
         machine = sorted(path for path in (folder / MACHINE).rglob("*") if path.is_file())
         names = (*_FILES, *(path.relative_to(folder).as_posix() for path in machine))
         return {name: (folder / name).read_text(encoding="utf-8") for name in names}
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{error.filename}: cannot be read: {error.strerror}", "is the checkout complete?"
         ) from error
 
@@ -98,7 +97,7 @@ def files_digest(files: Mapping[str, str]) -> str:
     return content_key(*(part for item in files.items() for part in item))
 
 
-def environment_digest(folder: Path = PROVISION) -> str:
+def environment_digest(folder: Path = paths.PROVISION) -> str:
     """Return the digest of the requested environment; lists and locks are not compared."""
     return files_digest(read_lock_files(folder))
 
@@ -149,7 +148,7 @@ def parse_kind(name: str, hint: str) -> LocationKind:
     for kind in _KINDS:
         if name == kind:
             return kind
-    raise ConfigError(f"unknown location {name!r}", f"{hint}; choose one of {', '.join(_KINDS)}")
+    raise errors.ConfigError(f"unknown location {name!r}", f"{hint}; choose one of {', '.join(_KINDS)}")
 
 
 def current_kind() -> LocationKind:
@@ -203,7 +202,7 @@ def _debian_packages() -> dict[str, str]:
     output = run_tool(
         ["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\\t${Package}:${Architecture}\\t${Version}\\n"],
         timeout=30,
-        error=ProvisionError,
+        error=errors.ProvisionError,
     )
     lines = (line.split("\t") for line in output.splitlines())
     return {package: version for state, package, version in lines if state.startswith("ii")}
@@ -280,6 +279,6 @@ def inherited_lease() -> Lease | None:
     try:
         return Lease(**json.loads(value))
     except (ValueError, TypeError):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{_LEASE_VARIABLE} is not a valid lease", f"unset {_LEASE_VARIABLE}: utvm sets it"
         ) from None

@@ -129,7 +129,7 @@ Shared = Literal["ports", "flash"]
 """Folders of C files that boards share by name: ports and flash algorithms."""
 
 
-def shared(architecture: str, folder: Shared, name: str) -> Path | None:
+def find_shared(architecture: str, folder: Shared, name: str) -> Path | None:
     """The shared C file of that name, if any."""
     files = (where / folder / f"{name}.c" for where in _folders(architecture))
     return next((file for file in files if file.is_file()), None)

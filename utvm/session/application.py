@@ -8,11 +8,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from utvm import boards, drivers, firmware
 from utvm.base.storage.files import check_readable
-from utvm.boards import Board
-from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
-from utvm.firmware import Firmware
 from utvm.session.fault import ARCHITECTURES
 
 SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
@@ -23,7 +21,7 @@ _ALIGNMENT = 4096  # Largest gap between two sections of one region, in bytes.
 _LOCKED_UP = 0xFFFFFFFE  # PC of an M-profile core in lockup (Armv7-M ARM, B1.5.15).
 
 
-def read_elf(board: Board, path: str | Path) -> Firmware:
+def read_elf(board: boards.Board, path: str | Path) -> firmware.Firmware:
     """Read and check an ELF file built elsewhere. Raises ConfigError if it does not fit the board."""
     elf = Path(path).resolve()
     if not board.memory:
@@ -31,7 +29,7 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
             f"{board.name} has no memory map, so that no image can be put into it",
             "take a board that has one, virtual ones too: stm32f746",
         )
-    image = Firmware(board, elf, ())
+    image = firmware.Firmware(board, elf, ())
     try:
         _check_extents(elf, board)
         parts = [
@@ -58,10 +56,10 @@ def read_elf(board: Board, path: str | Path) -> Firmware:
                 "it was linked for another board",
                 f"memory of {board.full_name}: {regions}",
             )
-    return Firmware(board, elf, (), in_ram=in_ram)
+    return firmware.Firmware(board, elf, (), in_ram=in_ram)
 
 
-def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
+def _overflow(image: firmware.Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
     """Describe the overflow of the memory region that is too small for an image; empty if none is."""
     for region in image.board.memory:
         limit, end = region.end, 0
@@ -76,7 +74,7 @@ def _overflow(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
     return ""
 
 
-def _misfit(elf: ELFFile, board: Board) -> str:
+def _misfit(elf: ELFFile, board: boards.Board) -> str:
     cpu = board.cpu_row
     wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
     expected = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)
@@ -92,7 +90,7 @@ def _format_header(machine: str, bits: int, little: bool) -> str:
     return f"{machine.removeprefix('EM_')} with {bits} bits, {'little' if little else 'big'}-endian"
 
 
-def _check_extents(path: Path, board: Board) -> None:
+def _check_extents(path: Path, board: boards.Board) -> None:
     """Reject an unsuitable or truncated file before reading all of it."""
     check_readable(path, "did the build finish?")
     size = path.stat().st_size
@@ -121,7 +119,7 @@ def _check_extents(path: Path, board: Board) -> None:
 class Application:
     """An application on a board, halted before its first instruction."""
 
-    def __init__(self, connection: Connection, image: Firmware) -> None:
+    def __init__(self, connection: drivers.Connection, image: firmware.Firmware) -> None:
         self.connection = connection
         self.image = image
         connection.clear_breakpoints()

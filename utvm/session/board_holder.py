@@ -6,13 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from utvm import boards, compiler, errors, runtime
 from utvm.base.log import log_into
-from utvm.boards import Board
-from utvm.compiler import Library
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
-from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
-from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
@@ -29,70 +26,70 @@ class BoardHolder:
 
     def __init__(
         self,
-        board: Board,
-        wanted: BoardSelection,
+        board: boards.Board,
+        selection: BoardSelection,
         log_directory: Path,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.board = board
-        self.auto = wanted.kind == "auto" and board.physical is not None and not wanted.serial
+        self.auto = selection.kind == "auto" and board.physical is not None and not selection.serial
         self.log_directory = log_directory
         self.attach_count = 0
-        physical = wanted.kind == "physical" or bool(wanted.serial and wanted.kind == "auto")
-        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", wanted.serial)
-        self._wanted = wanted
+        physical = selection.kind == "physical" or bool(selection.serial and selection.kind == "auto")
+        self.identity = BoardIdentity(board.full_name, "physical" if physical else "virtual", "", selection.serial)
+        self._selection = selection
         self._say = say
-        self._chosen: ReachableBoard | None = None
+        self._reachable: ReachableBoard | None = None
         self._connection: Connection | None = None
         self._image = ""
         self._session: Session | None = None
         self._opened, self._running = contextlib.ExitStack(), contextlib.ExitStack()
 
     @property
-    def _selected(self) -> ReachableBoard:
-        if self._chosen is None:
+    def _require_reachable(self) -> ReachableBoard:
+        if self._reachable is None:
             self.choose()
-        assert self._chosen
-        return self._chosen
+        assert self._reachable
+        return self._reachable
 
     @property
     def driver(self) -> str:
         """The driver: see :attr:`utvm.drivers.ReachableBoard.driver`."""
-        return self._selected.driver
+        return self._require_reachable.driver
 
     @property
     def capabilities(self) -> frozenset[str]:
         """Capabilities of the selected board; before selection, of its description."""
-        return self._chosen.capabilities if self._chosen else self.board.capabilities
+        return self._reachable.capabilities if self._reachable else self.board.capabilities
 
     @property
     def connection(self) -> Connection:
         """Connection to the board. Raises ProbeError if it is not attached or a process it needs has died."""
         if self._connection is None:
-            raise ProbeError(f"{self.board.name} is not attached")
+            raise errors.ProbeError(f"{self.board.name} is not attached")
         self._connection.check()
         return self._connection
 
     def choose(self) -> None:
         """Select the board. Later calls only accept the same one: a lost board is not replaced by another."""
-        found = choose(self.board, self._wanted)
-        self._chosen = found
-        self.identity = found.identity
+        reachable = choose(self.board, self._selection)
+        self._reachable = reachable
+        self.identity = reachable.identity
         # A serial number names a probe on USB.
-        self._wanted = dataclasses.replace(
-            self._wanted,
-            kind="auto" if found.kind == "process" else found.kind,
-            serial=found.identity.serial if found.probe else self._wanted.serial,
+        self._selection = dataclasses.replace(
+            self._selection,
+            kind="auto" if reachable.kind == "process" else reachable.kind,
+            serial=reachable.identity.serial if reachable.probe else self._selection.serial,
         )
 
     def attach(self) -> str:
         """Open the board and return its description. Later calls reopen the same board or fail."""
         self.release()
         self.attach_count += 1
-        if self.attach_count > 1 or self._chosen is None:
+        if self.attach_count > 1 or self._reachable is None:
             self.choose()
         logs = self.log_directory / f"attached-{self.attach_count}"
-        opened = self._opened.enter_context(self._selected.open(logs, self._say))
+        opened = self._opened.enter_context(self._require_reachable.open(logs, self._say))
         self._connection = opened
         self.identity = BoardIdentity(self.board.full_name, opened.kind, opened.probe, opened.serial)
         return opened.describe()
@@ -105,7 +102,7 @@ class BoardHolder:
         opened.reset(halt=True)
         return opened
 
-    def link(self, libraries: Sequence[Library]) -> Firmware:
+    def link(self, libraries: Sequence[compiler.Library]) -> Firmware:
         """Build the firmware for :meth:`session`; raises as :func:`utvm.firmware.build`."""
         return build(self.board, libraries, executor_for(self.capabilities), able=self.capabilities)
 
@@ -123,7 +120,9 @@ class BoardHolder:
         self._image = firmware.digest
         return self._session
 
-    def serve(self, libraries: Sequence[Library], pipe: str = "") -> contextlib.AbstractContextManager[RpcBoard]:
+    def serve(
+        self, libraries: Sequence[compiler.Library], pipe: str = ""
+    ) -> contextlib.AbstractContextManager[RpcBoard]:
         """Serve libraries over RPC on the board; raises UtvmError, also on entering."""
         self._end_session()
         image = build(self.board, libraries, "rpc", pipe=pipe, able=self.capabilities)
@@ -142,7 +141,7 @@ class BoardHolder:
     def _end_session(self) -> None:
         self._session = None
         # Ending the session fails if the board is lost; the next user detects that.
-        with contextlib.suppress(UtvmError):
+        with contextlib.suppress(errors.UtvmError):
             self._running.close()
 
     def board_failure(self, error: BaseException) -> str:
@@ -158,20 +157,20 @@ class BoardHolder:
             try:
                 # First: a dead probe or OpenOCD causes all other errors.
                 self._connection.check()
-            except UtvmError as cause:
+            except errors.UtvmError as cause:
                 return str(cause)
-        if isinstance(error, ProbeError | TransportError):
+        if isinstance(error, errors.ProbeError | errors.TransportError):
             return str(error)
         if self._connection is None or not self._connection.has_debug_port:
             return ""
         try:
             self._connection.read_memory(self.board.region(self.board.layout.code).address, 4)
-        except UtvmError as silence:
+        except errors.UtvmError as silence:
             return str(silence)
         return ""
 
 
-def executor_for(capabilities: frozenset[str]) -> Executor:
+def executor_for(capabilities: frozenset[str]) -> runtime.Executor:
     """Executor for a board: its debug port, or RPC if it has none."""
     return "host_driven" if "debug port" in capabilities else "rpc"
 
@@ -189,12 +188,12 @@ def _start_rpc_session(connection: Connection, firmware: Firmware) -> Iterator[S
 
 @contextlib.contextmanager
 def open_session(
-    found: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
+    reachable: ReachableBoard, firmware: Firmware, logs: Path, say: Callable[[str], None]
 ) -> Iterator[Session]:
     """Context manager of a session on a newly opened board;
     ``say`` gets the board's description before flashing.
     """
-    with log_into(logs), found.open(logs, say) as connection:
+    with log_into(logs), reachable.open(logs, say) as connection:
         say(connection.describe())
         with start_session(connection, firmware) as session:
             yield session

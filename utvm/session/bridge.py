@@ -20,14 +20,7 @@ from typing import Protocol
 
 from utvm.base.process.peer import listen
 from utvm.errors import ConfigError, TransportError, UtvmError
-from utvm.session.minrpc import (
-    ClientConnection,
-    ClientGone,
-    Code,
-    PacketTooLong,
-    SessionExpired,
-    code_of,
-)
+from utvm.session.minrpc import ClientConnection, ClientGone, Code, PacketTooLong, SessionExpired, code_of
 from utvm.session.tracker import Registration
 
 _FIRST_ANSWER = 30.0  # Timeout in seconds of a session's first packet, which only initialises it.
@@ -399,7 +392,7 @@ class Bridge:
         if deadline:
             until = min(deadline, until)
         begun = False
-        lost = ""
+        reason = ""
         while True:
             try:
                 packet = connection.receive(deadline if begun else until)
@@ -415,8 +408,8 @@ class Bridge:
                 raise ClientGone("it began no session") from error
             if code_of(packet) == Code.SHUTDOWN:
                 return
-            if lost:
-                connection.send_exception(lost)
+            if reason:
+                connection.send_exception(reason)
                 continue
             try:
                 answer = self._board.ask(packet, deadline, first=not begun)
@@ -429,7 +422,7 @@ class Bridge:
                     connection.send_exception(str(error) or type(error).__name__)
                 finally:
                     self._release(connection)
-                lost = (
+                reason = (
                     "the board was reset, and what this client had on it is gone; connect again. "
                     f"The reason was: {error}"
                 )

@@ -6,9 +6,8 @@ import contextlib
 import struct
 from dataclasses import replace
 
+from utvm import drivers, errors
 from utvm.boards.accelerators import accelerator_of
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ProbeError, ToolchainError
 from utvm.firmware import Firmware
 from utvm.firmware.image import callers, convention_of
 from utvm.session.fault import ARCHITECTURES, DeviceFault, FaultRecord
@@ -62,16 +61,16 @@ def _running(firmware: Firmware, record: FaultRecord) -> str:
 def _on_the_stack(firmware: Firmware, stack: bytes) -> list[str]:
     """Return the source lines of all code addresses on an overflowed stack, most of them return addresses."""
     convention = convention_of(firmware.elf)
-    found: list[str] = []
+    names: list[str] = []
     for word in convention.words(stack):
         likely = convention.is_return_address(word) and firmware.is_code(word)
         # Whatever the Thumb bit, the call is in the two bytes before.
         line = firmware.source_line(word - 2) if likely else ""
-        if line and (not found or found[-1] != line):
-            found.append(line)
-        if len(found) == _DEEPEST:
+        if line and (not names or names[-1] != line):
+            names.append(line)
+        if len(names) == _DEEPEST:
             break
-    return found
+    return names
 
 
 _HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or where you say"
@@ -80,14 +79,14 @@ _HINT = "./inv board.gdb --elf FILE stops it before its first instruction, or wh
 class HaltedCore:
     """A halted core, read through its debug port."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: drivers.Connection) -> None:
         self._connection = connection
         self._names = {name.lower() for name in connection.gdb.register_names}
 
     def register(self, name: str) -> int:
         """Return the value of a register; 0 if it does not exist or cannot be read."""
         if name in self._names:
-            with contextlib.suppress(BoardError):
+            with contextlib.suppress(errors.BoardError):
                 return self._connection.gdb.read_register(name)
         return 0
 
@@ -95,11 +94,11 @@ class HaltedCore:
         """Read 32 bits of memory; 0 if they cannot be read."""
         try:
             return int.from_bytes(self._connection.read_memory(address, 4), "little")
-        except BoardError:
+        except errors.BoardError:
             return 0
 
 
-def check_core(connection: Connection, image: Firmware) -> str:
+def check_core(connection: drivers.Connection, image: Firmware) -> str:
     """Halt a core that should run, resume it and return its position. Raises BoardError if it faulted or had
     halted.
     """
@@ -109,9 +108,9 @@ def check_core(connection: Connection, image: Firmware) -> str:
     pc = core.register("pc")
     fault = ARCHITECTURES[connection.board.architecture].standing(core)
     if fault is not None:
-        raise BoardError(_describe_fault(image, pc, *fault), _HINT)
+        raise errors.BoardError(_describe_fault(image, pc, *fault), _HINT)
     if stopped:
-        raise BoardError(
+        raise errors.BoardError(
             f"the program does not run: the core has halted at {format_address(image, pc)}",
             "is there a breakpoint instruction? A debugger is connected, so that it halts there",
         )
@@ -119,19 +118,19 @@ def check_core(connection: Connection, image: Firmware) -> str:
     return format_address(image, pc)
 
 
-def describe_core(connection: Connection, image: Firmware) -> str:
+def describe_core(connection: drivers.Connection, image: Firmware) -> str:
     """Describe the position of a core, or its fault; empty if it cannot be read."""
     try:
         return f"the core runs, at {check_core(connection, image)}"
-    except BoardError as error:
+    except errors.BoardError as error:
         return error.message
-    except ProbeError:
+    except errors.ProbeError:
         return ""
 
 
 def format_address(image: Firmware, address: int) -> str:
     """Format an address with its source line or else with the preceding symbol, if known."""
-    with contextlib.suppress(ToolchainError):
+    with contextlib.suppress(errors.ToolchainError):
         line = image.source_line(address)
         if line and not line.endswith(":?"):  # Without debug information, the line names an object file.
             return f"{address:#010x} ({line})"

@@ -41,14 +41,14 @@ def compare(
     expected: Sequence[npt.NDArray[Any]],
 ) -> list[Mismatch]:
     """Compare the outputs of one sample bit for bit: NaN equals the same NaN, 0.0 differs from -0.0."""
-    found = []
+    mismatches = []
     for tensor, ours, theirs in zip(tensors, outputs, expected, strict=True):
         places = np.argwhere(_bits(ours) != _bits(theirs))
         if len(places):
             index = tuple(int(number) for number in places[0])
             values = ours[index].item(), theirs[index].item()
-            found.append(Mismatch(sample, tensor.name, index, *values, len(places), ours.size))
-    return found
+            mismatches.append(Mismatch(sample, tensor.name, index, *values, len(places), ours.size))
+    return mismatches
 
 
 def _bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

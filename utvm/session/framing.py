@@ -76,9 +76,9 @@ class Deframer:
         """Process bytes without FF, up to the end of the field or of the bytes; return the new position."""
         if self._field is _Field.HUNT:
             return end
-        taken = data[position : min(end, position + self._size - len(self._value))]
-        self._take(taken, taken, payloads)
-        return position + len(taken)
+        piece = data[position : min(end, position + self._size - len(self._value))]
+        self._take(piece, piece, payloads)
+        return position + len(piece)
 
     def _second_half(self, byte: int, payloads: list[bytes]) -> None:
         if byte == _START:

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Tensor
-from utvm.drivers import Connection
-from utvm.errors import BoardError
+from utvm import compiler, drivers, errors
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.session.diagnosis import explain
-from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.running import RunResult, check_has_state, model_error
+from utvm.session import diagnosis, fault, running
 
 _TURN = "utvm_host_turn"
 _GO = "utvm_host_go"  # After the instruction at the breakpoint: resuming here saves stepping off it.
@@ -33,7 +29,7 @@ class HostDriven:
 
     executor = "host-driven"
 
-    def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
+    def __init__(self, connection: drivers.Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
         self.connection = connection
         self.firmware = firmware
         self._timeout = timeout
@@ -65,7 +61,7 @@ class HostDriven:
     def waiting(self) -> bool:
         return self.connection.gdb.read_register("pc") == self._symbol(_TURN)
 
-    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
+    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> running.RunResult:
         index = self.firmware.program_index(model)
         library = self.firmware.libraries[index]
         for number, data in enumerate(as_bytes(inputs, library.inputs)):
@@ -76,10 +72,10 @@ class HostDriven:
             self._read_tensor(self.firmware.output_address(library, number), tensor)
             for number, tensor in enumerate(library.outputs)
         )
-        return RunResult(outputs, cycles, self.connection.count_unit, stack_used)
+        return running.RunResult(outputs, cycles, self.connection.count_unit, stack_used)
 
     def forget(self, model: str) -> None:
-        check_has_state(self.firmware.libraries, model)
+        running.check_has_state(self.firmware.libraries, model)
         name = f"{model}_reset"
         self._request(self.firmware.program_index(name), name)
 
@@ -91,24 +87,24 @@ class HostDriven:
         runs, status, cycles, stack_used, _interrupts = _REPLY.unpack(reply)
         # Without these checks, stale outputs of an earlier run could pass for the reply.
         if runs == self._runs:
-            raise BoardError(
+            raise errors.BoardError(
                 f"{self.firmware.board.name} stopped before it had run model {model}",
                 "does another debugger use the board?",
             )
         if runs != self._runs + 1:
-            raise BoardError(
+            raise errors.BoardError(
                 f"{self.firmware.board.name} was reset while it ran model {model}",
                 "is its power stable, and does nothing else press its reset?",
             )
         self._runs = runs
         if status != 0:
-            raise model_error(model, status)
+            raise running.model_error(model, status)
         return cycles, stack_used
 
     def _symbol(self, name: str) -> int:
         return self.firmware.symbols[name]
 
-    def _read_tensor(self, address: int, tensor: Tensor) -> npt.NDArray[np.generic]:
+    def _read_tensor(self, address: int, tensor: compiler.Tensor) -> npt.NDArray[np.generic]:
         size = tensor.size_bytes
         data = self.connection.read_memory(address, size) if size else b""
         return np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
@@ -117,13 +113,14 @@ class HostDriven:
         pc = self.connection.run_until_stop(timeout)
         if pc == self._symbol(_TURN):
             return
-        record = FaultRecord.parse(
-            self.connection.read_memory(self._symbol("utvm_fault"), RECORD_SIZE), self.firmware.board.architecture
+        record = fault.FaultRecord.parse(
+            self.connection.read_memory(self._symbol("utvm_fault"), fault.RECORD_SIZE),
+            self.firmware.board.architecture,
         )
         if record is not None:
             stack = self.connection.read_memory(record.stack, record.stack_bytes) if record.stack_bytes else b""
-            raise explain(self.firmware, record, stack)
-        raise BoardError(
+            raise diagnosis.explain(self.firmware, record, stack)
+        raise errors.BoardError(
             f"{self.firmware.board.name} did not {purpose} (waited for up to {timeout:g} s); "
             f"it is at {pc:#010x} {self.firmware.source_line(pc)}".rstrip()
         )

@@ -18,8 +18,7 @@ from typing import TypeVar
 
 from utvm.base.log import Excerpt
 from utvm.errors import BoardError, TransportError
-from utvm.session.framing import Deframer, encode
-from utvm.session.minrpc import name_of
+from utvm.session import framing, minrpc
 from utvm.session.transport import Transport
 
 _T = TypeVar("_T")
@@ -87,7 +86,7 @@ class Link:
         self._start_retry = start_retry
         self._resend_after = resend_after
         self._on_log = on_log
-        self._deframer = Deframer(limit)
+        self._deframer = framing.Deframer(limit)
         self._inbox: deque[bytes] = deque()
         self._aborted = threading.Event()
         # Consecutive users of a board should not start with the same nonce.
@@ -104,7 +103,7 @@ class Link:
         return self._deframer.crc_errors
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         """True if a session is active."""
         return self._session != 0
 
@@ -171,7 +170,7 @@ class Link:
                 return answer
             wait *= 2
         raise TransportError(
-            f"the board did not answer request {number} ({name_of(packet)}) within {timeout:g} s; "
+            f"the board did not answer request {number} ({minrpc.name_of(packet)}) within {timeout:g} s; "
             f"it was sent {attempts} times"
         )
 
@@ -201,7 +200,7 @@ class Link:
     def _send(self, session: int, kind: _Type, body: bytes, *, after_reset: bool = False) -> None:
         if _FRAMES.isEnabledFor(logging.DEBUG):
             _FRAMES.debug("-> %04x %s, %d bytes: %s", session, kind.name, len(body), Excerpt(body))
-        data = encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
+        data = framing.encode(_HEADER.pack(session, kind) + body, after_reset=after_reset)
         self._transport.write(data)
         self.bytes_sent += len(data)
 
@@ -212,9 +211,9 @@ class Link:
         out_of_time = False
         while True:
             while self._inbox:
-                found = self._look_at(self._inbox.popleft(), accept, session)
-                if found is not None:
-                    return found
+                reply = self._look_at(self._inbox.popleft(), accept, session)
+                if reply is not None:
+                    return reply
             if self._aborted.is_set():
                 raise TransportError("the wait for the board was given up")
             if out_of_time:
@@ -227,24 +226,24 @@ class Link:
     def _look_at(self, payload: bytes, accept: Callable[[int, int, bytes], _T | None], session: int) -> _T | None:
         if len(payload) < _HEADER.size:
             return None
-        found, kind = _HEADER.unpack_from(payload)
+        session_number, kind = _HEADER.unpack_from(payload)
         body = payload[_HEADER.size :]
         if _FRAMES.isEnabledFor(logging.DEBUG):
             name = _Type(kind).name if kind in _Type.__members__.values() else f"type {kind}"
-            _FRAMES.debug("<- %04x %s, %d bytes: %s", found, name, len(body), Excerpt(body))
+            _FRAMES.debug("<- %04x %s, %d bytes: %s", session_number, name, len(body), Excerpt(body))
         if kind == _Type.LOG:
-            if found in (0, session):
+            if session_number in (0, session):
                 text = body.decode(errors="replace")
                 _BOARD.info("%s", text)
                 if self._on_log:
                     self._on_log(text)
             return None
-        if kind == _Type.FAULT and found in (0, session):
+        if kind == _Type.FAULT and session_number in (0, session):
             raise BoardFaulted(body)
         # Boards also send this at start-up; it matters only within a session.
-        if kind == _Type.TERMINATE and session and found in (0, session):
+        if kind == _Type.TERMINATE and session and session_number in (0, session):
             raise BoardWasReset
-        return accept(found, kind, body)
+        return accept(session_number, kind, body)
 
 
 class _AnswerTo:

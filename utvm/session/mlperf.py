@@ -18,10 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from utvm import drivers, errors, firmware
 from utvm.base.storage.files import read_text
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ConfigError
-from utvm.firmware import Firmware
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
 
@@ -50,7 +48,7 @@ class Measurement:
 class Runner:
     """A board that executes the benchmark's commands; ``timeout`` is in seconds per reply."""
 
-    def __init__(self, transport: Transport, connection: Connection, timeout: float = 600.0) -> None:
+    def __init__(self, transport: Transport, connection: drivers.Connection, timeout: float = 600.0) -> None:
         self._transport = transport
         self._connection = connection
         self._timeout = timeout
@@ -61,14 +59,14 @@ class Runner:
         deadline = time.monotonic() + self._timeout
         while _READY not in self._received and not _FAULT.search(self._received):
             if time.monotonic() > deadline:
-                raise BoardError(f"the board did not say m-ready; it said {self._received[-200:]!r}")
+                raise errors.BoardError(f"the board did not say m-ready; it said {self._received[-200:]!r}")
             data = self._transport.read(_PATIENCE)
             self._received += data
             if not data:
                 self._connection.check()
         answer, _, self._received = self._received.partition(_READY)
         if error := _ERROR.search(answer):
-            raise BoardError(f"the board says: {error[1].decode('ascii', 'replace')}")
+            raise errors.BoardError(f"the board says: {error[1].decode('ascii', 'replace')}")
         return answer.decode("ascii", "replace").splitlines()
 
     def ask(self, command: str) -> list[str]:
@@ -93,17 +91,16 @@ class Runner:
 
 
 def _match_lines(lines: Sequence[str], pattern: str, count: int = 1) -> list[str]:
-    found = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
-    if len(found) != count:
-        raise BoardError(
-            f"the board's answer has no {pattern}: {lines[-3:]}",
-            "flash an image of firmware.build --mlperf",
+    values = [match[match.lastindex or 0] for line in lines if (match := re.fullmatch(pattern, line))]
+    if len(values) != count:
+        raise errors.BoardError(
+            f"the board's answer has no {pattern}: {lines[-3:]}", "flash an image of firmware.build --mlperf"
         )
-    return found
+    return values
 
 
 @contextlib.contextmanager
-def start_runner(connection: Connection, image: Firmware) -> Iterator[Runner]:
+def start_runner(connection: drivers.Connection, image: firmware.Firmware) -> Iterator[Runner]:
     """Flash and start an image built for the benchmark."""
     with open_pipe(connection, image) as wire:
         connection.program(image)
@@ -141,23 +138,23 @@ def read_samples(folder: Path, size: int, limit: int = 0, windows: bool = False)
         if not whole or "/" in words[0] or not words[0].strip("."):
             columns = "FILE, NUMBER OF CLASSES, CLASS"
             columns += ", BYTES OF A WINDOW, BYTES TO THE NEXT" if windows else ""
-            raise ConfigError(f"{table}: line {number} is no row", columns)
+            raise errors.ConfigError(f"{table}: line {number} is no row", columns)
         path, label = folder / words[0], int(numbers[1])
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+            raise errors.ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         length, stride = (int(numbers[2]), int(numbers[3])) if windows else (len(data), size)
         if length != size or len(data) < size or stride == 0:
             what = f"windows of {length} bytes, {stride} apart" if windows else f"{len(data)} bytes"
-            raise ConfigError(f"{path}: has {what}, and the model's input {size}")
+            raise errors.ConfigError(f"{path}: has {what}, and the model's input {size}")
         starts = range(0, len(data) - size + 1, stride)
         samples += [Sample(words[0], data[start : start + size], label) for start in starts]
         files += 1
         if files == limit:
             break
     if not samples:
-        raise ConfigError(f"{table}: names no file")
+        raise errors.ConfigError(f"{table}: names no file")
     return samples
 
 

@@ -8,26 +8,21 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from utvm import boards
+from utvm import boards, drivers, firmware
 from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Closing
 from utvm.compiler import Library, Model, load
-from utvm.drivers import Connection
-from utvm.firmware import compile_for
 from utvm.paths import work
 from utvm.probe.console import Console
 from utvm.selection import BoardSelection
-from utvm.session.application import Application, read_elf
-from utvm.session.board_holder import BoardHolder
+from utvm.session import application, board_holder, rpc, running
 from utvm.session.profile import Profile, profile_of
-from utvm.session.rpc import RpcSession
-from utvm.session.running import RunResult
 
 
 class BoardMemory:
     """A board's memory, through its debug port; the core may be running."""
 
-    def __init__(self, opened: Connection) -> None:
+    def __init__(self, opened: drivers.Connection) -> None:
         self._connection = opened
 
     def read(self, address: int, size: int) -> bytes:
@@ -45,9 +40,9 @@ class OpenBoard(Closing):
     Raises UtvmError if the board does not exist or is not available.
     """
 
-    def __init__(self, wanted: BoardSelection) -> None:
+    def __init__(self, selection: BoardSelection) -> None:
         logs = log_folder(work() / "logs" / f"python-{os.getpid()}-{secrets.token_hex(4)}")
-        self._holder = BoardHolder(boards.load(wanted.board), wanted, logs)
+        self._holder = board_holder.BoardHolder(boards.load(selection.board), selection, logs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(log_into(logs))
             stack.callback(self._holder.release)
@@ -59,7 +54,7 @@ class OpenBoard(Closing):
         self._open.close()
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> drivers.Connection:
         """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has
         died.
         """
@@ -84,26 +79,26 @@ class OpenBoard(Closing):
         """
         if isinstance(model, str | Path):
             model = load(Path(model))
-        library = model if isinstance(model, Library) else compile_for(self._holder.board, model)
+        library = model if isinstance(model, Library) else firmware.compile_for(self._holder.board, model)
         return LoadedModel(self._holder, library)
 
-    def flash(self, elf: str | Path) -> Application:
+    def flash(self, elf: str | Path) -> application.Application:
         """Flash an image of your own and return it, halted before its first instruction.
 
         Raises UtvmError if it is not an ELF file for this board's memory, or the board refuses.
         """
-        return Application(self._holder.reset_board(), read_elf(self._holder.board, elf))
+        return application.Application(self._holder.reset_board(), application.read_elf(self._holder.board, elf))
 
 
 class LoadedModel:
     """A compiled model and its firmware on a board. Running another model than the last one flashes it first."""
 
-    def __init__(self, holder: BoardHolder, library: Library) -> None:
+    def __init__(self, holder: board_holder.BoardHolder, library: Library) -> None:
         self._holder = holder
         self.library = library
         self.image = holder.link([library])
 
-    def run(self, *inputs: npt.ArrayLike) -> RunResult:
+    def run(self, *inputs: npt.ArrayLike) -> running.RunResult:
         """Run the model once; raises as :meth:`utvm.session.running.Session.run`.
 
         ``inputs`` are an array per input, of exactly the declared shape and element type.
@@ -116,6 +111,6 @@ class LoadedModel:
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
         """Run the model once, step by step, over RPC; arguments and errors as :meth:`run`."""
-        with self._holder.serve([self.library]) as board, RpcSession(board, [self.library]) as session:
+        with self._holder.serve([self.library]) as board, rpc.RpcSession(board, [self.library]) as session:
             _, counts = session.profile(self.library.name, inputs)
             return profile_of(self.library, board.description, board.unit, counts)

@@ -12,19 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Library, Tensor
+from utvm import compiler, drivers, runtime
 from utvm.compiler.library import dlpack_code, item_bytes
-from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError
 from utvm.firmware import Firmware
 from utvm.firmware.inputs import as_bytes
-from utvm.runtime import RPC_EVALUATOR_HANDLE, RPC_EVALUATORS, RPC_PROTOCOL
-from utvm.session.diagnosis import explain
+from utvm.session import diagnosis, pipes, running
 from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.minrpc import Code, TypeIndex, code_of
-from utvm.session.pipes import open_pipe
-from utvm.session.running import RunResult, check_has_state
 from utvm.session.transport import Transport
 
 # Text or bytes reply: code, count and type as an integer, then the type again and the length; the data follows.
@@ -51,7 +47,7 @@ class UnitCorrection:
         head, kind, _ = _HEAD.unpack_from(answer)
         content = answer[_HEAD.size :]
         (handle,) = struct.unpack_from("<Q", packet, 4)
-        evaluator = RPC_EVALUATOR_HANDLE <= handle < RPC_EVALUATOR_HANDLE + RPC_EVALUATORS
+        evaluator = runtime.RPC_EVALUATOR_HANDLE <= handle < runtime.RPC_EVALUATOR_HANDLE + runtime.RPC_EVALUATORS
         if kind == TypeIndex.RAW_STRING and content.startswith(_STATISTICS):
             content = content.replace(b'"cycles": ', b'"%s": ' % self._unit.encode())
         elif kind == TypeIndex.RAW_BYTES and evaluator and self._unit == "instructions":
@@ -109,15 +105,15 @@ class _FirmwareLink(Link):
             record = FaultRecord.parse(fault.record_bytes, self._firmware.board.architecture)
             if record is None:
                 raise
-            raise explain(self._firmware, record, fault.record_bytes[RECORD_SIZE:]) from fault
+            raise diagnosis.explain(self._firmware, record, fault.record_bytes[RECORD_SIZE:]) from fault
 
 
 @contextlib.contextmanager
 def start_rpc(
-    connection: Connection, firmware: Firmware, on_log: Callable[[str], None] | None = None
+    connection: drivers.Connection, firmware: Firmware, on_log: Callable[[str], None] | None = None
 ) -> Iterator[RpcBoard]:
     """Flash a firmware built for RPC and start it; ``on_log`` receives the board's log messages."""
-    with open_pipe(connection, firmware) as wire:
+    with pipes.open_pipe(connection, firmware) as wire:
         connection.program(firmware)
 
         def connect() -> Link:
@@ -156,7 +152,7 @@ class RpcSession:
 
     executor = "RPC"
 
-    def __init__(self, board: RpcBoard, libraries: Sequence[Library], *, timeout: float = 120.0) -> None:
+    def __init__(self, board: RpcBoard, libraries: Sequence[compiler.Library], *, timeout: float = 120.0) -> None:
         self.board = board
         self.link: Link | None = None
         self._libraries = {library.name: library for library in libraries}
@@ -187,10 +183,10 @@ class RpcSession:
         self._handles.clear()
         self._stacks.clear()
         self._loaded = ""
-        version = RPC_PROTOCOL.encode()
+        version = runtime.RPC_PROTOCOL.encode()
         self._ask(Code.INIT_SERVER, struct.pack("<Q", len(version)) + version + struct.pack("<i", 0))
 
-    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> RunResult:
+    def run(self, model: str, inputs: Sequence[npt.ArrayLike]) -> running.RunResult:
         """Run a model once; as :meth:`utvm.session.Session.run`.
 
         ``stack_used`` is the maximum up to the model's first run; :meth:`stats` has the current one.
@@ -200,7 +196,7 @@ class RpcSession:
         (cycles,) = struct.unpack_from("<Q", answer, _RESULT)
         return self._result(library, cycles)
 
-    def profile(self, model: str, inputs: Sequence[npt.ArrayLike]) -> tuple[RunResult, tuple[int, ...]]:
+    def profile(self, model: str, inputs: Sequence[npt.ArrayLike]) -> tuple[running.RunResult, tuple[int, ...]]:
         """Run a model once and return the result and the cost of each step, in the result's unit.
 
         The total is larger than that of :meth:`run`: it includes recording the steps.
@@ -215,7 +211,7 @@ class RpcSession:
             counts += struct.unpack(f"<{len(data) // 8}Q", data)
         return result, tuple(counts[:steps])
 
-    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Library:
+    def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> compiler.Library:
         if model not in self._libraries:
             raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(self._libraries)}")
         library = self._libraries[model]
@@ -228,7 +224,7 @@ class RpcSession:
         return library
 
     def forget(self, model: str) -> None:
-        check_has_state(list(self._libraries.values()), model)
+        running.check_has_state(list(self._libraries.values()), model)
         self._load(f"{model}_reset")
         self.call("utvm.run")
 
@@ -238,7 +234,7 @@ class RpcSession:
             self.call("utvm.load", struct.pack("<iQ", TypeIndex.RAW_STRING, len(name)) + name)
             self._loaded = program
 
-    def _result(self, library: Library, cycles: int) -> RunResult:
+    def _result(self, library: compiler.Library, cycles: int) -> running.RunResult:
         outputs = []
         for number, tensor in enumerate(library.outputs):
             data = b""
@@ -248,7 +244,7 @@ class RpcSession:
             outputs.append(np.frombuffer(data, np.dtype(tensor.dtype)).reshape(tensor.shape))
         if library.name not in self._stacks:
             self._stacks[library.name] = self.stats()["stack_bytes"]
-        return RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
+        return running.RunResult(tuple(outputs), cycles, self.board.unit, self._stacks[library.name])
 
     def limit_runs(self, milliseconds: int) -> None:
         """Make longer runs fault until the session ends; 0 for no limit. Virtual boards count instructions."""
@@ -271,7 +267,7 @@ class RpcSession:
         call = struct.pack("<Qi", self._handles[function], len(arguments)) + b"".join(arguments)
         return self._ask(Code.CALL, call, timeout)
 
-    def allocate(self, tensor: Tensor) -> int:
+    def allocate(self, tensor: compiler.Tensor) -> int:
         """Allocate memory for a tensor on the board and return its address; freed at the end of the session."""
         answer = self._ask(
             Code.ALLOCATE_TENSOR, struct.pack("<i", 2) + _argument(tensor, 0) + struct.pack("<i", TypeIndex.NONE)
@@ -279,13 +275,13 @@ class RpcSession:
         (address,) = struct.unpack_from("<Q", answer, 12)
         return int(address)
 
-    def write(self, tensor: Tensor, address: int, data: bytes) -> None:
+    def write(self, tensor: compiler.Tensor, address: int, data: bytes) -> None:
         """Copy a tensor's bytes to the board."""
         for offset in range(0, len(data), _PIECE):
             piece = data[offset : offset + _PIECE]
             self._ask(Code.COPY_TO, _dl_tensor(tensor, address, offset) + struct.pack("<Q", len(piece)) + piece)
 
-    def read(self, tensor: Tensor, address: int) -> bytes:
+    def read(self, tensor: compiler.Tensor, address: int) -> bytes:
         """Copy a tensor's bytes from the board."""
         data = b""
         while len(data) < tensor.size_bytes:
@@ -314,12 +310,12 @@ def _bytes_in(answer: bytes) -> bytes:
     return answer[_RESULT + 8 : _RESULT + 8 + length]
 
 
-def _dl_tensor(tensor: Tensor, address: int, offset: int) -> bytes:
+def _dl_tensor(tensor: compiler.Tensor, address: int, offset: int) -> bytes:
     kind = dlpack_code(tensor.dtype)
     head = struct.pack("<Q", address) + _CPU
     head += struct.pack("<iBBH", len(tensor.shape), kind, 8 * item_bytes(tensor.dtype), 1)
     return head + struct.pack(f"<{len(tensor.shape)}qQ", *tensor.shape, offset)
 
 
-def _argument(tensor: Tensor, address: int) -> bytes:
+def _argument(tensor: compiler.Tensor, address: int) -> bytes:
     return struct.pack("<i", TypeIndex.TENSOR) + _dl_tensor(tensor, address, 0)

@@ -8,9 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Library
+from utvm import compiler, errors
 from utvm.compiler.library import INDEX_OUT_OF_RANGE
-from utvm.errors import BoardError, ConfigError
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,16 @@ class Session(Protocol):
         """Reset the board and wait until it accepts requests; raises as :meth:`run`."""
 
 
-def check_has_state(libraries: Sequence[Library], model: str) -> None:
+def check_has_state(libraries: Sequence[compiler.Library], model: str) -> None:
     """Raise ConfigError if the model does not exist or keeps no state between runs."""
     present = {library.name: library for library in libraries}
     if model not in present:
-        raise ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")
+        raise errors.ConfigError(f"the firmware has no model {model!r}", f"it has: {', '.join(present)}")
     if not present[model].states:
-        raise ConfigError(f"model {model} keeps nothing between runs", "each of its runs is like the first")
+        raise errors.ConfigError(f"model {model} keeps nothing between runs", "each of its runs is like the first")
 
 
-def model_error(model: str, status: int) -> BoardError:
+def model_error(model: str, status: int) -> errors.BoardError:
     """Return the error for a model's nonzero return code."""
     known = {INDEX_OUT_OF_RANGE: "an index in its inputs is out of range: it selects what a tensor does not have"}
-    return BoardError(f"model {model} returned error code {status}", known.get(status, ""))
+    return errors.BoardError(f"model {model} returned error code {status}", known.get(status, ""))

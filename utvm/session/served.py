@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from utvm.base.process import landlock
-from utvm.base.storage.cache import Cache
-from utvm.base.storage.temporary import remove_tree
+from utvm.base.storage import cache, temporary
 from utvm.boards import Board
 from utvm.boards.accelerators import accelerator_of
 from utvm.compiler.library import MAX_TENSOR_BYTES
@@ -252,7 +251,7 @@ class ModuleBoard:
                 "leave out --anyone: from the server's own user, modules are taken",
             )
         data, base = file.read_bytes(), self._base
-        ready = Cache(READY).directory
+        ready = cache.Cache(READY).directory
         ready.mkdir(parents=True, exist_ok=True)
         read = accelerator_of(base.board).reads if base.board.accelerator else ()
         readable = (
@@ -270,13 +269,13 @@ class ModuleBoard:
         def build_module() -> Firmware:
             return self._build_module(read_module(name, data, base.elf), folder, can)
 
-        return landlock.run_confined(build_module, readable) if can else build_module()
+        return landlock.run_in_landlock(build_module, readable) if can else build_module()
 
     def put(self, name: str, firmware: Firmware) -> Link:
         before = self._image
         self._program(firmware)
         if before is not self._base and before is not None:
-            remove_tree(before.elf.parent)
+            temporary.remove_tree(before.elf.parent)
         self._say(f"{name} is on the board{', in RAM' if firmware.in_ram else ''}")
         return self.board.connect()
 
@@ -301,7 +300,7 @@ class ModuleBoard:
                     module=Upload(module, place),
                 )
             except UtvmError:
-                remove_tree(place)
+                temporary.remove_tree(place)
                 raise
 
         if _runs_code_in_ram(base.board, self._connection):

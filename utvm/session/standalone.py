@@ -10,13 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ProbeError
+from utvm import drivers, errors
 from utvm.firmware import Firmware
-from utvm.session.diagnosis import check_core, describe_core, explain
-from utvm.session.fault import RECORD_SIZE, FaultRecord
-from utvm.session.pipes import open_pipe
-from utvm.session.running import RunResult, model_error
+from utvm.session import diagnosis, fault, pipes, running
 from utvm.session.transport import Transport
 
 _BEGINS = (b"utvm: result ", b"utvm: fault ")
@@ -126,9 +122,9 @@ class StandaloneRunner:
     ``timeout`` is in seconds from start to report; ``reset_cause`` is that in the last report.
     """
 
-    def __init__(self, connection: Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
+    def __init__(self, connection: drivers.Connection, firmware: Firmware, *, timeout: float = 120.0) -> None:
         if connection.console is None and firmware.pipe is None:
-            raise BoardError(
+            raise errors.BoardError(
                 f"the serial line of {connection.board.name} is not found",
                 "the result comes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
             )
@@ -145,18 +141,18 @@ class StandaloneRunner:
         """True if :meth:`power_cycle` works: RTT needs the debug port, which a power cycle would disconnect."""
         return self.connection.has_power_switch and self.firmware.pipe is None
 
-    def power_cycle(self) -> RunResult:
+    def power_cycle(self) -> running.RunResult:
         """Switch the board off and on, and return the result of its next run. Then halt it at its reset vector."""
         return self._start(self.connection.power_cycle)
 
-    def reset(self) -> RunResult:
+    def reset(self) -> running.RunResult:
         if self.firmware.pipe is None:
             return self._start(lambda: self.connection.reset(halt=False))
-        with open_pipe(self.connection, self.firmware) as wire:
+        with pipes.open_pipe(self.connection, self.firmware) as wire:
             wire.restart()
             return self._wait_for_result(wire.transport)
 
-    def _start(self, start: Callable[[], None]) -> RunResult:
+    def _start(self, start: Callable[[], None]) -> running.RunResult:
         assert self._console
         # A halted core prints nothing, so later output comes from the next start.
         self.connection.reset(halt=True)
@@ -164,7 +160,7 @@ class StandaloneRunner:
         start()
         return self._wait_for_result(self._console)
 
-    def _wait_for_result(self, transport: Transport) -> RunResult:
+    def _wait_for_result(self, transport: Transport) -> running.RunResult:
         self._silences = 0
         try:
             report = wait_for_report(transport, self.firmware.board.name, self._timeout, self._check, self._look)
@@ -179,11 +175,11 @@ class StandaloneRunner:
         self._silences += 1
         # RTT uses the debug port itself.
         if self.firmware.pipe is None and self._silences in _LOOKS:
-            with contextlib.suppress(ProbeError):
-                check_core(self.connection, self.firmware)
+            with contextlib.suppress(errors.ProbeError):
+                diagnosis.check_core(self.connection, self.firmware)
 
     def _look(self) -> str:
-        return describe_core(self.connection, self.firmware)
+        return diagnosis.describe_core(self.connection, self.firmware)
 
 
 def wait_for_report(
@@ -209,31 +205,31 @@ def wait_for_report(
     if where := look():
         where = f"; {where}"
     damaged = f", but {reader.damaged} damaged ones" if reader.damaged else ""
-    raise BoardError(
+    raise errors.BoardError(
         f"{board} made no report within {timeout:g} s{damaged}{where}; its console ends with {output!r}",
         "" if where else "is the console's speed the one in board.yaml, and does nothing else read it?",
     )
 
 
-def result_of(report: Report, firmware: Firmware, unit: str) -> RunResult:
+def result_of(report: Report, firmware: Firmware, unit: str) -> running.RunResult:
     """Return the result in a report, or raise the fault; ``unit`` is that of the board's counter."""
     if isinstance(report, FaultReport):
-        whole = len(report.record) == RECORD_SIZE
-        record = FaultRecord.parse(report.record, firmware.board.architecture) if whole else None
+        whole = len(report.record) == fault.RECORD_SIZE
+        record = fault.FaultRecord.parse(report.record, firmware.board.architecture) if whole else None
         if record is None:
-            raise BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
-        raise explain(firmware, record, report.trace)
+            raise errors.BoardError(f"the board reports a fault that cannot be read: {report.record.hex()}")
+        raise diagnosis.explain(firmware, record, report.trace)
     library = firmware.libraries[0]
     sizes = [len(data) for data in report.outputs]
     if report.model != library.name or sizes != [tensor.size_bytes for tensor in library.outputs]:
-        raise BoardError(
+        raise errors.BoardError(
             f"the board ran {report.model} with outputs of {sizes} bytes, not {library.name}",
             "has another firmware been programmed meanwhile?",
         )
     if report.status != 0:
-        raise model_error(library.name, report.status)
+        raise running.model_error(library.name, report.status)
     outputs = tuple(
         np.frombuffer(data, dtype=np.dtype(tensor.dtype)).reshape(tensor.shape)
         for data, tensor in zip(report.outputs, library.outputs, strict=True)
     )
-    return RunResult(outputs, report.cycles, unit, report.stack_used)
+    return running.RunResult(outputs, report.cycles, unit, report.stack_used)

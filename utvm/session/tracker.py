@@ -109,13 +109,13 @@ class Registration:
         assert self._socket
         try:
             self._socket.sendall(struct.pack("<i", _MAGIC))
-            found = self._read(4)
+            magic = self._read(4)
         except OSError as error:
             if self._known or self._stopping:
                 raise
             raise self._not_a_tracker(f"it says nothing ({error})") from error
-        if found != struct.pack("<i", _MAGIC):
-            raise self._not_a_tracker(f"it answers {found!r}")
+        if magic != struct.pack("<i", _MAGIC):
+            raise self._not_a_tracker(f"it answers {magic!r}")
         self._known = True
         # With None, the tracker uses the address of the connection.
         self._ask([_Code.UPDATE_INFO, {"key": f"server:{self._key}", "addr": [None, self._port]}])

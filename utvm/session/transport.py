@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from utvm.base.process.run import last_lines
-from utvm.base.process.service import Closing, Watchdog, end_process
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import run, service, signals
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import TransportError
 
@@ -69,7 +67,7 @@ class ChildProcess:
         self._stop_timeout = stop_timeout
         self._write_timeout = write_timeout
         self._process: subprocess.Popen[bytes] | None = None
-        self._watch: Watchdog | None = None
+        self._watch: service.Watchdog | None = None
         self._stdin = self._stdout = -1
         self._inbox = bytearray()
         self._ended = False
@@ -86,7 +84,7 @@ class ChildProcess:
                     bufsize=0,
                     # Its own session: Ctrl-C reaches only this process, which ends it in order.
                     start_new_session=True,
-                    preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+                    preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except UnsafeFileError as error:
             raise TransportError(f"{self.log}: {error.strerror}", error.hint) from error
@@ -96,7 +94,7 @@ class ChildProcess:
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._stdin, False)
         os.set_blocking(self._stdout, False)
-        self._watch = Watchdog(self._process)
+        self._watch = service.Watchdog(self._process)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,7 +104,7 @@ class ChildProcess:
         if self._watch is not None:
             self._watch.close()
         if self._process is not None:
-            end_process(self._process, self._stop_timeout)
+            service.end_process(self._process, self._stop_timeout)
             self._stdin = self._stdout = -1
 
     @property
@@ -182,11 +180,11 @@ class ChildProcess:
         else:
             ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
             what = f"was ended: {self._watch.reason}" if self._watch.reason else ended
-        words = last_lines(self.log)
+        words = run.last_lines(self.log)
         return TransportError(f"{self.name} {what}" + (f"; its log ends with:\n{words}" if words else ""))
 
 
-class _Descriptors(Closing):
+class _Descriptors(service.Closing):
     """A transport over two non-blocking file descriptors, which may be the same."""
 
     peer: str

@@ -14,14 +14,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from utvm import errors, paths
 from utvm.base.process.run import run_tool, version_of
 from utvm.base.storage.config import Record, load_yaml
-from utvm.errors import ConfigError, ToolchainError
-from utvm.paths import DATA
 
 __all__ = ["DIRECTORY", "OWN_ROWS", "Cpu", "Objects", "Toolchain", "ToolchainFile"]
 
-DIRECTORY = DATA / "toolchains"
+DIRECTORY = paths.DATA / "toolchains"
 OWN_ROWS = "toolchain.yaml"
 """File of a board's folder with additional CPU rows."""
 
@@ -99,7 +98,7 @@ class Toolchain:
             rows = load_yaml(own, _Rows, _KEYS_OF_ROWS).cpus
             if double := sorted(rows.keys() & self.data.cpus.keys()):
                 message = f"{own}: cpus: {self.path} has a row {double[0]!r} too"
-                raise ConfigError(message, "give yours another name")
+                raise errors.ConfigError(message, "give yours another name")
             self.data = self.data.model_copy(update={"cpus": {**self.data.cpus, **rows}})
 
     def cpu(self, name: str) -> Cpu:
@@ -108,23 +107,23 @@ class Toolchain:
         except KeyError:
             rows = ", ".join(self.data.cpus)
             hint = f"rows it has: {rows}; one of your own stands in a {OWN_ROWS} beside your board.yaml"
-            raise ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
+            raise errors.ConfigError(f"{self.path}: cpus has no row {name!r}", hint) from None
 
     def tool(self, name: str) -> Path:
-        found = shutil.which(self.data.prefix + name)
-        if found is None:
-            raise ToolchainError(
+        path = shutil.which(self.data.prefix + name)
+        if path is None:
+            raise errors.ToolchainError(
                 f"{self.data.prefix}{name} is not installed",
                 f"sudo apt-get install {' '.join(self.data.packages)}",
             )
-        return Path(found)
+        return Path(path)
 
     @functools.cached_property
     def version(self) -> str:
-        return version_of([self.tool("gcc"), "--version"], error=ToolchainError)
+        return version_of([self.tool("gcc"), "--version"], error=errors.ToolchainError)
 
     @contextlib.contextmanager
-    def compiled(
+    def compile_objects(
         self,
         directory: Path,
         sources: Sequence[Path],
@@ -157,28 +156,28 @@ class Toolchain:
         options = [
             *(f"{flag}={prefix}={name}" for flag in _PREFIX_MAPS for prefix, name in prefixes),
             *(f"-D{define}" for define in defines),
-            *(f"-I{_as_called(folder, path_map)}" for folder in include),
+            *(f"-I{_path_for_compiler(folder, path_map)}" for folder in include),
         ]
 
         from utvm.toolchain.object_file import fill  # Slow to import, and listing boards compiles nothing.
 
-        def compile_one(source: Path, made: Path) -> None:
+        def compile_one(source: Path, object_file: Path) -> None:
             first = self.data.small_flags if source in small else ()
-            chosen = (*first, *options, *(flags or {}).get(source, ()))
-            command = [*compiler, *chosen, "-c", _as_called(source, path_map), "-o", made]
-            run_tool(command, cwd=directory, error=ToolchainError, temporary=made.parent)
-            fill(made, (contents or {}).get(source, {}))
+            flags_used = (*first, *options, *(flags or {}).get(source, ()))
+            command = [*compiler, *flags_used, "-c", _path_for_compiler(source, path_map), "-o", object_file]
+            run_tool(command, cwd=directory, error=errors.ToolchainError, temporary=object_file.parent)
+            fill(object_file, (contents or {}).get(source, {}))
 
         # A confined compiler may read this folder, but not the system's temporary folder.
         with tempfile.TemporaryDirectory(dir=directory) as folder:
-            made = [Path(folder) / f"{number}.o" for number in range(len(sources))]
+            object_file = [Path(folder) / f"{number}.o" for number in range(len(sources))]
             with ThreadPoolExecutor(os.cpu_count()) as cores:
-                for _ in cores.map(compile_one, sources, made):
+                for _ in cores.map(compile_one, sources, object_file):
                     pass
             names = [_stand_in(source, path_map) for source in sources]
             yield Objects(
-                tuple(zip(made, names, strict=True)),
-                (*compiler, *made, *beside, *self.data.link_flags),
+                tuple(zip(object_file, names, strict=True)),
+                (*compiler, *object_file, *beside, *self.data.link_flags),
                 self.data.libraries,
                 directory,
             )
@@ -186,16 +185,16 @@ class Toolchain:
     def source_line(self, elf: Path, address: int) -> str:
         """Return ``function at file:line`` for a code address; empty if unknown."""
         message = run_tool(
-            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=ToolchainError
+            [self.tool("addr2line"), "-f", "-p", "-e", elf, f"{address:#x}"], error=errors.ToolchainError
         ).strip()
         return "" if "??" in message else message
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Compiled object files, ready to be linked repeatedly; ``made``: files and their sources' mapped paths."""
+    """Compiled object files, ready to be linked repeatedly; ``files``: they and their sources' mapped paths."""
 
-    made: tuple[tuple[Path, str], ...]
+    files: tuple[tuple[Path, str], ...]
     words: tuple[str | Path, ...]
     libraries: tuple[str, ...]
     directory: Path
@@ -218,17 +217,17 @@ class Objects:
         run_tool(
             [*self.words, *options, *script, *mapping, *self.libraries, "-o", output],
             cwd=self.directory,
-            error=ToolchainError,
-            temporary=self.made[0][0].parent,
+            error=errors.ToolchainError,
+            temporary=self.files[0][0].parent,
         )
         if map_file:
             text = map_file.read_text(encoding="utf-8")
-            for compiled, name in self.made:
+            for compiled, name in self.files:
                 text = text.replace(str(compiled), name)
             map_file.write_text(text, encoding="utf-8")
 
 
-def _as_called(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
+def _path_for_compiler(path: Path, path_map: Sequence[tuple[Path, str]]) -> str:
     """Return a path for the compiler's command line, with a dot after its directory.
 
     GCC lists a source twice in debug information, under its own and its mapped name, unless they are equal: the

@@ -101,7 +101,7 @@ def defined_names(elf: ELFFile) -> dict[str, str]:
     }
 
 
-def wanted_names(elf: ELFFile) -> set[str]:
+def undefined_names(elf: ELFFile) -> set[str]:
     table = elf.get_section_by_name(".symtab")
     symbols = table.iter_symbols() if table else ()
     return {symbol.name for symbol in symbols if symbol.name and symbol["st_shndx"] == "SHN_UNDEF"}

@@ -10,11 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from utvm.base.storage.config import Record
-from utvm.base.storage.files import check_readable, read_text
-from utvm.boards import Board
+from utvm import boards, errors
+from utvm.base.storage import config, files
 from utvm.compiler.target import Target
-from utvm.errors import ConfigError
 
 _MOST_BYTES = 1 << 28
 
@@ -24,7 +22,7 @@ UNITS = ("cycles", "ns", "modelled cycles", "instructions")
 """Units of counts: of a chip, a process, and virtual boards. The first that a layer has is used."""
 
 
-class Origin(Record):
+class Origin(config.Record):
     """Board, compilers and core of a measurement; ``cpu``: the toolchain's file and its CPU row."""
 
     board: str
@@ -57,7 +55,7 @@ class LogEntry(Origin):
         return sorted(self.counts)[len(self.counts) // 2] if self.counts else None
 
 
-def origin_of(board: Board) -> Origin:
+def origin_of(board: boards.Board) -> Origin:
     target = board.target
     return Origin(
         board=board.name,
@@ -72,21 +70,21 @@ def origin_of(board: Board) -> Origin:
 def read_log(path: Path, origin: Origin) -> list[LogEntry]:
     """Read a log and check that it was measured for the same core and compilers."""
     hint = "name a log that model.tune --log wrote, or remove the line"
-    check_readable(path, hint)
+    files.check_readable(path, hint)
     if path.stat().st_size > _MOST_BYTES:
-        raise ConfigError(f"{path}: is larger than {_MOST_BYTES} bytes", hint)
+        raise errors.ConfigError(f"{path}: is larger than {_MOST_BYTES} bytes", hint)
     entries = []
-    for number, line in enumerate(read_text(path, hint).split("\n"), 1):
+    for number, line in enumerate(files.read_text(path, hint).split("\n"), 1):
         if not line:
             continue
         try:
             entry = LogEntry.model_validate_json(line, strict=False)
         except (ValidationError, RecursionError) as error:
-            raise ConfigError(f"{path}: line {number} is damaged: {_first_problem(error)}", hint) from error
+            raise errors.ConfigError(f"{path}: line {number} is damaged: {_first_problem(error)}", hint) from error
         for field in ("cpu", "core", "extensions", "toolchain", "tvm"):
             theirs, ours = getattr(entry, field), getattr(origin, field)
             if theirs != ours:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"{path}: line {number} was measured with {field} {_format(theirs)}, and this is "
                     f"{_format(ours)}",
                     "tune for it, into a log of its own: model.tune --log FILE",
@@ -105,7 +103,7 @@ def append(path: Path, entries: Sequence[LogEntry]) -> None:
         finally:
             os.close(file)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}", "name another file") from error
+        raise errors.ConfigError(f"{path}: cannot be written: {error.strerror}", "name another file") from error
 
 
 def best_entries(entries: Sequence[LogEntry]) -> dict[str, LogEntry]:
@@ -125,7 +123,7 @@ def tuned_target(target: Target, entries: Sequence[LogEntry]) -> Target:
     return replace(target, tuned=tuple(choices))
 
 
-def tuned_target_for(board: Board, path: str) -> Target:
+def tuned_target_for(board: boards.Board, path: str) -> Target:
     return tuned_target(board.target, read_log(Path(path), origin_of(board))) if path else board.target
 
 

@@ -143,7 +143,7 @@ class TrackerMeasurer:
         self._free: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         for worker in self._workers[:count]:
             self._free.put(worker)
-        self._stopped, self._last_seen = False, time.monotonic()
+        self._stopped, self._last_result = False, time.monotonic()
         pool = ThreadPoolExecutor(count)
         try:
             results = [pool.submit(self._measure, self._package(candidate)) for candidate in candidates]
@@ -166,14 +166,14 @@ class TrackerMeasurer:
                     self.unit = served.unit
                     result = worker.measure(candidate, self._limit)
                     tries += 1
-                    self._last_seen = time.monotonic()
+                    self._last_result = time.monotonic()
                     if result.counts or tries == _TRIES:
                         return replace(result, unit=served.unit, error=result.error[:200])
             finally:
                 self._free.put(worker)
             if any(worker.busy for worker in self._workers):
-                self._last_seen = time.monotonic()
-            elif time.monotonic() > self._last_seen + _BOARD_SECONDS:
+                self._last_result = time.monotonic()
+            elif time.monotonic() > self._last_result + _BOARD_SECONDS:
                 raise BoardError(f"no board with the key {self._key} is left at the tracker", _SERVE)
         raise BoardError("the search was stopped", _SERVE)
 

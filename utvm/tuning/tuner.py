@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from utvm.compiler import Library, Model, Target, Tensor
+from utvm import compiler, errors
 from utvm.compiler.build import graph_of, library_of
 from utvm.compiler.kernels.cores import KERNELS
 from utvm.compiler.kernels.functions import KERNEL, LAYER
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.schedule.loops import layer_of, replay
 from utvm.compiler.tvm_types import element_type
-from utvm.errors import UtvmError
 from utvm.tuning.log import Kind, LogEntry, Origin, append
 from utvm.tuning.measure import Candidate, Measurer
 from utvm.tuning.worker import CandidateResult
@@ -44,13 +43,13 @@ class ModelLayer:
     graph: Graph
     kernels: Mapping[str, Graph]
     kernel: str
-    target: Target
+    target: compiler.Target
 
     @property
     def function(self) -> Any:
         return self.graph.functions[_ONLY]
 
-    def library(self, symbol: str, kind: str, choice: str) -> Library:
+    def library(self, symbol: str, kind: str, choice: str) -> compiler.Library:
         """Compile a candidate, given as in :class:`utvm.tuning.log.LogEntry`; ``symbol`` prefixes its symbols."""
         graph = self.kernels[choice] if kind == "kernel" else self.graph
         if kind == "trace":
@@ -65,7 +64,7 @@ class ModelLayer:
         return [_random(generator, tensor.dtype, tensor.shape) for tensor in self.graph.inputs]
 
 
-def layers_of(model: Model, target: Target) -> list[ModelLayer]:
+def layers_of(model: compiler.Model, target: compiler.Target) -> list[ModelLayer]:
     """Return the layers of a model with several implementations; the target's tuning choices are ignored."""
     target = replace(target, tuned=())
     graph = graph_of(model, target)
@@ -85,13 +84,13 @@ def layers_of(model: Model, target: Target) -> list[ModelLayer]:
         }
         if name and (kernels or LAYER not in (function.attrs or {})):
             tensors = {"buffer": graph.buffers, "output": graph.outputs}
-            written = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
-            makes = ", ".join(tensor.name for tensor in written)
+            outputs = (tensors.get(to.kind, graph.states)[to.number] for to in step.writes)
+            makes = ", ".join(tensor.name for tensor in outputs)
             layers[name] = ModelLayer(name, makes, 1, _extract(graph, step), kernels, kernel, target)
     return list(layers.values())
 
 
-def _kernel_variants(model: Model, graph: Graph, target: Target) -> dict[str, Graph]:
+def _kernel_variants(model: compiler.Model, graph: Graph, target: compiler.Target) -> dict[str, Graph]:
     functions = [graph.functions[step.function] for _, step in _function_steps(graph)]
     layers = {str(function.attrs[LAYER]) for function in functions if function.attrs and LAYER in function.attrs}
     names = [kernel.name for kernel in KERNELS if kernel.extensions <= frozenset(target.extensions)]
@@ -114,10 +113,10 @@ def _extract(graph: Graph, step: Step) -> Graph:
     """Return a step as a graph: its variable operands become inputs, its results outputs."""
     function = graph.functions[step.function]
     tensors = [
-        Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
+        compiler.Tensor(f"t{number}", tuple(int(extent) for extent in parameter.ty.shape), element_type(parameter))
         for number, parameter in enumerate(function.params)
     ]
-    inputs: list[Tensor] = []
+    inputs: list[compiler.Tensor] = []
     constants: list[npt.NDArray[Any]] = []
     reads: list[Location] = []
     for location, tensor in zip(step.reads, tensors, strict=False):
@@ -199,24 +198,26 @@ class Tuner:
         """Measure ``trials`` candidates; yield progress after each batch."""
         self.entries = list(self.known)
         states = self._states = self._measure_defaults()
-        done = 0
+        spent = 0
         for state in states:
-            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][: trials - done]
+            names = [name for name in state.layer.kernels if ("kernel", name) not in state.counts][
+                : trials - spent
+            ]
             self._measure(state, "kernel", names)
-            done += len(names)
+            spent += len(names)
             if names:
-                yield self._progress(done, trials, state)
+                yield self._progress(spent, trials, state)
         open_ = [state for state in states if not state.layer.kernel]
-        while done < trials and (open_ := [state for state in open_ if not state.exhausted]):
+        while spent < trials and (open_ := [state for state in open_ if not state.exhausted]):
             # Prefer slow layers with few batches.
             state = max(open_, key=lambda state: state.best[0] * state.layer.times / (1 + state.batches))
-            count = self._measure_schedules(state, trials - done)
-            done += count
+            count = self._measure_schedules(state, trials - spent)
+            spent += count
             if count:
-                yield self._progress(done, trials, state)
+                yield self._progress(spent, trials, state)
 
-    def _progress(self, done: int, trials: int, state: _State) -> Progress:
-        return Progress(done, trials, state.layer, state.default, state.best[0])
+    def _progress(self, trials_done: int, trials: int, state: _State) -> Progress:
+        return Progress(trials_done, trials, state.layer, state.default, state.best[0])
 
     def _measure_defaults(self) -> list[_State]:
         """Measure each layer without tuning; layers that cannot be measured are left out."""
@@ -270,7 +271,7 @@ class Tuner:
             for choice in choices:
                 try:
                     candidate = Candidate(self._library(state.layer, kind, choice), inputs)
-                except UtvmError as error:
+                except errors.UtvmError as error:
                     keep(choice, CandidateResult("", (), b"", error.message.splitlines()[0]))
                     continue
                 compiled.append(choice)
@@ -279,7 +280,7 @@ class Tuner:
         for number, result in enumerate(self.measurer.measure(compile_candidates())):
             keep(compiled[number], result)
 
-    def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> Library:
+    def _library(self, layer: ModelLayer, kind: Kind, choice: str) -> compiler.Library:
         self._number += 1
         return layer.library(f"c{self._number}", kind, choice)
 

@@ -19,14 +19,13 @@ import tvm_ffi
 from tvm import rpc, s_tir
 from tvm.rpc import server
 
-from utvm import boards
+from utvm import boards, errors
 from utvm.base.process.peer import OwnerOnlySocket
 from utvm.boards.bitstream import read_bitstream
 from utvm.compiler.host import host_target
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import BEGIN, SYNCHRONIZE
 from utvm.compiler.targets.vta.lower import lower as lower_module
-from utvm.errors import BoardError, ConfigError
 from utvm.runtime.vta.configuration import Configuration, load_configuration
 from utvm.runtime.vta.header import CALLS, symbol
 from utvm.virtual.vta.picture import picture
@@ -64,7 +63,7 @@ def get_env(config: str | None = None) -> Env:
 def simulator(env: Env) -> VtaSimulator:
     """This process's model of a VTA."""
     if env.TARGET == "pynq":
-        raise ConfigError(
+        raise errors.ConfigError(
             "TARGET is pynq, which has no model",
             "use sim or tsim; to run a network on a board's own VTA, use --set accelerator=all",
         )
@@ -78,7 +77,7 @@ def simulator(env: Env) -> VtaSimulator:
 
 def _begin(bitstream: str) -> None:
     if bitstream not in _simulators:
-        raise BoardError(
+        raise errors.BoardError(
             f"an operator was built for the VTA {bitstream}, and this process has {', '.join(_simulators)}",
             "build it for the same vta_config.json",
         )
@@ -89,15 +88,15 @@ def connect(env: Env) -> Any:
     host, port = os.environ.get(HOST), os.environ.get(PORT, "9091")
     if host:
         if not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"{PORT} is {port!r}, which is not a port", "1 to 65535")
+            raise errors.ConfigError(f"{PORT} is {port!r}, which is not a port", "1 to 65535")
         try:
             return rpc.connect(host, int(port))
         except (RuntimeError, OSError) as error:
-            raise BoardError(
+            raise errors.BoardError(
                 f"no RPC server answers at {host}:{port}, which {HOST} and {PORT} name", "start one there"
             ) from error
     if env.TARGET == "pynq":
-        raise ConfigError(f"TARGET is pynq, and {HOST} is not set", f"set {HOST} and {PORT}")
+        raise errors.ConfigError(f"TARGET is pynq, and {HOST} is not set", f"set {HOST} and {PORT}")
     simulator(env)
     return rpc.LocalSession()
 

@@ -59,7 +59,7 @@ def _lend(calls: Path, fake: Callable[[str, str], None]) -> list[str]:
     board = boards.load("stm32f746")
     found = choose(board, BoardSelection(kind="physical"))
     assert found.probe
-    selection = BoardSelection(kind="physical", serial=found.probe.serial)
+    selection = BoardSelection(kind="physical", serial=found.probe.serial_number)
     assert InMachine(lambda _: None).run(RemoteCommand((("hil",),), board, selection, found.probe)) == 0
     return calls.read_text().splitlines()
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.environment.machine.conftest import Fake
 from utvm.base.storage import lock
-from utvm.environment.locked import load_locked
+from utvm.environment.locked import load_lock_files
 from utvm.environment.machine import libvirt, vagrant
 from utvm.environment.machine.machine import Machine
 from utvm.environment.machine.settings import Records, UsbFilter
@@ -111,7 +111,7 @@ def test_a_box_that_is_not_there_is_made(
 ) -> None:
     """Also where there is one of other locks. The box is an empty file; who makes it is a stand-in."""
     catalogue = tmp_path / "utvm.json"
-    box = vagrant.locked_box(load_locked())
+    box = vagrant.locked_box(load_lock_files())
 
     def write(name: str) -> None:
         provider = {"name": "libvirt", "url": "utvm.box", "checksum_type": "sha256", "checksum": "0" * 64}
@@ -142,7 +142,7 @@ def test_how_long_a_box_takes_is_said_first(
     said: list[str] = []
     with pytest.raises(ProvisionError, match="apt has no source"):
         Machine(records, said.append).up()
-    size = sum(package.size for package in load_locked().machine_packages) // 1_000_000
+    size = sum(package.size for package in load_lock_files().machine_packages) // 1_000_000
     assert any(f"making it, in 3 minutes on two idle cores, with {size} MB to fetch" in line for line in said)
 
 
@@ -241,7 +241,7 @@ def test_vagrant_has_boxes_and_records_of_its_own(fake: Fake, records: Records, 
 def test_a_box_that_vagrant_has_is_not_added_again(
     fake: Fake, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box = vagrant.locked_box(load_locked())
+    box = vagrant.locked_box(load_lock_files())
     # As Vagrant 2.3.4 prints it, without --no-tty.
     fake(
         "vagrant",
@@ -276,7 +276,7 @@ def test_a_box_is_taken_from_any_web_folder(
 ) -> None:
     folder, url = web_folder
     added = tmp_path / "added.json"
-    box = vagrant.locked_box(load_locked())
+    box = vagrant.locked_box(load_lock_files())
     rows = f"1,,box-name,{box.name}\\n1,,box-provider,libvirt\\n1,,box-version,{box.version}\\n"
     fake(
         "vagrant",
@@ -300,7 +300,7 @@ def test_another_environment_s_box_is_refused(fake: Fake, records: Records, web_
     records.create()
     (folder / "utvm.json").write_text(_catalogue("utvm/000000000000", "2020.01.01"))
     with pytest.raises(ConfigError, match="has the box utvm/000000000000, the checkout's locks ask for utvm/"):
-        vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 @pytest.mark.parametrize(("content", "problem"), [("<html>", "is no catalogue"), ("[]", "is no catalogue")])
@@ -312,7 +312,7 @@ def test_what_is_no_catalogue_is_refused(
     records.create()
     (folder / "utvm.json").write_text(content)
     with pytest.raises(ConfigError, match=problem):
-        vagrant.ensure_box(vagrant.locked_box(load_locked()), Vagrant(records), f"{url}/utvm.json", _never)
+        vagrant.ensure_box(vagrant.locked_box(load_lock_files()), Vagrant(records), f"{url}/utvm.json", _never)
 
 
 def test_a_catalogue_that_is_not_there_says_where(
@@ -322,7 +322,7 @@ def test_a_catalogue_that_is_not_there_says_where(
     records.create()
     with pytest.raises(ProvisionError, match=r"/none\.json: cannot be fetched: File not found"):
         vagrant.ensure_box(
-            vagrant.locked_box(load_locked()), Vagrant(records), f"{web_folder[1]}/none.json", _never
+            vagrant.locked_box(load_lock_files()), Vagrant(records), f"{web_folder[1]}/none.json", _never
         )
 
 

@@ -62,7 +62,7 @@ def make_ready(serial: str) -> Any:
 
 
 def _probe(serial: str) -> Probe:
-    return next(probe for probe in detect_probes(KNOWN).probes if probe.serial == serial)
+    return next(probe for probe in detect_probes(KNOWN).probes if probe.serial_number == serial)
 
 
 ORDERS = {order.__name__: order for order in (detect, both, afresh, as_nobody, examine, make_ready)}

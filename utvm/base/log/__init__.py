@@ -56,9 +56,9 @@ class Excerpt:
         self._data = data
 
     def __str__(self) -> str:
-        shown = self._data[:_MOST_SHOWN].decode("latin-1")
+        text = self._data[:_MOST_SHOWN].decode("latin-1")
         rest = len(self._data) - _MOST_SHOWN
-        return f"{shown} ... ({len(self._data)} bytes)" if rest > 0 else shown
+        return f"{text} ... ({len(self._data)} bytes)" if rest > 0 else text
 
 
 def _make_safe(record: logging.LogRecord) -> bool:
@@ -97,8 +97,8 @@ def configure(levels: str, file: str) -> None:
     """
     if _begun.is_set():
         return
-    given = levels or os.environ.get(VARIABLE, "")
-    request = _parse_levels(given, "--log-level" if levels else VARIABLE) if given else None
+    level_text = levels or os.environ.get(VARIABLE, "")
+    request = _parse_levels(level_text, "--log-level" if levels else VARIABLE) if level_text else None
     warnings = _Levels(logging.WARNING, {})
     if file:
         _attach(_file_handler(Path(file), "w"), request or _Levels(logging.DEBUG, {}))
@@ -203,14 +203,14 @@ def _detach(handler: logging.Handler) -> None:
 
 def _set_levels() -> None:
     """Enable only the levels that some handler writes, so that other messages cost nothing."""
-    named = {_ROOT} | {name for request in _handlers.values() for name in request.by_branch}
-    for name in named | set(BRANCHES):
-        wanted = [request.level(name) for request in _handlers.values()]
-        logging.getLogger(name).setLevel(min(wanted, default=logging.WARNING))
+    branches = {_ROOT} | {name for request in _handlers.values() for name in request.by_branch}
+    for name in branches | set(BRANCHES):
+        levels = [request.level(name) for request in _handlers.values()]
+        logging.getLogger(name).setLevel(min(levels, default=logging.WARNING))
 
 
 KEEP_VARIABLE = "UTVM_KEEP_LOGS"
-_KEPT = 50
+_MOST_LOGS = 50
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -231,8 +231,8 @@ def log_folder(folder: Path) -> Path:
     others = [
         path for path in folder.parent.iterdir() if path != folder and path.is_dir() and not path.is_symlink()
     ]
-    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _KEPT) - 1) :]:
-        _remove_unused(path)
+    for path in sorted(others, key=_age, reverse=True)[max(0, int(text or _MOST_LOGS) - 1) :]:
+        _remove_if_unused(path)
     return folder
 
 
@@ -242,7 +242,7 @@ def _age(folder: Path) -> float:
     return 0.0
 
 
-def _remove_unused(folder: Path) -> None:
+def _remove_if_unused(folder: Path) -> None:
     with contextlib.suppress(OSError):
         handle = os.open(folder, _FOLDER)
         try:

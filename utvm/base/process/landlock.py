@@ -31,7 +31,7 @@ def can_confine() -> bool:
     return sys.platform == "linux" and _call(_CREATE_RULESET, None, 0, _VERSION_FLAG) > 0
 
 
-def run_confined(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
+def run_in_landlock(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
     """Run a function in a thread that can read only the files of the system, of Python, and these.
 
     Args:
@@ -40,13 +40,13 @@ def run_confined(work: Callable[[], _T], readable: Iterable[Path]) -> _T:
     own = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"))
     allowed = [*map(Path, (*_SYSTEM, *own)), *readable]
 
-    def restricted() -> _T:
+    def restrict() -> _T:
         _restrict(allowed)
         return work()
 
     # Landlock restricts only the calling thread and its children.
     with ThreadPoolExecutor(1, thread_name_prefix="confined") as thread:
-        return thread.submit(restricted).result()
+        return thread.submit(restrict).result()
 
 
 def _restrict(allowed: Iterable[Path]) -> None:

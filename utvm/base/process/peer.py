@@ -123,7 +123,7 @@ def access_note(*, anyone: bool) -> str:
 
 def _ask_kernel(family: int, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
     """Query the one socket with the peer's local address (sock_diag(7))."""
-    source, destination = _packed(family, peer[0]), _packed(family, own[0])
+    source, destination = _pack_address(family, peer[0]), _pack_address(family, own[0])
     identity = _SOCKET_ID.pack(peer[1], own[1], source.ljust(16, b"\0"), destination.ljust(16, b"\0"))
     request = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, 0xFFF) + identity + _ANY_INTERFACE
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
@@ -151,10 +151,10 @@ def _search_table(family: int, peer: tuple[str, int], own: tuple[str, int]) -> i
 
 
 def _table_address(family: int, host: str, port: int) -> str:
-    packed = _packed(family, host)
+    packed = _pack_address(family, host)
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
-def _packed(family: int, host: str) -> bytes:
+def _pack_address(family: int, host: str) -> bytes:
     return socket.inet_pton(family, host.partition("%")[0])

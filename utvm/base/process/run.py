@@ -46,7 +46,7 @@ def run_tool(
     words = [str(word) for word in command]
     _LOG.debug("running %s", shlex.join(words))
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             cwd=cwd,
             input=stdin,
@@ -63,12 +63,12 @@ def run_tool(
         raise error(f"{words[0]} cannot be started: {cause.strerror or cause}", hint) from cause
     except subprocess.TimeoutExpired as cause:
         raise error(f"{words[0]} did not end within {timeout:g} s", hint) from cause
-    if done.returncode != 0:
-        _LOG.info("%s ended with exit code %d", words[0], done.returncode)
-        output = (done.stderr or done.stdout).strip()
-        failure = exit_meanings.get(done.returncode, f"failed with exit code {done.returncode}")
+    if process.returncode != 0:
+        _LOG.info("%s ended with exit code %d", words[0], process.returncode)
+        output = (process.stderr or process.stdout).strip()
+        failure = exit_meanings.get(process.returncode, f"failed with exit code {process.returncode}")
         raise error(f"{Path(words[0]).name} {failure}:\n{output}", hint)
-    return done.stdout
+    return process.stdout
 
 
 def version_of(

@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from utvm.base.process.run import last_lines
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import run, signals
 from utvm.base.storage.files import UnsafeFileError, open_regular
 from utvm.errors import UtvmError
 
@@ -162,7 +161,7 @@ class _OwnedProcess:
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, lines: int = 12) -> str:
-        return last_lines(self.log, lines)
+        return run.last_lines(self.log, lines)
 
     def stop(self) -> None:
         """End the process and everything it started. Safe to call again."""
@@ -190,7 +189,7 @@ class _OwnedProcess:
                     pass_fds=[end.fileno() for end in inherited],
                     # Its own session: Ctrl-C reaches only us, and we end it in order.
                     start_new_session=True,
-                    preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+                    preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
                 )
         except FileNotFoundError as cause:
             raise self._error(
@@ -300,11 +299,7 @@ class Service(_OwnedProcess):
         while not any(re.search(answer, line) for line in self._lines()[known:]):
             self.check()
             if time.monotonic() > deadline:
-                raise self._error(
-                    f"{self.name} did not answer {number.name} in {timeout:g} s; its log {self.log} ends with:\n"
-                    + self.log_tail(),
-                    self._hint,
-                )
+                raise self._failure(f"did not answer {number.name} in {timeout:g} s")
             time.sleep(0.005)
 
     def check(self) -> None:
@@ -313,11 +308,10 @@ class Service(_OwnedProcess):
         if not self.running:
             code = self._process.returncode if self._process else None
             hung = self._watch.reason if self._watch else ""
-            raise self._error(
-                f"{self.name} ended unexpectedly ({hung or f'exit code {code}'}); its log {self.log} ends with:\n"
-                + self.log_tail(),
-                self._hint,
-            )
+            raise self._failure(f"ended unexpectedly ({hung or f'exit code {code}'})")
+
+    def _failure(self, event: str) -> UtvmError:
+        return self._error(f"{self.name} {event}; its log {self.log} ends with:\n{self.log_tail()}", self._hint)
 
     def _lines(self) -> list[str]:
         return self.log.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -361,9 +355,5 @@ class Service(_OwnedProcess):
             if not running:
                 self.check()
             if time.monotonic() > deadline:
-                raise self._error(
-                    f"{self.name} was not ready after {self._start_timeout:g} s; its log {self.log} ends with:\n"
-                    + self.log_tail(),
-                    self._hint,
-                )
+                raise self._failure(f"was not ready after {self._start_timeout:g} s")
             time.sleep(0.01)

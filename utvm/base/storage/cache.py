@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from utvm import errors, paths
 from utvm.base.storage.files import UnsafeFileError, check_own_folder, create_own_folder, open_regular
 from utvm.base.storage.temporary import remove_tree, temporary_folder
-from utvm.errors import ConfigError
-from utvm.paths import user_folder
 
 # Package files are in folders by the first letters of their names.
 _DEEPER = {"packages": "sha256/*/*"}
@@ -34,12 +33,12 @@ _checked: set[Path] = set()
 
 def cache_root() -> Path:
     """Return the user's cache directory, with a folder per kind of entry."""
-    root = user_folder("cache")
+    root = paths.user_folder("cache")
     if root not in _checked:
         try:
             check_own_folder(root)
         except UnsafeFileError as error:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{root}: is not used as the cache: {error.strerror}",
                 "set XDG_CACHE_HOME to a folder that only you can write into",
             ) from error
@@ -91,7 +90,7 @@ def prune(older_than: float, dry_run: bool = False) -> Iterator[CacheEntry]:
         if now - entry.used < older_than:
             continue
         with contextlib.ExitStack() as open_things:
-            if not open_things.enter_context(_lock_unused(root, entry.path)):
+            if not open_things.enter_context(_lock_if_unused(root, entry.path)):
                 continue
             if not dry_run:
                 # One atomic rename; a killed pruning leaves a temporary folder.
@@ -114,7 +113,7 @@ def _byte(root: Path, entry: Path) -> int:
 
 
 @contextlib.contextmanager
-def _lock_unused(root: Path, entry: Path) -> Iterator[bool]:
+def _lock_if_unused(root: Path, entry: Path) -> Iterator[bool]:
     try:
         fcntl.lockf(_locks(root), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(root, entry))
     except (BlockingIOError, PermissionError):
@@ -173,10 +172,10 @@ def is_sealed(folder: Path, name: str) -> bool:
 
     The seal is not parsed but computed again and compared, so a damaged seal needs no special case.
     """
-    kept = folder / _SEAL
+    seal = folder / _SEAL
     try:
         # Special files may block or have no end.
-        return stat.S_ISREG(kept.lstat().st_mode) and kept.read_bytes() == _contents(folder, name)
+        return stat.S_ISREG(seal.lstat().st_mode) and seal.read_bytes() == _contents(folder, name)
     except OSError:
         return False
 
@@ -210,7 +209,7 @@ class Cache:
                 if os.path.lexists(entry):
                     self._set_aside(entry)
         except OSError as error:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{entry}: damaged, and cannot be replaced: {error.strerror or error}",
                 "remove it, or set XDG_CACHE_HOME to a directory that can be written",
             ) from error
@@ -222,10 +221,10 @@ class Cache:
         Args:
             make: fills the given empty directory. If it raises, no entry remains.
         """
-        found = self.find(key)
-        while not found:
-            found = self._create(key, make)
-        return found
+        entry = self.find(key)
+        while not entry:
+            entry = self._create(key, make)
+        return entry
 
     def _create(self, key: str, make: Callable[[Path], None]) -> Path | None:
         _log.info("%s %s: is not there, and is made", self.directory.name, key[:12])
@@ -266,8 +265,8 @@ class Cache:
         entry.rename(aside)
         _log.warning("%s: damaged, not used; it is set aside as %s and made again", entry, aside.name)
 
-    def _unwritable(self, error: OSError) -> ConfigError:
-        return ConfigError(
+    def _unwritable(self, error: OSError) -> errors.ConfigError:
+        return errors.ConfigError(
             f"{self.directory}: the cache cannot be written: {error.strerror or error}",
             "make it writable, or set XDG_CACHE_HOME to a directory that is",
         )

@@ -30,45 +30,45 @@ class Record(BaseModel):
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-def load_yaml(path: Path, record: type[RecordT], hint: str = "", **given: object) -> RecordT:
+def load_yaml(path: Path, record: type[RecordT], hint: str = "", **values: object) -> RecordT:
     """Read a YAML file into a record.
 
     Args:
         given: fields of the record that do not come from the file.
     """
     content, text = read_yaml(path, hint)
-    return validate(record, {**content, **given}, str(path), hint, text)
+    return validate(record, {**content, **values}, str(path), hint, text)
 
 
 def read_yaml(path: Path, hint: str = "") -> tuple[dict[str, Any], str]:
     """Read a YAML file; return its content, which must not be changed, and its text."""
     text = read_text(path, hint)
     try:
-        content = _parsed(text)
+        content = _parse_yaml(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply", hint) from error
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
         # PyYAML passes on Python's errors for invalid dates and numbers.
         raise ConfigError(f"{path}: is not valid YAML: {' '.join(str(error).split())}", hint) from error
     if not isinstance(content, dict):
-        found = "nothing" if content is None else type(content).__name__
-        raise ConfigError(f"{path}: expected keys and values, found {found}", hint)
+        kind = "nothing" if content is None else type(content).__name__
+        raise ConfigError(f"{path}: expected keys and values, found {kind}", hint)
     return content, text
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     # The C parser is much faster, but deep nesting would overflow its stack. Each level takes a bracket or a
     # column.
     depth = text.count("[") + text.count("{") + max(map(len, text.splitlines()), default=0)
     if yaml.__with_libyaml__ and depth < _MAX_DEPTH:
         # Errors are reported by the Python parser, below.
         with contextlib.suppress(yaml.YAMLError):
-            return _constructed(yaml.CSafeLoader(text))
-    return _constructed(yaml.SafeLoader(text))
+            return _construct(yaml.CSafeLoader(text))
+    return _construct(yaml.SafeLoader(text))
 
 
-def _constructed(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
+def _construct(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
     try:
         node = loader.get_single_node()
         _check_nodes(node)
@@ -78,14 +78,14 @@ def _constructed(loader: "yaml.SafeLoader | yaml.CSafeLoader") -> Any:
 
 
 def _check_nodes(node: yaml.Node | None) -> None:
-    seen, pending = set(), [node]
+    visited, pending = set(), [node]
     while pending:
         at = pending.pop()
         if isinstance(at, yaml.ScalarNode) and (bad := _INVALID_TEXT.search(at.value)):
             raise ValueError(f"line {at.start_mark.line + 1}: text cannot have {printable(bad[0])} in it")
-        if not isinstance(at, yaml.CollectionNode) or id(at) in seen:
+        if not isinstance(at, yaml.CollectionNode) or id(at) in visited:
             continue
-        seen.add(id(at))
+        visited.add(id(at))
         if not isinstance(at, yaml.MappingNode):
             pending += at.value
             continue
@@ -129,8 +129,8 @@ def _line(text: str, keys: tuple[int | str, ...]) -> int:
             node = node.value[key]
             line = node.start_mark.line
         elif isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in node.value if pair[0].value == str(key)), None)
-            if found is None:
+            match = next((pair for pair in node.value if pair[0].value == str(key)), None)
+            if match is None:
                 break
-            line, node = found[0].start_mark.line, found[1]
+            line, node = match[0].start_mark.line, match[1]
     return line + 1

@@ -133,16 +133,16 @@ UNREADABLE_ZIP = (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, 
 def check_readable(path: str | Path, hint: str) -> None:
     """Refuse to read pipes, devices and empty files, which may have no end (as files of /proc)."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: cannot be read: there is no such file", hint) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}", hint) from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path}: is a folder", hint)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path}: is no regular file", hint)
-    if not found.st_size:
+    if not status.st_size:
         raise ConfigError(f"{path}: is empty", hint)
 
 

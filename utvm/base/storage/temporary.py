@@ -34,7 +34,7 @@ def temporary_folder(parent: Path, remove: Callable[[Path], None] = remove_tree)
     parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)
     _sweep(parent, remove)
-    folder, handle = _create_locked(parent)
+    folder, handle = _create_with_lock(parent)
     try:
         yield folder
     finally:
@@ -68,7 +68,7 @@ def private_folder() -> Iterator[Path]:
     raise failure
 
 
-def _create_locked(parent: Path) -> tuple[Path, int]:
+def _create_with_lock(parent: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         with contextlib.suppress(FileNotFoundError):
@@ -108,11 +108,11 @@ def require_free_space(folders: Iterable[Path]) -> None:
 
     The space is allocated briefly, which also checks quotas and limits, in unnamed files that leave no trace.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for folder in folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                file = held.enter_context(tempfile.TemporaryFile(dir=folder))
+                file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
                 os.posix_fallocate(file.fileno(), 0, _RESERVED)
             except OSError as error:
                 raise ProvisionError(

@@ -54,7 +54,7 @@ def printable_lines(text: str) -> str:
 
 def encodable(text: str) -> str:
     """Return text that UTF-8 can hold: a lone surrogate, e.g. a byte of a path, becomes ``\\udc80``."""
-    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def encodable_tree(content: Any) -> Any:
@@ -130,7 +130,7 @@ def markdown_cell(text: str) -> str:
     plain = escape(printable(" ".join(text.split())), quote=False)
     # Markdown ignores an underscore within a word.
     signs = r"[\\`*\[\]|#{}~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
-    return re.sub(signs, lambda found: f"&#{ord(found[0])};", plain)
+    return re.sub(signs, lambda match: f"&#{ord(match[0])};", plain)
 
 
 def yaml_string(text: str) -> str:
@@ -158,11 +158,11 @@ def archive_member(name: str) -> str:
 
     Different names have different paths. Slashes stay, as TensorFlow's names are full of them.
     """
-    coded = "".join(_coded(letter) if letter in "%\\:" or not letter.isprintable() else letter for letter in name)
+    coded = "".join(_escape(letter) if letter in "%\\:" or not letter.isprintable() else letter for letter in name)
     parts = coded.split("/")
     # Empty parts, "." and ".." would leave the folder or collide with another name.
     return "/".join(part.replace(".", "%2E") if part in (".", "..") else part or "%" for part in parts)
 
 
-def _coded(letter: str) -> str:
+def _escape(letter: str) -> str:
     return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))

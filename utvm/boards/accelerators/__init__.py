@@ -16,18 +16,16 @@ from typing import Any
 from pydantic import Field
 
 from utvm import plugins
-from utvm.base.storage.cache import tree_digest
-from utvm.base.storage.config import Record, validate
+from utvm.base.storage import cache, config
 from utvm.boards.board import Board
 from utvm.boards.parts import Address
-from utvm.compiler.accelerator import Assistant, Offer, Wish
+from utvm.compiler.accelerator import AcceleratorUse, Assistant, Offer
 from utvm.compiler.library import Library
 from utvm.errors import ConfigError
-from utvm.virtual.spec import Peripheral
-from utvm.virtual.wiring import ExternalModel
+from utvm.virtual import spec, wiring
 
 
-class AcceleratorPart(Record):
+class AcceleratorPart(config.Record):
     """Keys of all accelerators in a board's file; ``registers`` is an address on a chip.
 
     With ``auto``, ``accelerator=auto`` uses it for operators with an estimated speed-up.
@@ -62,7 +60,7 @@ class BoardAccelerator:
         on_bus: a model on the bus of a software model.
         reads: configuration files outside of the board's folder.
         explain: describes an assertion message of the driver.
-        modelled: counts of the model for the steps of a library.
+        model_steps: counts of the model for the steps of a library.
     """
 
     identity: str
@@ -70,11 +68,11 @@ class BoardAccelerator:
     driver: Sources
     model: Sources
     registers: Sources | None = None
-    neighbour: Callable[[Sequence[tuple[int, int]]], ExternalModel] | None = None
-    on_bus: Peripheral | None = None
+    neighbour: Callable[[Sequence[tuple[int, int]]], wiring.ExternalModel] | None = None
+    on_bus: spec.Peripheral | None = None
     reads: tuple[Path, ...] = ()
     explain: Callable[[str], str] = str
-    modelled: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
+    model_steps: Callable[[Library], Sequence[Mapping[str, int]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def identify(names: Collection[str]) -> str:
     return next((identity for kind in table().values() if (identity := kind.identify(names))), "")
 
 
-def assistant(board: Board, request: Wish) -> Assistant | None:
+def assistant(board: Board, request: AcceleratorUse) -> Assistant | None:
     """The compiler's view of a board's accelerator; None if there is none, or if it is not to be used."""
     if request == "off" or (request == "auto" and not board.accelerator):
         return None
@@ -119,7 +117,7 @@ def assistant(board: Board, request: Wish) -> Assistant | None:
     if request == "auto" and not block.auto:
         return None
     accelerator = kind.fit(block, board.directory)
-    code = tree_digest(Path(inspect.getfile(kind.fit)).parent)
+    code = cache.tree_digest(Path(inspect.getfile(kind.fit)).parent)
     ratio = board.clock_hz / block.clock_hz
     return Assistant(accelerator.identity, code, accelerator.offer, ratio, request == "all")
 
@@ -135,7 +133,7 @@ def _kind_of(board: Board) -> tuple[Accelerator, AcceleratorPart]:
             f"{where}.{name}: there is no such accelerator",
             f"choose one of {', '.join(known)}, or install the package of this one",
         )
-    block = validate(known[name].block, content, f"{where}.{name}")
+    block = config.validate(known[name].block, content, f"{where}.{name}")
     for region in board.memory:
         if block.registers is not None and region.address <= block.registers < region.end:
             raise ConfigError(f"{where}.{name}: registers: {block.registers:#x} lies in the memory {region.name}")

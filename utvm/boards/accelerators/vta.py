@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from utvm.boards.accelerators import Accelerator, AcceleratorPart, BoardAccelerator, Sources
-from utvm.boards.parts import Address
+from utvm.boards import accelerators, parts
 from utvm.compiler.accelerator import Offer
 from utvm.compiler.library import Library
 from utvm.runtime.vta.configuration import load_configuration
@@ -30,18 +29,18 @@ _SHOWN = (
 _LINE = 64  # Bytes of the longest cache line.
 
 
-class _Vta(AcceleratorPart):
+class _Vta(accelerators.AcceleratorPart):
     """``config`` is a file in the board's folder instead of the built-in one, ``queue`` the length of the queue.
 
     ``registers`` are four pages, and a fifth one of a model.
     """
 
-    registers: Annotated[Address, Field(multiple_of=4096, le=2**32 - REGISTER_BYTES)] | None = None
+    registers: Annotated[parts.Address, Field(multiple_of=4096, le=2**32 - REGISTER_BYTES)] | None = None
     config: str = ""
     queue: int = Field(QUEUE, ge=256, le=QUEUE)
 
 
-def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
+def _fit(block: _Vta, folder: Path) -> accelerators.BoardAccelerator:
     configuration = load_configuration(str(folder / block.config) if block.config else None)
 
     def offer(record: Any) -> Offer:
@@ -53,7 +52,7 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
     def explain(message: str) -> str:
         return explain_message(InstructionSet(configuration), message)
 
-    def modelled(library: Library) -> list[dict[str, int]]:
+    def model_steps(library: Library) -> list[dict[str, int]]:
         inputs, outputs, arenas = (
             [tensor.size_bytes for tensor in tensors]
             for tensors in (library.inputs, library.outputs, library.arenas)
@@ -67,17 +66,17 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
         return VtaModel(configuration, block.registers, memory)
 
     header = {"vta_config.h": config_header(configuration, block.queue)}
-    driver = Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
-    model = Sources(MODEL, (MODEL[0].parent,))
+    driver = accelerators.Sources((*DRIVER, *IN_IMAGE), (INCLUDE,), header)
+    model = accelerators.Sources(MODEL, (MODEL[0].parent,))
     identity = _identity(configuration.bitstream)
-    accelerator = BoardAccelerator(
+    accelerator = accelerators.BoardAccelerator(
         identity,
         offer,
         driver,
         model,
         reads=(Path(configuration.where),),
         explain=explain,
-        modelled=modelled,
+        model_steps=model_steps,
     )
     if block.registers is None:
         return accelerator
@@ -91,7 +90,7 @@ def _fit(block: _Vta, folder: Path) -> BoardAccelerator:
     )
     return replace(
         accelerator,
-        registers=Sources(REGISTERS, defines=defines),
+        registers=accelerators.Sources(REGISTERS, defines=defines),
         neighbour=neighbour,
         on_bus=vta_peripheral(configuration, block.registers),
     )
@@ -105,4 +104,4 @@ def _identity(bitstream: str) -> str:
     return f"vta {bitstream}"
 
 
-ACCELERATOR = Accelerator("vta", _Vta, _fit, _identify)
+ACCELERATOR = accelerators.Accelerator("vta", _Vta, _fit, _identify)

@@ -67,14 +67,14 @@ def _ask(*names: str) -> Any:
     if installed is None:
         raise ConfigError("pyOCD is not installed", f"{INSTALL}; or give a file that describes the chip")
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             python_command(str(_ASK), *names, interpreter=installed.python),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
             check=True,
         )
-        return json.loads(done.stdout)
+        return json.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         output = getattr(error, "stderr", None) or str(error).encode()
         last = output.decode(errors="replace").strip().splitlines()[-1:]

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import check_folder, write_whole
-from utvm.base.text.quoting import yaml_string
-from utvm.base.text.templates import templates_of
+from utvm.base.text import quoting, templates
 from utvm.boards import load
 from utvm.boards.board import Board
 from utvm.boards.described.chip import Chip, ChipMemory, check_words
@@ -92,8 +91,7 @@ def write(chip: Chip, folder: Path, probe: str) -> Board:
         chip = replace(chip, cpu=family.cpu, sure=True)
     if family and probe not in family.probes:
         raise ConfigError(
-            f"{chip.name}: OpenOCD's {family.script} takes no {probe}",
-            f"use --probe {' or '.join(family.probes)}",
+            f"{chip.name}: OpenOCD's {family.script} takes no {probe}", f"use --probe {' or '.join(family.probes)}"
         )
     files = _contents(chip, folder.name, probe, family)
     check_folder(folder)
@@ -128,9 +126,9 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
     script = family.script if family else ""
     memory, layout = _lay_out(chip, in_ram=bool(family and family.in_ram))
     core = chip.cpu.partition("-fpv")[0].removesuffix("-dsp").removesuffix("-mve")
-    environment = templates_of("utvm.boards.described")
+    environment = templates.templates_of("utvm.boards.described")
     environment.filters["hex"] = lambda value: f"{value:#010x}"
-    environment.filters["quoted"] = yaml_string
+    environment.filters["quoted"] = quoting.yaml_string
     environment.filters["units"] = lambda sizes: sizes[0] if len(set(sizes)) == 1 else list(sizes)
     text = environment.get_template("board.yaml.j2").render(
         chip=chip,

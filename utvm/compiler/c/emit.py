@@ -14,9 +14,8 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from utvm import runtime
-from utvm.base.text.quoting import comment
-from utvm.base.text.templates import templates_of
+from utvm import errors, runtime
+from utvm.base.text import quoting, templates
 from utvm.compiler.c.helpers import helper_definitions
 from utvm.compiler.c.printer import ALIGNMENT, CFunction
 from utvm.compiler.c_files import C_TYPES, CFiles, is_large, literal, stand_in
@@ -24,7 +23,6 @@ from utvm.compiler.c_files import rows as rows_of
 from utvm.compiler.library import INDEX_OUT_OF_RANGE, Arena, Call, EntryPoint, Library, Tensor, item_bytes
 from utvm.compiler.memory.graph import Graph, Location, Step
 from utvm.compiler.memory.plan import WORKSPACE_ALIGNMENT, Plan
-from utvm.errors import CompileError
 
 _KINDS = {"input": 0, "output": 1, "constant": 2, "region": 3}
 _COPY = 0xFFFF
@@ -41,7 +39,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _TensorPlace:
     """A tensor in the description: container and offset."""
 
     kind: str
@@ -62,22 +60,22 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
     operators = {function: number for number, function in enumerate(arguments)}
     regions = {region: number for number, region in enumerate(plan.region_bytes)}
     names = [*regions, *(f"state {number}" for number in range(len(graph.states)))]
-    tensors: dict[_Held, int] = {}
+    tensors: dict[_TensorPlace, int] = {}
 
-    def number_of(held: _Held) -> int:
-        return tensors.setdefault(held, len(tensors))
+    def number_of(tensor: _TensorPlace) -> int:
+        return tensors.setdefault(tensor, len(tensors))
 
-    def in_region(kind: str, number: int, offset: int, size: int) -> _Held:
+    def in_region(kind: str, number: int, offset: int, size: int) -> _TensorPlace:
         placement = plan.placement(kind, number)
-        return _Held("region", regions[placement.region], placement.offset + offset, size)
+        return _TensorPlace("region", regions[placement.region], placement.offset + offset, size)
 
-    def locate(place: Location, size: int) -> _Held:
+    def locate(place: Location, size: int) -> _TensorPlace:
         if place.kind == "buffer":
             return in_region("buffer", place.number, place.offset, size)
         if place.kind == "state":
             # To the executor, the library's states are regions after those of the plan.
-            return _Held("region", len(regions) + place.number, place.offset, size)
-        return _Held(place.kind, place.number, place.offset, size)
+            return _TensorPlace("region", len(regions) + place.number, place.offset, size)
+        return _TensorPlace(place.kind, place.number, place.offset, size)
 
     steps: list[tuple[int, list[int]]] = []
     for index, step in enumerate(graph.steps):
@@ -91,14 +89,14 @@ def describe(graph: Graph, plan: Plan, arguments: Mapping[str, Sequence[Argument
             used.append(number_of(in_region("workspace", index, 0, sizes[-1])))
         steps.append((operators[step.function], used))
     if max(len(tensors), len(steps), len(operators)) > _MOST:
-        raise CompileError(
+        raise errors.CompileError(
             f"the graph executor cannot number {len(tensors)} tensors and {len(steps)} steps",
             "use the executor aot",
         )
     return Description(_binary(list(tensors), steps), _text(list(tensors), steps, list(operators), names))
 
 
-def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) -> bytes:
+def _binary(tensors: Sequence[_TensorPlace], steps: Sequence[tuple[int, list[int]]]) -> bytes:
     parts = [struct.pack("<4sHH", b"UGR1", len(tensors), len(steps))]
     parts += [
         struct.pack("<HHII", _KINDS[tensor.kind], tensor.number, tensor.offset, tensor.size) for tensor in tensors
@@ -108,7 +106,7 @@ def _binary(tensors: Sequence[_Held], steps: Sequence[tuple[int, list[int]]]) ->
 
 
 def _text(
-    tensors: Sequence[_Held],
+    tensors: Sequence[_TensorPlace],
     steps: Sequence[tuple[int, list[int]]],
     operators: Sequence[str],
     regions: Sequence[str],
@@ -167,11 +165,11 @@ def print_control(
     """Print an ``if`` or ``while``, with its arguments; its graphs use the workspace as their arena."""
     first, second = (part.library for part in parts)
     results = second.outputs
-    given = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
-    given += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
-    written = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
-    declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in given]
-    declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in written]
+    conditions = [("condition", Tensor("", (), "bool"))] if kind == "if" else []
+    conditions += [(f"input_{number}", tensor) for number, tensor in enumerate(second.inputs)]
+    outputs = [(f"output_{number}", tensor) for number, tensor in enumerate(results)]
+    declared = [f"const {C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in conditions]
+    declared += [f"{C_TYPES[tensor.dtype]} *restrict {label}" for label, tensor in outputs]
     checked = any(part.checked for part in parts)
     head = f"{'int32_t' if checked else 'void'} {name}("
     prototype = head + "\n    " + ",\n    ".join([*declared, "uint8_t *restrict workspace"]) + ")"
@@ -179,8 +177,8 @@ def print_control(
     definition = (
         f"{prototype}\n{{\n{_tables(kind, first, second)}    int32_t code;\n\n{_body(kind, first, second)}{end}}}"
     )
-    arguments = [_argument(tensor, False) for _, tensor in given] + [
-        _argument(tensor, True) for _, tensor in written
+    arguments = [_argument(tensor, False) for _, tensor in conditions] + [
+        _argument(tensor, True) for _, tensor in outputs
     ]
     size = max(first.arena_bytes, second.arena_bytes)
     headers = (f"{first.name}.h", f"{second.name}.h")
@@ -215,8 +213,8 @@ def _body(kind: str, first: Library, second: Library) -> str:
     )
 
 
-def _argument(tensor: Tensor, written: bool) -> Argument:
-    return Argument(tensor.size_bytes, item_bytes(tensor.dtype), written)
+def _argument(tensor: Tensor, is_output: bool) -> Argument:
+    return Argument(tensor.size_bytes, item_bytes(tensor.dtype), is_output)
 
 
 _LINE = 110  # Columns of a line of C.
@@ -443,12 +441,12 @@ def _constant(name: str, number: int, array: npt.NDArray[Any]) -> dict[str, obje
 
 
 def _describe(tensor: Tensor) -> str:
-    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = templates_of("utvm.compiler.c")
+    environment = templates.templates_of("utvm.compiler.c")
     environment.filters["describe"] = _describe
     environment.filters["float_literal"] = lambda value: literal(value, "float32")
     return environment

@@ -149,17 +149,13 @@ class ExpressionPrinter:
                 self.helpers.add(function)
             if function.startswith(f"{WITHIN}_"):
                 texts.append(f"&{OUTSIDE}")
-            return Text(
-                f"{function}({', '.join(texts)})",
-                is_data=any(item.is_data for item in printed),
-            )
+            return Text(f"{function}({', '.join(texts)})", is_data=any(item.is_data for item in printed))
         if name in _MATH_CALLS:
             return self._math_call(name, *arguments)
         if name in _POINTERS:
             return self._pointer(name, *arguments)
         raise CompileError(
-            f"the C printer does not know the TIRx intrinsic {name}",
-            "please report the operator that made it",
+            f"the C printer does not know the TIRx intrinsic {name}", "please report the operator that made it"
         )
 
     def _pointer(self, name: str, of: Any) -> Text:

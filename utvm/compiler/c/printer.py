@@ -49,22 +49,22 @@ def print_function(name: str, function: Any) -> CFunction:
 class _Names:
     """C names of variables and buffers; TIRx compares them by identity, not by name."""
 
-    def __init__(self, taken: Sequence[str]) -> None:
-        self._scope = Scope(taken)
-        self._given: dict[int, str] = {}
+    def __init__(self, reserved: Sequence[str]) -> None:
+        self._scope = Scope(reserved)
+        self._names_by_thing: dict[int, str] = {}
         self._claimed: list[str] = []
 
     def of(self, thing: Any) -> str:
         key = hash(thing)
-        if key not in self._given:
+        if key not in self._names_by_thing:
             text = str(thing.name)
             name = self._scope.claim(f"{text}_" if is_helper(text) else text, "v")
-            self._given[key] = name
+            self._names_by_thing[key] = name
             self._claimed.append(name)
-        return self._given[key]
+        return self._names_by_thing[key]
 
     def alias(self, thing: Any, name: str) -> None:
-        self._given[hash(thing)] = name
+        self._names_by_thing[hash(thing)] = name
 
     def mark(self) -> int:
         return len(self._claimed)

@@ -143,11 +143,7 @@ def _scale(sums: str, rounded: bool) -> list[str]:
     """Multiply and round, then shift and round again, as gemmlowp does, with a correction below zero."""
     free = "q1" if sums == "q0" else "q2"
     away = [f"vand {free}, {sums}, q3", f"vshr.s32 {free}, {free}, #31", f"vqadd.s32 {sums}, {sums}, {free}"]
-    return [
-        f"vqrdmulh.s32 {sums}, {sums}, q2",
-        *(away if rounded else []),
-        f"vrshl.s32 {sums}, {sums}, q3",
-    ]
+    return [f"vqrdmulh.s32 {sums}, {sums}, q2", *(away if rounded else []), f"vrshl.s32 {sums}, {sums}, q3"]
 
 
 def _ending(pixels: int, looped: bool) -> list[str]:

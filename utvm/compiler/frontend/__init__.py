@@ -7,17 +7,15 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from utvm.compiler import refusal, tvm_types
+from utvm.compiler.frontend import onnx_model, tflite_model
 from utvm.compiler.frontend.imported import Imported
-from utvm.compiler.frontend.onnx_model import import_onnx
-from utvm.compiler.frontend.tflite_model import import_tflite
 from utvm.compiler.model import Model
-from utvm.compiler.refusal import tvm_errors
-from utvm.compiler.tvm_types import tensor_of
 from utvm.errors import CompileError
 
 
 def import_model(model: Model) -> Imported:
-    with tvm_errors(model.origin, "read the model"):
+    with refusal.tvm_errors(model.origin, "read the model"):
         imported = _FRONTENDS[model.format](model)
         _check(imported, model.origin)
     return imported
@@ -46,7 +44,7 @@ def _check_tensors(module: Any, origin: str) -> None:
     values = [*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)]
     for value in values:
         for kind in _leaves(value.ty):
-            tensor_of(kind, f"{origin}: {value.name}")
+            tvm_types.tensor_of(kind, f"{origin}: {value.name}")
 
 
 def _leaves(kind: Any) -> list[Any]:
@@ -57,7 +55,7 @@ def _leaves(kind: Any) -> list[Any]:
 
 
 _FRONTENDS: dict[str, Callable[[Model], Imported]] = {
-    "onnx": import_onnx,
+    "onnx": onnx_model.import_onnx,
     "relax": _import_relax,
-    "tflite": import_tflite,
+    "tflite": tflite_model.import_tflite,
 }

@@ -7,32 +7,25 @@ from typing import Any, Literal
 
 from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Scaling
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A tensor that a model keeps from one run to the next."""
-
-    name: str
-    initial: bytes
+from utvm.compiler.read.tflite_records import StateTensor
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A Relax module; ``main`` takes the ``kept`` states as last parameters and returns them as last results."""
+    """A Relax module; ``main`` takes the ``states`` as last parameters and returns them as last results."""
 
     module: Any
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     input_scalings: tuple[Scaling | None, ...] = ()
     output_scalings: tuple[Scaling | None, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    states: tuple[StateTensor, ...] = ()
     control: "Mapping[str, Control]" = field(default_factory=dict)
     layers: Mapping[str, IntegerLayer] = field(default_factory=dict)
 
     @property
-    def kept_names(self) -> tuple[str, ...]:
-        return tuple(state.name for state in self.kept)
+    def state_names(self) -> tuple[str, ...]:
+        return tuple(state.name for state in self.states)
 
 
 @dataclass(frozen=True)

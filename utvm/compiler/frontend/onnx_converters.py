@@ -132,8 +132,8 @@ def _subtract_zero(data: Any, zero: Any, shape: tuple[int, ...]) -> Any:
     if not _is_constant(zero):
         # As from DynamicQuantizeLinear.
         row = shape if _rank(zero) == 1 and shape_of(zero.ty) != (1,) else ()
-        given = relax.op.astype(zero, "int32")
-        return relax.op.subtract(wide, relax.op.reshape(given, row) if _rank(zero) == 1 else given)
+        offset = relax.op.astype(zero, "int32")
+        return relax.op.subtract(wide, relax.op.reshape(offset, row) if _rank(zero) == 1 else offset)
     value = _value(zero).astype(np.int32)
     if not value.any():
         return wide
@@ -170,8 +170,7 @@ def _is_constant(value: Any) -> bool:
 def _value(constant: Any) -> npt.NDArray[Any]:
     if not _is_constant(constant):
         raise CompileError(
-            "a scale or zero point is computed while the model runs, which is not supported",
-            _STATIC,
+            "a scale or zero point is computed while the model runs, which is not supported", _STATIC
         )
     value: npt.NDArray[Any] = constant.value.numpy()
     return value

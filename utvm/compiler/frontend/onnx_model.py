@@ -12,16 +12,13 @@ from onnx import helper, numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
+from utvm.compiler import library, notes, refusal, tvm_types
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
 from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
-from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.compiler.notes import note
-from utvm.compiler.refusal import refuse
-from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -51,7 +48,7 @@ def _refuse(origin: str, reasons: Sequence[str]) -> None:
     others = [reason for reason in reasons if not reason.endswith(NOT_SUPPORTED)]
     texts = [f"operators that are not supported: {', '.join(unknown)}"] if unknown else []
     help_ = "replace them in the model by supported operators; docs/compiler.md says what is supported"
-    refuse(origin, [*texts, *others], help_)
+    refusal.refuse(origin, [*texts, *others], help_)
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -88,7 +85,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _with_name(self, result: Any, node: onnx.NodeProto) -> Any:
         if isinstance(result, tvm.ir.GenericConst) and node.op_type != "Constant":
-            note("folded", f"{place(node)} is a constant")
+            notes.note("folded", f"{place(node)} is a constant")
         if not isinstance(result, tvm.ir.Call) or not isinstance(result.ty, relax.TensorType):
             return result
         return self.bb.emit(result, identifier(node.output[0], "tensor"))
@@ -112,10 +109,10 @@ def _use(node: onnx.NodeProto, inputs: Sequence[Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    dtype = dtype_of(getattr(value, "ty", None))
+    dtype = tvm_types.dtype_of(getattr(value, "ty", None))
     if not dtype or value.ty.shape is None:
         return "nothing" if value is None else "a shape"
-    return f"{dtype}{list(shape_of(value.ty))}"
+    return f"{dtype}{list(tvm_types.shape_of(value.ty))}"
 
 
 def _short(attribute: onnx.AttributeProto) -> str:
@@ -139,18 +136,18 @@ def _difference(node: onnx.NodeProto, result: Any, types: Mapping[str, onnx.Type
             extent.dim_value if extent.HasField("dim_value") else -1 for extent in stated.tensor_type.shape.dim
         ]
         known = stated.tensor_type.HasField("shape") and kind.shape is not None and -1 not in extents
-        if dtype_of(kind) != dtype:
+        if tvm_types.dtype_of(kind) != dtype:
             return f"an output {number} of type {dtype} is not supported"
-        if known and list(shape_of(kind)) != extents:
+        if known and list(tvm_types.shape_of(kind)) != extents:
             return f"an output {number} of shape {tuple(extents)} is not supported"
     return ""
 
 
-def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[library.Scaling | None, ...]:
     """Return the scaling of each input that is dequantised in only one way; None for others."""
     constants = _constants(graph)
 
-    def scaling(name: str) -> Scaling | None:
+    def scaling(name: str) -> library.Scaling | None:
         users = [node for node in graph.node if name in node.input]
         ways = {
             _way(node, constants) if node.op_type == "DequantizeLinear" and node.input[0] == name else None
@@ -161,7 +158,7 @@ def input_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scalin
     return tuple(map(scaling, names))
 
 
-def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[Scaling | None, ...]:
+def output_scalings(graph: onnx.GraphProto, names: Sequence[str]) -> tuple[library.Scaling | None, ...]:
     """Return the scaling of each output that is a quantised float; None for others."""
     constants = _constants(graph)
     scalings = {node.output[0]: _way(node, constants) for node in graph.node if node.op_type == "QuantizeLinear"}
@@ -175,11 +172,11 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     }
 
 
-def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> Scaling | None:
+def _way(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> library.Scaling | None:
     tensors = [constants.get(name) for name in node.input[1:3] if name]
     numbers = [
         numpy_helper.to_array(tensor).item() for tensor in tensors if tensor and math.prod(tensor.dims) == 1
     ]
     if not numbers or len(numbers) < len(tensors):
         return None
-    return Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+    return library.Scaling(float(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)

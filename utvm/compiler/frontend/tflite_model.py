@@ -14,19 +14,18 @@ from tvm import ir, relax
 from tvm.relax.frontend.tflite import from_tflite
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorWrapper
 
-from utvm.compiler.frontend.imported import Control, Imported, Kept
+from utvm.compiler import library, refusal
+from utvm.compiler.frontend.imported import Control, Imported
 from utvm.compiler.frontend.tflite_view import BufferView, ModelView, OperatorView, TensorView
 from utvm.compiler.kernels import Unfit, kernels
 from utvm.compiler.kernels.requantise import rounding
 from utvm.compiler.kernels.use import IntegerLayer, Use, activation_bounds, call_layer
-from utvm.compiler.library import Scaling
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
 from utvm.compiler.read.tflite_graph import read
 from utvm.compiler.read.tflite_records import TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.compiler.read.tflite_state import CONTROL, graphs_of
 from utvm.compiler.read.tflite_validate import place
-from utvm.compiler.refusal import refuse
 from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
@@ -65,7 +64,7 @@ def _import_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], content: by
         tuple(_name(graph, number, "output", count) for count, number in enumerate(graph.outputs)),
         tuple(_scaling(graph.tensors[number]) for number in graph.inputs),
         tuple(_scaling(graph.tensors[number]) for number in graph.outputs),
-        tuple(Kept(state.name, state.initial) for state in graph.states),
+        graph.states,
         {
             _control_name(graph, operator): _control(operator, graphs, content)
             for operator in graph.operators
@@ -84,11 +83,11 @@ def _control_name(graph: TfliteGraph, operator: TfliteOperator) -> str:
     return f"{operator.name.lower()}_{graph.number}_{operator.outputs[0]}"
 
 
-def _scaling(tensor: TfliteTensor) -> Scaling | None:
+def _scaling(tensor: TfliteTensor) -> library.Scaling | None:
     quantisation = tensor.quantisation
     if quantisation is None or quantisation.scales.size != 1:
         return None
-    return Scaling(float(quantisation.scales[0]), int(quantisation.zero_points[0]))
+    return library.Scaling(float(quantisation.scales[0]), int(quantisation.zero_points[0]))
 
 
 def _name(graph: TfliteGraph, number: int, kind: str, count: int) -> str:
@@ -108,7 +107,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
         self._real = False
         self._reason = ""
         for name in _RESHAPES:
-            self.convert_map[name] = self._reshape_as_declared
+            self.convert_map[name] = self._reshape_to_declared
         for name in CONTROL:
             self.convert_map[name] = self._call_graphs
         table = kernels()
@@ -140,7 +139,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
                 tensor = graph.tensors[number]
                 stand_in = self._bind(relax.op.zeros(tensor.shape, tensor.dtype), _short(tensor.name))
                 self.exp_tab.set_expr(f"tensor_{number}", stand_in, force_override=True)
-        refuse("", reasons, "; ".join(dict.fromkeys(hints)))
+        refusal.refuse("", reasons, "; ".join(dict.fromkeys(hints)))
 
     def _convert(self, op: OperatorView, where: str) -> None:
         graph = self.subgraph.record
@@ -246,8 +245,8 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
     def _convert_reduce(self, relax_op: Callable[..., Any], op: OperatorView) -> Any:
         rank = len(self.subgraph.record.tensors[op.record.inputs[0]].shape)
 
-        def reduce(data: Any, axes: Sequence[int], kept: bool) -> Any:
-            return relax_op(data, sorted({int(axis) % rank for axis in axes}), kept)  # One may be listed twice.
+        def reduce(data: Any, axes: Sequence[int], keep: bool) -> Any:
+            return relax_op(data, sorted({int(axis) % rank for axis in axes}), keep)  # One may be listed twice.
 
         return super()._convert_reduce(reduce, op)
 
@@ -325,7 +324,7 @@ class _Converter(OperatorConverter):  # type: ignore[misc]
             _control_name(graph, op.record), operands, types if len(types) > 1 else types[0]
         )
 
-    def _reshape_as_declared(self, op: OperatorView) -> Any:
+    def _reshape_to_declared(self, op: OperatorView) -> Any:
         shape = self.subgraph.record.tensors[op.record.outputs[0]].shape
         return relax.op.reshape(self.get_expr(op.record.inputs[0]), relax.ShapeExpr(list(shape)))
 

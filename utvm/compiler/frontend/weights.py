@@ -53,12 +53,12 @@ def _variables(expression: Any) -> list[Any]:
 
 def _reachable(expression: Any, bound: dict[int, Any]) -> Iterable[int]:
     """Yield the variables that the elements of an expression depend on."""
-    waiting, seen = _variables(expression), set()
+    waiting, visited = _variables(expression), set()
     while waiting:
         key = hash(waiting.pop())
-        if key in seen:
+        if key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         yield key
         if key in bound and operator_name(bound[key]) not in _SHAPE_ONLY:
             waiting.extend(_variables(bound[key]))

@@ -9,6 +9,7 @@ import numpy as np
 import tflite
 from tvm import tirx
 
+from utvm.compiler import target, tvm_types
 from utvm.compiler.kernels import Kernel, fixed_point
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
 from utvm.compiler.kernels.functions import Shape, binary
@@ -16,8 +17,6 @@ from utvm.compiler.kernels.quantities import Goal, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Computation, Operator, Rescale
 from utvm.compiler.kernels.use import Use
-from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import operator_name
 
 _SHIFTS = {"int8": 20, "int16": 15}  # Left shift of the operands in TensorFlow Lite's kernels.
 _EXACT_HALF = 2**30  # A power-of-two multiplier is exact if the number has enough trailing zeros.
@@ -70,7 +69,7 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
     reals = reader.operands(call)
     if reals is None:
         return None
-    return _add(reader, reals, goal, operator_name(call) == "relax.subtract", name)
+    return _add(reader, reals, goal, tvm_types.operator_name(call) == "relax.subtract", name)
 
 
 def _tflite(use: Use, operands: list[Any]) -> Any:
@@ -87,7 +86,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
     return use.layer(build, operands, np.broadcast_shapes(use.input(0).shape, use.input(1).shape))
 
 
-def _make(record: Addition, _: Target | None) -> Operator:
+def _make(record: Addition, _: target.Target | None) -> Operator:
     def element(a: Any, b: Any) -> Any:
         first, second = (
             _scale(value - zero, factor, _SHIFTS[record.dtype])
@@ -109,8 +108,5 @@ def _scale(value: Any, factor: Rescale, shift: int) -> Any:
 
 
 KERNEL = Kernel(
-    {Addition: _make},
-    ("relax.add", "relax.subtract"),
-    _recognise,
-    dict.fromkeys(("ADD", "SUB", "ADD_N"), _tflite),
+    {Addition: _make}, ("relax.add", "relax.subtract"), _recognise, dict.fromkeys(("ADD", "SUB", "ADD_N"), _tflite)
 )

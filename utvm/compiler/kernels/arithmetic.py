@@ -9,8 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from utvm.compiler.kernels.fixed_point import quantize_multiplier
-from utvm.compiler.kernels.records import Rescale
+from utvm.compiler.kernels import fixed_point, records
 from utvm.compiler.tvm_types import element_type
 
 
@@ -24,12 +23,12 @@ def clamp_value(value: Any, low: int, high: int, dtype: str = "int8") -> Any:
     return tirx.max(tirx.min(value, number(high, kind)), number(low, kind)).astype(dtype)
 
 
-def rescale_value(value: Any, factor: Rescale | float) -> Any:
+def rescale_value(value: Any, factor: records.Rescale | float) -> Any:
     """Multiply an int32 expression by a compile-time factor, rounded twice, as gemmlowp does."""
-    if isinstance(factor, Rescale):
+    if isinstance(factor, records.Rescale):
         multiplier, shift = int(factor.multipliers[0]), int(factor.shifts[0])
     else:
-        multiplier, shift = quantize_multiplier(factor)
+        multiplier, shift = fixed_point.quantize_multiplier(factor)
     return rescale_by(value, number(multiplier), number(shift))
 
 
@@ -47,7 +46,7 @@ def rescale_wide(value: Any, multiplier: Any, total: Any) -> Any:
 
 def narrow_multiplier(real: float) -> tuple[int, int]:
     """Return a real number as a 15-bit multiplier and a shift, as TensorFlow Lite does for 64-bit sums."""
-    multiplier, shift = quantize_multiplier(real)
+    multiplier, shift = fixed_point.quantize_multiplier(real)
     return min((multiplier + (1 << 15)) >> 16, 0x7FFF), 15 - shift
 
 

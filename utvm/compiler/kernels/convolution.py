@@ -9,10 +9,7 @@ import numpy.typing as npt
 import tflite
 from tvm import te
 
-from utvm.compiler.kernels import Kernel, Unfit, fixed_point, sums
-from utvm.compiler.kernels.arithmetic import clamp_value, rescale_by, rescale_value
-from utvm.compiler.kernels.cores import choose
-from utvm.compiler.kernels.functions import describe, with_sum_in_place
+from utvm.compiler.kernels import Kernel, Unfit, arithmetic, cores, fixed_point, functions, sums
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual, distance
@@ -153,11 +150,11 @@ def _bias(reader: Reader, bias: Any | None, real: Real, scales: npt.NDArray[np.f
         raise Unfit("what is added to it is not one number per channel")
     constants = reader.constants(bias)
     if constants is not None:
-        given = np.broadcast_to(constants.scales.ravel(), (outputs,))
+        product_scales = np.broadcast_to(constants.scales.ravel(), (outputs,))
         numbers = np.broadcast_to(constants.numbers.ravel(), (outputs,))
-        if np.allclose(given, unit, rtol=_BIAS_TOLERANCE, atol=0):
+        if np.allclose(product_scales, unit, rtol=_BIAS_TOLERANCE, atol=0):
             return np.asarray(numbers, np.int32)
-        floats = numbers * given.astype(np.float64)
+        floats = numbers * product_scales.astype(np.float64)
     else:
         array = reader.array(bias)
         if array is None:
@@ -276,7 +273,7 @@ def _tflite_bias(use: Use, outputs: int) -> Int32:
 
 def make(record: Convolution, target: Target | None) -> Operator:
     """Make a target's operator of a convolution. All tensors are NHWC; the function may receive them flat."""
-    return (target and choose(record, target)) or _plain(record)
+    return (target and cores.choose(record, target)) or _plain(record)
 
 
 def _plain(record: Convolution) -> Operator:
@@ -307,19 +304,19 @@ def _plain(record: Convolution) -> Operator:
     output = te.compute(shape, result, "output")
     inputs = [data] if record.residual is None else [data, other]
     function = te.create_prim_func([*inputs, weights, *per_channel, output])
-    function = with_sum_in_place(function, _UNROLLED)
+    function = functions.with_sum_in_place(function, _UNROLLED)
     # Element by element: the next channel reads the window again; the other operand is read at the index written.
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
     kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
-    function = describe(function, kind, overlap, record.macs)
+    function = functions.describe(function, kind, overlap, record.macs)
     return Operator(function, (record.weights, record.bias, *channels_of(record)))
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
-    value = rescale_by(total, multiplier, shift) + record.output_zero
+    value = arithmetic.rescale_by(total, multiplier, shift) + record.output_zero
     if record.residual is None:
-        return clamp_value(value, record.low, record.high)
-    value = clamp_value(value, record.low, record.high, "int32")
+        return arithmetic.clamp_value(value, record.low, record.high)
+    value = arithmetic.clamp_value(value, record.low, record.high, "int32")
     return _with_residual(record.residual, value, other().astype("int32"))
 
 
@@ -332,10 +329,10 @@ def channels_of(record: Convolution) -> tuple[Int32, Int32]:
 
 
 def _with_residual(residual: Residual, result: Any, other: Any) -> Any:
-    first = rescale_value((result - residual.result_zero) << 20, residual.result)
-    second = rescale_value((other - residual.other_zero) << 20, residual.other)
-    total = rescale_value(first + second, residual.output) + residual.output_zero
-    return clamp_value(total, residual.low, residual.high)
+    first = arithmetic.rescale_value((result - residual.result_zero) << 20, residual.result)
+    second = arithmetic.rescale_value((other - residual.other_zero) << 20, residual.other)
+    total = arithmetic.rescale_value(first + second, residual.output) + residual.output_zero
+    return arithmetic.clamp_value(total, residual.low, residual.high)
 
 
 _LINEAR = {"relax.nn.conv2d": _convolution, "relax.matmul": _dense}

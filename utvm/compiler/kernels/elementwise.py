@@ -8,9 +8,8 @@ import numpy as np
 import tflite
 from tvm import relax, te, tirx
 
-from utvm.compiler.kernels import Kernel, fixed_point
+from utvm.compiler.kernels import Kernel, fixed_point, functions
 from utvm.compiler.kernels.arithmetic import broadcast, clamp_value, number, rescale_by, rescale_value
-from utvm.compiler.kernels.functions import add_elementwise, add_function
 from utvm.compiler.kernels.use import Use, limits, quantity, scale_of, zero_of
 
 
@@ -22,7 +21,7 @@ def _binary(use: Use, operands: list[Any], compute: Callable[[Any, Any], Any]) -
         return clamp_value(value + zero_of(use.result), *limits(0, use.result), use.result.dtype)
 
     name = f"{use.operator.name.lower()}_{use.result.dtype}"
-    return add_elementwise(use.builder, name, operands, use.result.shape, element)
+    return functions.add_elementwise(use.builder, name, operands, use.result.shape, element)
 
 
 def _squared_difference(use: Use, operands: list[Any]) -> Any:
@@ -58,11 +57,11 @@ def relu(use: Use, operands: list[Any]) -> Any:
         value = data.astype("int32") - zero_of(use.input(0))
         above = rescale_value(value, float(source / target))
         below = rescale_value(value, float(source * alpha / target))
-        chosen = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
-        return clamp_value(chosen, *limits(0, use.result), "int16")
+        result = tirx.Select(value >= number(0), above, below) + zero_of(use.result)
+        return clamp_value(result, *limits(0, use.result), "int16")
 
     name = f"{use.operator.name.lower()}_int16"
-    return add_elementwise(use.builder, name, operands, use.result.shape, element)
+    return functions.add_elementwise(use.builder, name, operands, use.result.shape, element)
 
 
 def absolute(use: Use, operands: list[Any]) -> Any:
@@ -76,7 +75,7 @@ def absolute(use: Use, operands: list[Any]) -> Any:
         size = rescale_value(tirx.max(value, number(0) - value), real) + zero_of(use.result)
         return clamp_value(size, *limits(0, use.result), dtype)
 
-    return add_elementwise(use.builder, f"abs_{dtype}", operands, use.result.shape, element)
+    return functions.add_elementwise(use.builder, f"abs_{dtype}", operands, use.result.shape, element)
 
 
 def _prelu(use: Use, operands: list[Any]) -> Any:
@@ -103,7 +102,7 @@ def relu6(use: Use, operands: list[Any]) -> Any:
     def element(data: Any) -> Any:
         return clamp_value(data.astype("int32"), low, high, dtype)
 
-    return add_elementwise(use.builder, f"relu6_{dtype}", operands, use.result.shape, element)
+    return functions.add_elementwise(use.builder, f"relu6_{dtype}", operands, use.result.shape, element)
 
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -131,7 +130,7 @@ def _compare(use: Use, operands: list[Any]) -> Any:
         return compare(*(real(count, value) for count, value in enumerate(values)))
 
     name = f"{use.operator.name.lower()}_{use.dtype()}"
-    return add_elementwise(use.builder, name, operands, use.result.shape, element, in_place=False)
+    return functions.add_elementwise(use.builder, name, operands, use.result.shape, element, in_place=False)
 
 
 def _divide(use: Use, operands: list[Any]) -> Any:
@@ -183,15 +182,15 @@ def _divide(use: Use, operands: list[Any]) -> Any:
         return te.compute(shape, output, "output")
 
     constants = [np.array(inverses, np.int32), lengths]
-    return add_function(use.builder, "divide_int8", [*operands, *constants], compute)
+    return functions.add_function(use.builder, "divide_int8", [*operands, *constants], compute)
 
 
 def _of_integers(use: Use, operands: list[Any]) -> Any:
-    chosen = [use.input(count) for count in range(len(operands) - 2, len(operands))]
+    last_two = [use.input(count) for count in range(len(operands) - 2, len(operands))]
     known = quantity(use.result)
     if use.result.dtype not in ("int8", "uint8") or known is None:
         return None
-    if any(tensor.dtype != use.result.dtype or quantity(tensor) != known for tensor in chosen):
+    if any(tensor.dtype != use.result.dtype or quantity(tensor) != known for tensor in last_two):
         return None
     return _CHOSEN[use.operator.name](*operands)
 

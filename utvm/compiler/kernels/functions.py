@@ -154,13 +154,13 @@ def add_loops(
     expressions, tensors = _placeholders(operands)
     kinds = [*((result.shape, result.dtype) for result in results), *scratch.values()]
 
-    def statements(given: Any, written: Any) -> Any:
-        with IRBuilder() as built:
-            buffers = [building.buffer_proxy(buffer) for buffer in written]
+    def statements(source: Any, target: Any) -> Any:
+        with IRBuilder() as block:
+            buffers = [building.buffer_proxy(buffer) for buffer in target]
             own = dict(zip(scratch, buffers[len(results) :], strict=True))
             with building.serial(0, 1):
-                body([building.buffer_proxy(buffer) for buffer in given], buffers[: len(results)], own)
-            return built.get()
+                body([building.buffer_proxy(buffer) for buffer in source], buffers[: len(results)], own)
+            return block.get()
 
     outputs = te.extern(
         [shape for shape, _ in kinds], tensors, statements, dtype=[dtype for _, dtype in kinds], name="output"

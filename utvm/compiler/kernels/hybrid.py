@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax, te, tirx
 
-from utvm.compiler.kernels.arithmetic import number
-from utvm.compiler.kernels.functions import call_function, describe
+from utvm.compiler.kernels import arithmetic, functions
 from utvm.compiler.kernels.use import Use
 from utvm.errors import CompileError
 
@@ -41,8 +40,8 @@ def quantise_rows(use: Use, data: Any, rows: int, size: int, *, symmetric: bool)
     else:
         outputs = _asymmetric(source, low, high, rows, size)
     name = "quantize_rows" if symmetric else "quantize_rows_with_zeros"
-    function = describe(te.create_prim_func([source, *outputs]), name, [None])
-    rows_of = call_function(use.builder, function, name, [data], len(outputs))
+    function = functions.describe(te.create_prim_func([source, *outputs]), name, [None])
+    rows_of = functions.call_function(use.builder, function, name, [data], len(outputs))
     parts = [use.builder.emit(relax.TupleGetItem(rows_of, place)) for place in range(len(outputs))]
     return Quantised(parts[0], parts[1], None if symmetric else parts[2])
 
@@ -96,7 +95,7 @@ def asymmetric_zero(low: Any, high: Any, step: Any) -> Any:
     exact = tirx.Select(near, _real(-128.0, _WIDE) - below, _real(127.0, _WIDE) - above)
     bounded = tirx.max(tirx.min(exact, _real(127.0, _WIDE)), _real(-128.0, _WIDE))
     whole = tirx.call_pure_extern(_WIDE, "round", bounded).astype("int32")
-    return tirx.Select(least == most, number(0), whole)
+    return tirx.Select(least == most, arithmetic.number(0), whole)
 
 
 def _real(value: float, dtype: str = "float32") -> Any:

@@ -75,14 +75,14 @@ def curve(use: Use, operands: list[Any]) -> Any:
             "value",
         )
         size = te.compute(shape, lambda *at: tirx.max(value[at], number(0) - value[at]), "size")
-        half = te.compute(shape, lambda *at: between(size[at], table, logistic), "curve")
+        half = te.compute(shape, lambda *at: interpolate(size[at], table, logistic), "curve")
         return te.compute(shape, lambda *at: mirror(value[at], half[at], logistic), "output")
 
     name = f"{use.operator.name.lower()}_int16"
     return add_function(use.builder, name, [operands[0], sigmoid_table()], compute, in_place=True)
 
 
-def between(size: Any, table: Any, logistic: bool) -> Any:
+def interpolate(size: Any, table: Any, logistic: bool) -> Any:
     """Return LOGISTIC or TANH of a non-negative number, not rounded."""
     # The table has an entry every 512 steps; tanh(x) = 2 sigmoid(2 x) - 1.
     bits = 9 if logistic else 8
@@ -102,8 +102,8 @@ def mirror(value: Any, curve: Any, logistic: bool) -> Any:
     else:
         positive = curve - number(1 << 23) + number(1 << 7)
         negative = number(1 << 23) - curve + number((1 << 7) - 1)
-    chosen = tirx.Select(value >= number(0), positive, negative)
-    return tirx.shift_right(chosen, number(10 if logistic else 8)).astype("int16")
+    result = tirx.Select(value >= number(0), positive, negative)
+    return tirx.shift_right(result, number(10 if logistic else 8)).astype("int16")
 
 
 Floats = npt.NDArray[np.float32]
@@ -187,10 +187,10 @@ def requantize_view(reader: Reader, real: Real, target: Quantity, name: str) -> 
 
 def tabulate(reader: Reader, expression: Any, target: Quantity, name: str) -> View | None:
     """Add the node of any function of one number; None if the expression is not one."""
-    found_leaves = _leaves(reader, expression)
-    if len(found_leaves) != 1:
+    leaves = _leaves(reader, expression)
+    if len(leaves) != 1:
         return None
-    (leaf,) = found_leaves
+    (leaf,) = leaves
     real = reader.real(leaf)
     if real is None or shape_of(expression.ty) != real.view.shape:
         return None
@@ -345,11 +345,11 @@ def _of_reals(
 
 
 def _leaves(reader: Reader, expression: Any) -> list[Any]:
-    found_leaves: dict[int, Any] = {}
+    leaves: dict[int, Any] = {}
 
     def visit(item: Any) -> bool:
         if reader.real(item) is not None:
-            found_leaves[hash(item)] = item
+            leaves[hash(item)] = item
             return True
         if isinstance(item, tvm.ir.GenericConst):
             return bool(item.value.numpy().size == 1)
@@ -359,7 +359,7 @@ def _leaves(reader: Reader, expression: Any) -> list[Any]:
             return visit(call.args[0])
         return name in _BINARY and all(visit(argument) for argument in call.args)
 
-    return list(found_leaves.values()) if visit(expression) else []
+    return list(leaves.values()) if visit(expression) else []
 
 
 def _hard_swish_operand(reader: Reader, expression: Any) -> Any | None:

@@ -12,10 +12,8 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel, hybrid
+from utvm.compiler.kernels import Kernel, functions, hybrid, lookup
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
-from utvm.compiler.kernels.functions import add_loops
-from utvm.compiler.kernels.lookup import between, mirror, sigmoid_table
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -69,11 +67,11 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     batches, steps = data.shape[1::-1] if options.TimeMajor() else data.shape[:2]
     sizes = _Sizes(batches, steps, data.shape[2], use.input(_RECURRENT[0]).shape[1], options.TimeMajor())
     clip = float(options.CellClip())
-    given = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE]]
+    inputs = [operands[0], operands[_HIDDEN_STATE], operands[_CELL_STATE]]
     cell: _FloatCell | _IntegerCell = _FloatCell(clip)
     if kinds == ("float32", "float32", "int8"):
         cell = quantised = _HybridCell(use, operands[0], sizes, clip)
-        given[0] = quantised.numbers
+        inputs[0] = quantised.numbers
     elif data.dtype != "float32":
         cell = _IntegerCell(use, clip)
     arrays = [
@@ -93,23 +91,23 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
         **cell.scratch(units),
     }
 
-    def body(read: Sequence[Any], written: Sequence[Any], own: Mapping[str, Any]) -> None:
-        _run(cell, sizes, read, written, own)
+    def body(read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
+        _run(cell, sizes, read, writes, own)
 
     macs = states * sizes.steps * 4 * (sizes.depth + units)
     name = f"lstm_{cell.name}"
-    return add_loops(use.builder, name, [*given, *arrays], use.outputs, scratch, body, macs)
+    return functions.add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
 
 
 def _run(
     cell: "_FloatCell | _IntegerCell",
     sizes: _Sizes,
     read: Sequence[Any],
-    written: Sequence[Any],
+    writes: Sequence[Any],
     own: Mapping[str, Any],
 ) -> None:
     data, old_hidden, old_cell, weights, recurrent, bias, *tables = read
-    output, hidden, state = written
+    output, hidden, state = writes
     sums, units = own["sums"], sizes.units
     with building.serial(0, sizes.batches * units) as at:
         hidden[at] = old_hidden[at]
@@ -249,7 +247,7 @@ class _IntegerCell(_Cell):
         self.name = data.dtype
         self.sum_type = self.bias_type = "int64" if self._wide else "int32"
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
-        self.tables = (sigmoid_table(),)
+        self.tables = (lookup.sigmoid_table(),)
         self._reals = [
             [self._real(item, use.input(weights)) for item, weights in ((data, own), (hidden, recurrent))]
             for own, recurrent in zip(_WEIGHTS, _RECURRENT, strict=True)
@@ -294,8 +292,8 @@ class _IntegerCell(_Cell):
 
     def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
         own[0] = scaled
-        own[1] = between(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
-        return mirror(own[0], own[1], logistic)
+        own[1] = lookup.interpolate(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
+        return lookup.mirror(own[0], own[1], logistic)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])

@@ -26,17 +26,17 @@ def _product(use: Use, operands: list[Any]) -> Any:
     if kind is None or not (hybrid or left.dtype == right.dtype == result.dtype):
         return None
     options = use.options(tflite.BatchMatMulOptions)
-    rank, given = len(left.shape), operands[0]
+    rank, data = len(left.shape), operands[0]
     lines = (*left.shape[:-2], *(left.shape[:-3:-1] if options.AdjX() else left.shape[-2:]))
     depth = _match(lines, right.shape, result.shape, turned_right=options.AdjY())
     turned = options.AdjX() and not hybrid
     if hybrid:
         rows, kind = left.size // max(depth, 1), "int32"
         if options.AdjX():
-            given = use.builder.emit(relax.op.permute_dims(given, [*range(rank - 2), rank - 1, rank - 2]))
-        flat = use.builder.emit(relax.op.reshape(given, (rows, depth)))
+            data = use.builder.emit(relax.op.permute_dims(data, [*range(rank - 2), rank - 1, rank - 2]))
+        flat = use.builder.emit(relax.op.reshape(data, (rows, depth)))
         own = quantise_rows(use, flat, rows, depth, symmetric=not options.AsymmetricQuantizeInputs())
-        given = use.builder.emit(relax.op.reshape(own.numbers, lines))
+        data = use.builder.emit(relax.op.reshape(own.numbers, lines))
         ending = hybrid_ending(use, own, result.shape[-1], tflite.ActivationFunctionType.NONE)
     elif kind == "float32":
         ending = float_ending(None, tflite.ActivationFunctionType.NONE)
@@ -65,7 +65,7 @@ def _product(use: Use, operands: list[Any]) -> Any:
         return te.compute(result.shape, end, "output")
 
     name = f"batch_matmul_{'hybrid' if hybrid else left.dtype}"
-    return add_function(use.builder, name, [given, operands[1], *ending.tables], compute, macs=result.size * depth)
+    return add_function(use.builder, name, [data, operands[1], *ending.tables], compute, macs=result.size * depth)
 
 
 def _row(shape: Sequence[int], at: Sequence[Any]) -> Any:

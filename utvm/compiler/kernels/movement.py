@@ -57,24 +57,24 @@ def _nearest(use: Use, operands: list[Any]) -> Any:
     corners, half = options.AlignCorners(), options.HalfPixelCenters()
     places = {}
     for axis in (1, 2):
-        extent, wanted = use.input(0).shape[axis], use.result.shape[axis]
+        extent, size = use.input(0).shape[axis], use.result.shape[axis]
         scale = (
-            np.float32(extent - 1) / np.float32(wanted - 1)
-            if corners and wanted > 1
-            else np.float32(extent) / np.float32(wanted)
+            np.float32(extent - 1) / np.float32(size - 1)
+            if corners and size > 1
+            else np.float32(extent) / np.float32(size)
         )
-        reals = (np.arange(wanted, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        reals = (np.arange(size, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
         whole = np.floor(reals + np.float32(0.5)) if corners else np.floor(reals)
         places[axis] = np.clip(whole.astype(np.int64), 0, extent - 1)
     return _gather_along(use, operands[0], places)
 
 
-def _between(extent: int, wanted: int, corners: bool, half: bool) -> tuple[Array, Array, Array]:
-    if corners and wanted > 1:
-        scale = ((1 << 10) * (extent - 1) + (wanted - 1) // 2) // (wanted - 1)
+def _interpolation_tables(extent: int, size: int, corners: bool, half: bool) -> tuple[Array, Array, Array]:
+    if corners and size > 1:
+        scale = ((1 << 10) * (extent - 1) + (size - 1) // 2) // (size - 1)
     else:
-        scale = ((1 << 10) * extent + wanted // 2) // wanted
-    places = np.arange(wanted, dtype=np.int64) * scale + (scale // 2 - (1 << 9) if half else 0)
+        scale = ((1 << 10) * extent + size // 2) // size
+    places = np.arange(size, dtype=np.int64) * scale + (scale // 2 - (1 << 9) if half else 0)
     low = np.maximum(np.trunc(places / 1024).astype(np.int64), 0)
     high = np.minimum(np.trunc((places + 1023) / 1024).astype(np.int64), extent - 1)
     return low, high, places - low * 1024
@@ -85,10 +85,10 @@ def _bilinear_of_floats(use: Use, operands: list[Any], options: Any) -> Any:
     dtype = use.result.dtype
     single, tables = np.float32, []
     for axis in (1, 2):
-        extent, wanted = use.input(0).shape[axis], use.result.shape[axis]
-        corners = options.AlignCorners() and wanted > 1
-        scale = single(extent - 1) / single(wanted - 1) if corners else single(extent) / single(wanted)
-        places = np.arange(wanted, dtype=single)
+        extent, size = use.input(0).shape[axis], use.result.shape[axis]
+        corners = options.AlignCorners() and size > 1
+        scale = single(extent - 1) / single(size - 1) if corners else single(extent) / single(size)
+        places = np.arange(size, dtype=single)
         places = (places + single(0.5)) * scale - single(0.5) if options.HalfPixelCenters() else places * scale
         low = np.maximum(np.floor(places), single(0))
         high = np.minimum(np.ceil(places), single(extent - 1))
@@ -130,7 +130,7 @@ def _bilinear(use: Use, operands: list[Any]) -> Any:
     tables = [
         table.astype(np.int32)
         for axis in (1, 2)
-        for table in _between(
+        for table in _interpolation_tables(
             use.input(0).shape[axis], use.result.shape[axis], options.AlignCorners(), options.HalfPixelCenters()
         )
     ]
@@ -222,8 +222,8 @@ def _gather(use: Use, operands: list[Any]) -> Any:
 
     def compute(data: Any, indices: Any) -> Any:
         def at(*index: Any) -> Any:
-            chosen = indices(*index[:batches], *index[axis : axis + inner])
-            return data(*index[:axis], chosen, *index[axis + inner :])
+            position = indices(*index[:batches], *index[axis : axis + inner])
+            return data(*index[:axis], position, *index[axis + inner :])
 
         return te.compute(use.result.shape, at, "output")
 
@@ -238,8 +238,8 @@ def _gather_nd(use: Use, operands: list[Any]) -> Any:
 
     def compute(data: Any, indices: Any) -> Any:
         def at(*index: Any) -> Any:
-            chosen = [indices(*index[:outer], number(axis)) for axis in range(depth)]
-            return data(*chosen, *index[outer:])
+            position = [indices(*index[:outer], number(axis)) for axis in range(depth)]
+            return data(*position, *index[outer:])
 
         return te.compute(use.result.shape, at, "output")
 

@@ -9,22 +9,16 @@ import numpy as np
 import tflite
 from tvm import te, tirx
 
-from utvm.compiler.kernels import Kernel, Unfit
-from utvm.compiler.kernels.arithmetic import clamp_value, number
-from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.lookup import requantize_view
-from utvm.compiler.kernels.quantities import Goal, Real, Value, View
+from utvm.compiler import target, tvm_types
+from utvm.compiler.kernels import Kernel, Unfit, arithmetic, functions, lookup, quantities, records
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Operator, overlap_of
 from utvm.compiler.kernels.use import Use, limits, padding_before
-from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import shape_of
 
 _UNROLLED = 16  # Unrolled loads of a window.
 
 
 @dataclass(frozen=True)
-class Pool(Computation):
+class Pool(records.Computation):
     """Average or maximum over a window inside the image (NHWC); ``padding``: top, left, bottom, right."""
 
     input_shape: tuple[int, int, int, int]
@@ -48,7 +42,7 @@ class Pool(Computation):
         )
 
 
-def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: str) -> View:
+def pool(reader: Reader, call: Any, view: quantities.View, shape: tuple[int, ...], name: str) -> quantities.View:
     """Add the node of Relax's ``max_pool2d`` or ``avg_pool2d``; returns the result in the model's layout."""
     attributes = call.attrs
     layout = str(attributes.layout)
@@ -71,10 +65,10 @@ def pool(reader: Reader, call: Any, view: View, shape: tuple[int, ...], name: st
         or shape != tuple(output_shape[axis] for axis in order)
     ):
         raise Unfit("pooling of several images, with gaps, or beyond the image is not supported in integers")
-    return View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
+    return quantities.View(reader.add(record, [data], name, output_shape), None if layout == "NHWC" else order)
 
 
-def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+def _recognise(reader: Reader, core: Any, goal: quantities.Goal, name: str) -> quantities.View | None:
     call = reader.call(core)
     real = reader.real(call.args[0])
     if real is None or goal.is_limited:
@@ -82,8 +76,8 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
     if str(call.op.name) == "relax.nn.avg_pool2d" and real.quantity.scale > 1.01 * goal.quantity.scale:
         # The average is rounded to a step of the input, which spans several steps of the result.
         raise Unfit("an average whose result has finer steps than its numbers is not computed in integers")
-    view = pool(reader, call, real.view, shape_of(core.ty), name)
-    return requantize_view(reader, Real(view, real.quantity), goal.quantity, name)
+    view = pool(reader, call, real.view, tvm_types.shape_of(core.ty), name)
+    return lookup.requantize_view(reader, quantities.Real(view, real.quantity), goal.quantity, name)
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -110,14 +104,14 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         _image(data.shape), window, strides, (top, left, bottom, right), average, *bounds, dtype=result.dtype
     )
 
-    def build(reader: Reader, arguments: Sequence[Any], name: str) -> View | Value:
+    def build(reader: Reader, arguments: Sequence[Any], name: str) -> quantities.View | quantities.Value:
         value = reader.value(arguments[0])
         return reader.add(record, [value], name, record.output_shape, result.dtype)
 
     return use.layer(build, operands, record.output_shape)
 
 
-def _make(record: Pool, _: Target | None) -> Operator:
+def _make(record: Pool, _: target.Target | None) -> records.Operator:
     height, width = record.input_shape[1:3]
     data = te.placeholder(record.input_shape, record.dtype, "data")
     row, column = te.reduce_axis((0, record.window[0]), "row"), te.reduce_axis((0, record.window[1]), "column")
@@ -140,7 +134,7 @@ def _make(record: Pool, _: Target | None) -> Operator:
         value = data[n, line, at, c].astype("int32")
         if padded:
             inside = tirx.all(line >= 0, line < height, at >= 0, at < width)
-            value = tirx.if_then_else(inside, value, number(0))
+            value = tirx.if_then_else(inside, value, arithmetic.number(0))
         return te.sum(value, axis=[row, column])
 
     shape = record.output_shape
@@ -150,25 +144,25 @@ def _make(record: Pool, _: Target | None) -> Operator:
         value = accumulator[n, y, x, c].astype("int32")
         if record.average:
             count = _count(record, y, x)
-            half = tirx.truncdiv(count, number(2))
+            half = tirx.truncdiv(count, arithmetic.number(2))
             value = tirx.truncdiv(tirx.Select(value > 0, value + half, value - half), count)
         info = np.iinfo(record.dtype)
         if (record.low, record.high) == (info.min, info.max):
             return value.astype(record.dtype)
-        return clamp_value(value, record.low, record.high, record.dtype)
+        return arithmetic.clamp_value(value, record.low, record.high, record.dtype)
 
     output = te.compute(shape, result, "output")
-    function = with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
+    function = functions.with_sum_in_place(te.create_prim_func([data, output]), _UNROLLED)
     name = f"{'avg' if record.average else 'max'}_pool2d_{record.dtype}"
     # Numbers before a pixel's first one are written before it; pending reads begin at this window's first number.
-    overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, name, overlap))
+    overlap = (records.overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
+    return records.Operator(functions.describe(function, name, overlap))
 
 
 def _nearest(index: Any, extent: int, before: int, after: int) -> Any:
     if after:
-        index = tirx.min(index, number(extent - 1))
-    return tirx.max(index, number(0)) if before else index
+        index = tirx.min(index, arithmetic.number(extent - 1))
+    return tirx.max(index, arithmetic.number(0)) if before else index
 
 
 def _reads(record: Pool) -> list[int]:
@@ -193,16 +187,13 @@ def _count(record: Pool, y: Any, x: Any) -> Any:
         (x, record.input_shape[2], record.window[1], record.strides[1], record.padding[1], record.padding[3]),
     ):
         if not before and not after:
-            sides.append(number(size))
+            sides.append(arithmetic.number(size))
             continue
         first = index * stride - before
-        sides.append(tirx.min(first + size, number(extent)) - tirx.max(first, number(0)))
+        sides.append(tirx.min(first + size, arithmetic.number(extent)) - tirx.max(first, arithmetic.number(0)))
     return sides[0] * sides[1]
 
 
 KERNEL = Kernel(
-    {Pool: _make},
-    ("relax.nn.avg_pool2d",),
-    _recognise,
-    dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _tflite),
+    {Pool: _make}, ("relax.nn.avg_pool2d",), _recognise, dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D"), _tflite)
 )

@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from utvm.compiler.kernels import Kernel
-from utvm.compiler.kernels.functions import Shape, describe, with_one_loop
-from utvm.compiler.kernels.records import Computation, Operator
+from utvm.compiler.kernels import Kernel, functions, records
 from utvm.compiler.target import Target
 
 
 @dataclass(frozen=True)
-class Rounding(Computation):
+class Rounding(records.Computation):
     """float32 to an integer type, by C's ``roundf`` (halves away from zero) or ``rintf`` (to even)."""
 
-    shape: Shape
+    shape: functions.Shape
     scale: float
     zero: int
     target: str
@@ -32,34 +30,34 @@ def _round_element(real: Any, record: Rounding) -> Any:
     return (limited.astype("int32") + record.zero).astype(record.target)
 
 
-def _round(record: Rounding, _: Target | None) -> Operator:
+def _round(record: Rounding, _: Target | None) -> records.Operator:
     data = te.placeholder(record.shape, "float32", "data")
 
     def compute(*at: Any) -> Any:
         return _round_element(data[at], record)
 
     output = te.compute(record.shape, compute, "output")
-    function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"quantize_{record.target}", [0]))
+    function = functions.with_one_loop(te.create_prim_func([data, output]))
+    return records.Operator(functions.describe(function, f"quantize_{record.target}", [0]))
 
 
 @dataclass(frozen=True)
-class Shift(Computation):
+class Shift(records.Computation):
     """uint8 to int8 or back: numbers shifted by 128."""
 
-    shape: Shape
+    shape: functions.Shape
     source: str
     target: str
 
 
-def _shift(record: Shift, _: Target | None) -> Operator:
+def _shift(record: Shift, _: Target | None) -> records.Operator:
     data = te.placeholder(record.shape, record.source, "data")
     offset = 128 if record.target == "uint8" else -128
     output = te.compute(
         record.shape, lambda *at: (data[at].astype("int32") + offset).astype(record.target), "output"
     )
-    function = with_one_loop(te.create_prim_func([data, output]))
-    return Operator(describe(function, f"shift_{record.target}", [0]))
+    function = functions.with_one_loop(te.create_prim_func([data, output]))
+    return records.Operator(functions.describe(function, f"shift_{record.target}", [0]))
 
 
 KERNEL = Kernel({Rounding: _round, Shift: _shift})

@@ -46,13 +46,13 @@ def tensor_type(shape: Sequence[int], dtype: str) -> Any:
 
 
 def live_nodes(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
-    wanted = {id(value) for value in results}
-    chosen: list[Node] = []
+    live = {id(value) for value in results}
+    needed: list[Node] = []
     for node in reversed(nodes):
-        if id(node.output) in wanted:
-            chosen.append(node)
-            wanted.update(id(value) for value in node.inputs)
-    return chosen[::-1]
+        if id(node.output) in live:
+            needed.append(node)
+            live.update(id(value) for value in node.inputs)
+    return needed[::-1]
 
 
 _HALF_RANGE = 128  # Offset between uint8 and int8.

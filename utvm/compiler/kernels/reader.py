@@ -24,7 +24,7 @@ from utvm.compiler.kernels.quantities import (
     tensor_type,
 )
 from utvm.compiler.kernels.records import Computation
-from utvm.compiler.names import MADE_UP
+from utvm.compiler.names import UNNAMED
 from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 _EIGHT_BITS = ("int8", "uint8")
@@ -75,7 +75,7 @@ class Reader:
         self._call(view.base, variable)
 
     def _call(self, value: Value, variable: Any) -> None:
-        if MADE_UP.fullmatch(self.name_of(value)):
+        if UNNAMED.fullmatch(self.name_of(value)):
             self._names[id(value)] = str(variable.name)
 
     def name_of(self, value: Value) -> str:

@@ -9,25 +9,21 @@ import numpy as np
 import tflite
 from tvm import relax, te
 
-from utvm.compiler.kernels import Kernel, Unfit, fixed_point
-from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
-from utvm.compiler.kernels.functions import describe, with_sum_in_place
-from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, View
+from utvm.compiler.kernels import Kernel, Unfit, arithmetic, fixed_point, functions, quantities, records
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Operator, Rescale, overlap_of
 from utvm.compiler.kernels.use import Use, quantity
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name, shape_of
 
 
 @dataclass(frozen=True)
-class Reduction(Computation):
+class Reduction(records.Computation):
     """A rescaled sum over unique, ascending axes: TensorFlow Lite's MEAN and SUM."""
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     bias: int
-    factor: Rescale
+    factor: records.Rescale
     output_zero: int
     dtype: str = "int8"
 
@@ -37,7 +33,7 @@ class Reduction(Computation):
         return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(self.shape))
 
 
-def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+def _recognise(reader: Reader, core: Any, goal: quantities.Goal, name: str) -> quantities.View | None:
     call = reader.call(core)
     real = reader.real(call.args[0])
     if real is None or goal.is_limited:
@@ -59,12 +55,12 @@ def _reduce(
     reader: Reader,
     axes: list[int],
     mean: bool,
-    real: Real,
-    target: Quantity,
+    real: quantities.Real,
+    target: quantities.Quantity,
     shape: tuple[int, ...],
     name: str,
     dtype: str = "int8",
-) -> View:
+) -> quantities.View:
     order = real.view.order
     base = real.view.base
     own = tuple(sorted(axes if order is None else (order[axis] for axis in axes)))
@@ -74,13 +70,13 @@ def _reduce(
         # 1 / count is merged into the multiplier, with as many bits as fit.
         extra = min(count.bit_length() - 1, 32, 31 + shift)
         multiplier, shift = (multiplier << extra) // count, shift - extra
-    factor = Rescale(np.array([multiplier], np.int32), np.array([shift], np.int32))
+    factor = records.Rescale(np.array([multiplier], np.int32), np.array([shift], np.int32))
     record = Reduction(base.shape, own, -real.quantity.zero * count, factor, target.zero, dtype)
-    view = View(reader.add(record, [base], name, record.output_shape, dtype), order)
+    view = quantities.View(reader.add(record, [base], name, record.output_shape, dtype), order)
     if view.shape == shape:
         return view
-    flat = Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
-    return View(reader.add(flat, [reader.arrange(view)], name, shape, dtype))
+    flat = quantities.Native(lambda inputs: relax.op.reshape(inputs[0], shape), "relax.reshape")
+    return quantities.View(reader.add(flat, [reader.arrange(view)], name, shape, dtype))
 
 
 def _axes(use: Use) -> list[int]:
@@ -94,7 +90,7 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
     axes, target = _axes(use), use.goal().quantity
     dtype = "int16" if use.dtype() == "int16" else "int8"
 
-    def build(reader: Reader, arguments: Sequence[Any], name: str) -> View:
+    def build(reader: Reader, arguments: Sequence[Any], name: str) -> quantities.View:
         real = use.real(reader, arguments)
         return _reduce(reader, axes, use.operator.name == "MEAN", real, target, use.result.shape, name, dtype)
 
@@ -109,7 +105,7 @@ def _extreme(use: Use, operands: list[Any]) -> Any:
     return extreme(operands[0], _axes(use), use.options(tflite.ReducerOptions).KeepDims())
 
 
-def _make(record: Reduction, _: Target | None) -> Operator:
+def _make(record: Reduction, _: Target | None) -> records.Operator:
     data = te.placeholder(record.shape, record.dtype, "data")
     axes = {axis: te.reduce_axis((0, record.shape[axis]), f"k{axis}") for axis in record.axes}
 
@@ -121,13 +117,13 @@ def _make(record: Reduction, _: Target | None) -> Operator:
     info = np.iinfo(record.dtype)
 
     def result(*at: Any) -> Any:
-        value = rescale_value(accumulator[at] + record.bias, record.factor) + record.output_zero
-        return clamp_value(value, info.min, info.max, record.dtype)
+        value = arithmetic.rescale_value(accumulator[at] + record.bias, record.factor) + record.output_zero
+        return arithmetic.clamp_value(value, info.min, info.max, record.dtype)
 
     output = te.compute(record.output_shape, result, "output")
-    function = with_sum_in_place(te.create_prim_func([data, output]))
-    overlap = (overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
-    return Operator(describe(function, f"reduce_{record.dtype}", overlap))
+    function = functions.with_sum_in_place(te.create_prim_func([data, output]))
+    overlap = (records.overlap_of(_reads(record)) * np.dtype(record.dtype).itemsize,)
+    return records.Operator(functions.describe(function, f"reduce_{record.dtype}", overlap))
 
 
 def _reads(record: Reduction) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 import tflite
 from tvm import relax, te
 
-from utvm.compiler.kernels import Kernel
+from utvm.compiler import kernels, tvm_types
 from utvm.compiler.kernels.arithmetic import clamp_value, rescale_value
 from utvm.compiler.kernels.functions import add_elementwise, add_function
 from utvm.compiler.kernels.lookup import look_up, requantisation, requantize_view
@@ -17,7 +17,6 @@ from utvm.compiler.kernels.quantities import Native, Value, View
 from utvm.compiler.kernels.reader import Reader
 from utvm.compiler.kernels.use import IntegerLayer, Use, limits, quantity, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
-from utvm.compiler.tvm_types import shape_of
 from utvm.errors import CompileError
 
 
@@ -119,7 +118,7 @@ def _join_unsigned(use: Use, operands: list[Any], axis: int) -> Any:
 
 
 def _look_up(use: Use, operand: Any, table: Any) -> Any:
-    shape = shape_of(operand.ty)
+    shape = tvm_types.shape_of(operand.ty)
 
     def compute(data: Any, entries: Any) -> Any:
         return te.compute(shape, lambda *at: entries[data[at].astype("int32")], "output")
@@ -127,4 +126,4 @@ def _look_up(use: Use, operand: Any, table: Any) -> Any:
     return add_function(use.builder, "requantize_uint8", [operand, table], compute, in_place=True)
 
 
-KERNEL = Kernel(tflite={"QUANTIZE": _quantize, "CONCATENATION": _join})
+KERNEL = kernels.Kernel(tflite={"QUANTIZE": _quantize, "CONCATENATION": _join})

@@ -11,34 +11,31 @@ import numpy.typing as npt
 import tflite
 from tvm import relax, s_tir, te, tirx
 
-from utvm.compiler.kernels import Kernel, Unfit, fixed_point
+from utvm.compiler.kernels import Kernel, Unfit, fixed_point, functions, quantities, records
 from utvm.compiler.kernels.arithmetic import clamp_value, number, rescale_value
-from utvm.compiler.kernels.functions import call_function, describe
-from utvm.compiler.kernels.quantities import Goal, Quantity, Real, Value, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Computation, Int32, Operator
 from utvm.compiler.kernels.use import Use, scale_of, zero_of
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name
 from utvm.errors import CompileError
 
 _INTEGER_BITS = 5  # Of a scaled difference; exp(-32) counts as zero.
-_SOFTMAX_8 = Quantity(1 / 256, -128)
+_SOFTMAX_8 = quantities.Quantity(1 / 256, -128)
 _SUM_BITS = 12  # Integer bits of the sum of exponentials.
 _LUT = 512  # Steps of a table over all 16-bit numbers.
 _HINT = "the reference kernel takes nothing else; a converter writes it so"
 
 
 @dataclass(frozen=True)
-class Softmax(Computation):
+class Softmax(records.Computation):
     """Softmax over the last dimension; ``exponentials``: 31 fractional bits, by distance below the maximum."""
 
     shape: tuple[int, ...]
-    exponentials: Int32
+    exponentials: records.Int32
     target: str = "int8"
 
 
-def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
+def _recognise(reader: Reader, core: Any, goal: quantities.Goal, name: str) -> quantities.View | None:
     if goal.is_limited:
         return None
     call = reader.call(core)
@@ -55,10 +52,10 @@ def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
         raise Unfit("softmax is supported in integers over the last dimension only")
     if goal.quantity != _SOFTMAX_8:
         raise Unfit("softmax is supported in integers with the scale 1/256 and the lowest number as 0 only")
-    return View(_add(reader, real, beta, name))
+    return quantities.View(_add(reader, real, beta, name))
 
 
-def _add(reader: Reader, real: Real, beta: float, name: str, target: str = "int8") -> Value:
+def _add(reader: Reader, real: quantities.Real, beta: float, name: str, target: str = "int8") -> quantities.Value:
     data = reader.arrange(real.view)
     record = Softmax(data.shape, _exponentials(beta * real.quantity.scale), target)
     return reader.add(record, [data], name, data.shape, target)
@@ -76,9 +73,9 @@ def _tflite(use: Use, operands: list[Any]) -> Any:
         raise Unfit("softmax is supported in integers with the scale 1/256 and the lowest number as 0 only")
     beta = float(use.options(tflite.SoftmaxOptions).Beta())
 
-    def build(reader: Reader, arguments: Sequence[Any], name: str) -> View | Value:
+    def build(reader: Reader, arguments: Sequence[Any], name: str) -> quantities.View | quantities.Value:
         value = _add(reader, use.real(reader, arguments), beta, name, "int16" if kinds[1] == "int16" else "int8")
-        return value if kinds[1] == "int16" else View(value)
+        return value if kinds[1] == "int16" else quantities.View(value)
 
     return use.layer(build, operands, use.input(0).shape)
 
@@ -100,7 +97,7 @@ def _exponentials(scale: float) -> npt.NDArray[np.int32]:
     return np.array([*(fixed_point.exp_of_negative(value, _INTEGER_BITS) for value in differences), 0], np.int32)
 
 
-def _make(record: Softmax, _: Target | None) -> Operator:
+def _make(record: Softmax, _: Target | None) -> records.Operator:
     *outer, depth = record.shape
     info = np.iinfo(record.target)
     data = te.placeholder(record.shape, "int8", "data")
@@ -138,7 +135,9 @@ def _make(record: Softmax, _: Target | None) -> Operator:
     output = te.compute(record.shape, result, "output")
     function = _schedule(te.create_prim_func([data, table, output]), len(outer))
     overlap: tuple[int | None, ...] = (0 if record.target == "int8" else None,)
-    return Operator(describe(function, f"softmax_{record.target}", overlap), (record.exponentials,))
+    return records.Operator(
+        functions.describe(function, f"softmax_{record.target}", overlap), (record.exponentials,)
+    )
 
 
 def _schedule(function: Any, outer: int) -> Any:
@@ -206,9 +205,9 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
     function = te.create_prim_func([data, *tables, output])
     flat = use.builder.emit(relax.op.reshape(operands[0], (rows, depth)))
     constants = [relax.const(table, "int32") for table in (powers, reciprocals)]
-    function = describe(function, "softmax_int16", [None] * 3)
+    function = functions.describe(function, "softmax_int16", [None] * 3)
     return relax.op.reshape(
-        call_function(use.builder, function, "softmax_int16", [flat, *constants]), use.result.shape
+        functions.call_function(use.builder, function, "softmax_int16", [flat, *constants]), use.result.shape
     )
 
 

@@ -42,15 +42,9 @@ class _Svdf:
     newest: Callable[[Any, Any, Sequence[Any]], Any]
     ending: Callable[[Any], Any]
 
-    def run(
-        self,
-        use: Use,
-        read: Sequence[Any],
-        written: Sequence[Any],
-        own: Mapping[str, Any],
-    ) -> None:
-        given, feature, time, before, offsets, *steps = read
-        output, after = written
+    def run(self, use: Use, read: Sequence[Any], writes: Sequence[Any], own: Mapping[str, Any]) -> None:
+        source, feature, time, before, offsets, *steps = read
+        output, after = writes
         total, products, one = own["sums"], own["products"], 1
         filters, memory, rank = self.filters, self.memory, self.rank
         with building.serial(0, self.batches) as batch:
@@ -61,7 +55,7 @@ class _Svdf:
                 products[0] = tirx.const(0, self.kind)
                 zero = steps[1][batch] if steps[1:] else tirx.const(zero_of(use.input(0)), self.kind)
                 with building.serial(0, self.depth) as inner:
-                    value = given[batch * self.depth + inner].astype(self.kind) - zero
+                    value = source[batch * self.depth + inner].astype(self.kind) - zero
                     products[0] = products[0] + value * feature[unit * self.depth + inner].astype(self.kind)
                 after[first + (memory - one)] = self.newest(products[0], batch, steps)
             with building.serial(0, filters // rank) as unit:
@@ -88,17 +82,17 @@ def _svdf(use: Use, operands: list[Any]) -> Any:
     bias = use.constant(3) if use.has(3) else np.zeros(units, svdf.sums)
     if bias.shape != (units,):
         raise CompileError(f"its bias has the shape {bias.shape}, for {units} units")
-    given = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
+    inputs = [operands[0], use.constant(1), use.constant(2), operands[4], bias]
     if hybrid:
         flat = use.builder.emit(relax.op.reshape(operands[0], (svdf.batches, svdf.depth)))
         symmetric = not use.options(tflite.SVDFOptions).AsymmetricQuantizeInputs()
         entered = quantise_rows(use, flat, svdf.batches, svdf.depth, symmetric=symmetric)
-        given[0], given[2] = entered.numbers, use.constant(2).astype(np.float32) * np.float32(one_scale(use, 2))
-        given += [entered.scales] if entered.zeros is None else [entered.scales, entered.zeros]
+        inputs[0], inputs[2] = entered.numbers, use.constant(2).astype(np.float32) * np.float32(one_scale(use, 2))
+        inputs += [entered.scales] if entered.zeros is None else [entered.scales, entered.zeros]
     macs = svdf.batches * svdf.filters * (svdf.depth + svdf.memory)
     scratch = {"sums": ((2,), svdf.sums), "products": ((1,), svdf.kind)}
     name = f"svdf_{'hybrid' if hybrid else use.dtype(0)}"
-    return add_loops(use.builder, name, given, use.outputs, scratch, functools.partial(svdf.run, use), macs)
+    return add_loops(use.builder, name, inputs, use.outputs, scratch, functools.partial(svdf.run, use), macs)
 
 
 def _read(use: Use, hybrid: bool) -> _Svdf:

@@ -41,11 +41,11 @@ def _in_place(function: Any) -> list[int]:
     loops, store = _single_store(function.body)
     if store is None or not store.buffer.same_as(output) or not _visits_once(store.indices[0], loops):
         return nowhere
-    wanted = hash(output)
+    key = hash(output)
     distances = []
     loads: list[Any] = []
     tvm_ffi.structural_walk(function.body, (ir.TensorLoad, loads.append), order="pre")
-    if any(hash(load.source) == wanted for load in loads):
+    if any(hash(load.source) == key for load in loads):
         return nowhere
     for parameter in inputs:
         indices = [load.indices[0] for load in loads if hash(load.source) == hash(parameter)]
@@ -137,13 +137,13 @@ def settle(
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
     """Write results in place where possible; return the steps, with copies at the end, and remaining buffers."""
     results = [_root(place, joined) for place in results]
-    results, kept_results = results[: len(outputs)], results[len(outputs) :]
+    results, state_results = results[: len(outputs)], results[len(outputs) :]
     direct: dict[int, int] = {}
     for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
         if place.kind == "buffer" and output.size_bytes == buffers[place.number].size_bytes:
             direct.setdefault(place.number, number)
-    kept = [number for number in range(len(buffers)) if number not in joined and number not in direct]
-    numbers = {old: new for new, old in enumerate(kept)}
+    separate = [number for number in range(len(buffers)) if number not in joined and number not in direct]
+    numbers = {old: new for new, old in enumerate(separate)}
 
     def final(place: Location) -> Location:
         place = _root(place, joined)
@@ -159,9 +159,9 @@ def settle(
     for number, (place, output) in enumerate(zip(results, outputs, strict=True)):
         if place.kind != "buffer" or direct.get(place.number) != number:
             settled.append(Step("", (final(place),), (Location("output", number),), output.size_bytes))
-    left = [buffers[number] for number in kept]
+    left = [buffers[number] for number in separate]
     copies = []
-    for number, (place, state) in enumerate(zip(kept_results, states, strict=True)):
+    for number, (place, state) in enumerate(zip(state_results, states, strict=True)):
         source = final(place)
         if source.kind == "state":
             left.append(state)
@@ -205,9 +205,9 @@ class _Reader:
         self, input_names: tuple[str, ...], output_names: tuple[str, ...], state_names: tuple[str, ...]
     ) -> Graph:
         main = self._module["main"]
-        given = []
+        arguments = []
         for number, (variable, name) in enumerate(zip(main.params, (*input_names, *state_names), strict=True)):
-            given.append(tensor_of(variable.ty, name))
+            arguments.append(tensor_of(variable.ty, name))
             own = number - len(input_names)
             self._values[hash(variable)] = Location("input", number) if own < 0 else Location("state", own)
         for block in main.body.blocks:
@@ -225,17 +225,17 @@ class _Reader:
         outputs = [tensor_of(kind, name) for kind, name in zip(types, (*output_names, *state_names), strict=True)][
             : len(output_names)
         ]
-        kept = given[len(input_names) :]
-        steps, buffers = settle(self._steps, self._buffers, results, outputs, self._joined, kept)
+        state_arguments = arguments[len(input_names) :]
+        steps, buffers = settle(self._steps, self._buffers, results, outputs, self._joined, state_arguments)
         return Graph(
-            tuple(given[: len(input_names)]),
+            tuple(arguments[: len(input_names)]),
             buffers,
             tuple(self._constants),
             steps,
             tuple(outputs),
             # In the order of the first call: TVM's own order varies between runs.
             {step.function: self._functions[step.function] for step in steps if step.function in self._functions},
-            tuple(kept),
+            tuple(state_arguments),
         )
 
     def _bind(self, binding: Any) -> Any:

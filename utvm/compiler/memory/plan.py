@@ -62,7 +62,7 @@ def arrange(
     goal = lower_bound(spans, overlaps) if enough is None else enough
     puzzle = _Puzzle(spans, overlaps)
     best, order = min(
-        ((puzzle.drop(order), order) for order in _orders(spans)), key=lambda found: height(spans, found[0])
+        ((puzzle.drop(order), order) for order in _orders(spans)), key=lambda layout: height(spans, layout[0])
     )
     lowest = height(spans, best)
     chance = random.Random(20)
@@ -118,7 +118,7 @@ class _Puzzle:
                 (other, low, high)
                 for other in range(len(spans))
                 if other != number and spans[other].meets(spans[number])
-                for low, high in _forbidden(number, other, spans, overlaps)
+                for low, high in _forbidden_spans(number, other, spans, overlaps)
             ]
             for number in range(len(spans))
         ]
@@ -128,13 +128,13 @@ class _Puzzle:
         offsets = [-1] * len(self._spans)
         for number in order:
             self.work += 1 + len(self._forbidden[number])
-            taken = sorted(
+            occupied = sorted(
                 (offsets[other] + low, offsets[other] + high)
                 for other, low, high in self._forbidden[number]
                 if offsets[other] >= 0
             )
             offset, alignment = 0, self._spans[number].alignment
-            for low, high in taken:
+            for low, high in occupied:
                 if low < offset < high:
                     offset = -(-high // alignment) * alignment
             if limit is not None and offset + self._spans[number].size > limit:
@@ -143,7 +143,7 @@ class _Puzzle:
         return offsets
 
 
-def _forbidden(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> list[tuple[int, int]]:
+def _forbidden_spans(number: int, other: int, spans: Sequence[Span], overlaps: Overlaps) -> list[tuple[int, int]]:
     low, high = -spans[number].size, spans[other].size
     # If one block is computed from the other, it begins that many bytes before it.
     after, before = overlaps.get((number, other), high), overlaps.get((other, number), -low)
@@ -189,11 +189,11 @@ def plan_memory(
         key: Block(names[key], key[0], regions[key], offsets[key], span.size, span.first, span.last)
         for key, span in spans.items()
     }
-    taken = {region.name: 0 for region in memory.regions}
+    used = {region.name: 0 for region in memory.regions}
     for block in blocks.values():
-        taken[block.region] = max(taken[block.region], block.offset + block.size)
+        used[block.region] = max(used[block.region], block.offset + block.size)
     keys = list(spans)
-    return Plan(blocks, taken, lower_bound(*_number(keys, spans, shared)))
+    return Plan(blocks, used, lower_bound(*_number(keys, spans, shared)))
 
 
 def _lives(graph: Graph, workspace_bytes: Mapping[str, int], alignment: int) -> dict[Key, Span]:
@@ -309,18 +309,18 @@ class _Filler:
         regions: dict[Key, str] = dict(pinned)
         offsets: dict[Key, int] = {}
         for region in self._memory.regions:
-            chosen = [key for key in self._order if pinned.get(key) == region.name]
-            if not self._fits(chosen, region):
-                raise self._too_small(region, chosen)
+            keys = [key for key in self._order if pinned.get(key) == region.name]
+            if not self._fits(keys, region):
+                raise self._too_small(region, keys)
             waiting = [key for key in self._order if key not in regions]
-            if self._fits([*chosen, *waiting], region):
-                chosen += waiting
+            if self._fits([*keys, *waiting], region):
+                keys += waiting
             else:
                 for key in waiting:
-                    if self._fits([*chosen, key], region):
-                        chosen.append(key)
-            offsets.update(self._place(chosen))
-            regions.update(dict.fromkeys(chosen, region.name))
+                    if self._fits([*keys, key], region):
+                        keys.append(key)
+            offsets.update(self._place(keys))
+            regions.update(dict.fromkeys(keys, region.name))
         left = [key for key in self._order if key not in regions]
         if left:
             region = self._memory.regions[-1]
@@ -363,21 +363,21 @@ def save(graph: Graph, forms: Mapping[str, int], plan: Callable[[Saving], Plan])
     last = {function: count - 1 for function, count in forms.items()}
     least = plan(last)
     best: tuple[Plan, Saving] | None = None
-    chosen = dict.fromkeys(forms, 0)
+    levels = dict.fromkeys(forms, 0)
     for _ in range(_ROUNDS if any(last.values()) else 0):
         try:
-            tried = plan(chosen)
+            tried = plan(levels)
         except DoesNotFitError:
             break
         if best is None or _bytes(tried) < _bytes(best[0]):
-            best = tried, dict(chosen)
+            best = tried, dict(levels)
         # Blocks above the bound that no plan can undercut.
         above = _at_the_top(graph, tried, least.lower_bound_bytes)
-        guilty = [item for item in above if chosen.get(item, 0) < last.get(item, 0)]
+        guilty = [item for item in above if levels.get(item, 0) < last.get(item, 0)]
         if not guilty:
             break
         for item in guilty:
-            chosen[item] += 1
+            levels[item] += 1
     return best if best is not None and _bytes(best[0]) <= _bytes(least) else (least, last)
 
 

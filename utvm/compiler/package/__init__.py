@@ -6,12 +6,4 @@ from utvm.compiler.package.misra import misra_counts
 from utvm.compiler.package.read import Terms, read_package
 from utvm.compiler.package.write import package_files, package_model, write_package
 
-__all__ = [
-    "RunStack",
-    "Terms",
-    "misra_counts",
-    "package_files",
-    "package_model",
-    "read_package",
-    "write_package",
-]
+__all__ = ["RunStack", "Terms", "misra_counts", "package_files", "package_model", "read_package", "write_package"]

@@ -85,24 +85,20 @@ def _memory(library: Library) -> dict[str, object]:
         }
     }
     if library.executor == "graph":
-        memory["sids"] = _storage(library)
+        memory["sids"] = [
+            {"storage_id": number, "size_bytes": block.size}
+            | ({"input_binding": block.tensor} if block.kind == "input" else {})
+            for number, block in enumerate(library.blocks)
+        ]
     return memory
 
 
 def _by_name(tensors: Iterable[Tensor]) -> dict[str, object]:
-    named: dict[str, object] = {}
+    by_name: dict[str, object] = {}
     for number, tensor in enumerate(tensors):
-        name = tensor.name if tensor.name not in named else f"{tensor.name}#{number}"
-        named[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
-    return named
-
-
-def _storage(library: Library) -> list[dict[str, object]]:
-    return [
-        {"storage_id": number, "size_bytes": block.size}
-        | ({"input_binding": block.tensor} if block.kind == "input" else {})
-        for number, block in enumerate(library.blocks)
-    ]
+        name = tensor.name if tensor.name not in by_name else f"{tensor.name}#{number}"
+        by_name[name] = {"dtype": tensor.dtype, "size": tensor.size_bytes}
+    return by_name
 
 
 def _own(library: Library, model: Model, terms: Terms) -> dict[str, object]:

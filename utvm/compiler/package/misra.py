@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from utvm import runtime
+from utvm import errors, runtime
 from utvm.base.process.run import run_tool
 from utvm.base.storage.config import Record, load_yaml
 from utvm.compiler.library import Library
-from utvm.errors import ToolchainError
 from utvm.paths import DATA
 
 REASONS = DATA / "docs" / "misra.yaml"
@@ -28,7 +27,7 @@ class Reasons(Record):
     mandatory: tuple[str, ...]
     left: dict[str, str]
 
-    def unexplained(self, counts: Mapping[str, int]) -> list[str]:
+    def list_unexplained(self, counts: Mapping[str, int]) -> list[str]:
         """Return the rules with findings that are mandatory or have no reason."""
         return [rule for rule in counts if rule in self.mandatory or not self.left.get(rule, "").strip()]
 
@@ -65,17 +64,17 @@ def misra_findings(
                 *paths,
             ],
             timeout=_TIMEOUT_S,
-            error=ToolchainError,
+            error=errors.ToolchainError,
             hint="sudo apt-get install cppcheck",
         )
         text = output + (Path(work) / "findings").read_text(encoding="utf-8")
-    found: dict[str, list[str]] = {}
+    findings: dict[str, list[str]] = {}
     for finding in _FINDING.finditer(text):
         if finding["id"] in _TROUBLE:
-            raise ToolchainError(f"cppcheck cannot read {finding['place']}: {finding['id']}")
+            raise errors.ToolchainError(f"cppcheck cannot read {finding['place']}: {finding['id']}")
         if finding["id"].startswith(_RULE):
-            found.setdefault(finding["id"].removeprefix(_RULE), []).append(finding["place"])
-    return {rule: found[rule] for rule in sorted(found, key=_by_number)}
+            findings.setdefault(finding["id"].removeprefix(_RULE), []).append(finding["place"])
+    return {rule: findings[rule] for rule in sorted(findings, key=_by_number)}
 
 
 def misra_counts(paths: Sequence[Path], include: Sequence[Path] = ()) -> dict[str, int]:
@@ -97,7 +96,7 @@ def runtime_counts() -> dict[str, int]:
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[str, set[str]]:
     """Return findings per rule in each image and port; without ports, for one architecture."""
-    found: dict[str, set[str]] = {}
+    findings: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))
     for architecture, own in (ports or {"cortex_m": ()}).items():
         images = runtime.images(architecture)
@@ -110,8 +109,8 @@ def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None) -> dict[
                 runtime.include(architecture, executor, pipe),
                 runtime.defines(executor, pipe),
             ).items():
-                found.setdefault(rule, set()).update(places)
-    return found
+                findings.setdefault(rule, set()).update(places)
+    return findings
 
 
 def total(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -52,8 +52,8 @@ ARDUINO = PurePosixPath("src")
 
 
 def public_headers(library: Library) -> list[str]:
-    named = (f"{library.name}.h", f"{library.name}_graph_executor.h")
-    return [name for name in named if name in library.sources]
+    names = (f"{library.name}.h", f"{library.name}_graph_executor.h")
+    return [name for name in names if name in library.sources]
 
 
 def c_files(library: Library) -> list[str]:
@@ -120,9 +120,9 @@ def read_package(name: str, files: Mapping[str, bytes]) -> Library:
 
 
 def _source(name: str, file: str, digest: str, files: Mapping[str, bytes]) -> str:
-    found = [files[place] for folder in (SOURCES, HEADERS) if (place := f"{folder}/{file}") in files]
+    matches = [files[place] for folder in (SOURCES, HEADERS) if (place := f"{folder}/{file}") in files]
     if file.endswith(".json"):
-        found = [data for place, data in files.items() if place.startswith(f"{GRAPHS}/")]
-    if "/" in file or not found or hashlib.sha256(found[0]).hexdigest() != digest:
+        matches = [data for place, data in files.items() if place.startswith(f"{GRAPHS}/")]
+    if "/" in file or not matches or hashlib.sha256(matches[0]).hexdigest() != digest:
         raise ConfigError(f"{name}: {file} is missing or was changed since it was packaged", "package it again")
-    return found[0].decode("utf-8", "replace")
+    return matches[0].decode("utf-8", "replace")

@@ -12,16 +12,12 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from utvm.base.text.quoting import comment
-from utvm.base.text.templates import templates_of
-from utvm.compiler import Model, Target, compile_model, load
-from utvm.compiler.bounded import bounded
-from utvm.compiler.c_files import C_TYPES, literal
+from utvm.base.text import quoting, templates
+from utvm.compiler import Model, Target, bounded, c_files, compile_model, load
 from utvm.compiler.library import Library, Tensor
 from utvm.compiler.memory.regions import Memory
 from utvm.compiler.package import read
 from utvm.compiler.package.metadata import RunStack, metadata
-from utvm.compiler.package.read import ALIGNMENT, HEADERS, SOURCES, Terms
 from utvm.compiler.target import ANY
 from utvm.errors import ConfigError
 
@@ -40,10 +36,10 @@ _PRINTED |= {"float32": ("%.9g", "double"), "float64": ("%.17g", "double")}
 
 
 def texts(
-    library: Library, terms: Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
+    library: Library, terms: read.Terms, example: Sequence[npt.NDArray[Any]] | None, stack: RunStack | None
 ) -> dict[str, str]:
     """Return path and text of all text files of a package except the sources and ``metadata.json``."""
-    environment = templates_of("utvm.compiler.package")
+    environment = templates.templates_of("utvm.compiler.package")
     files = {
         "CMakeLists.txt": "CMakeLists.txt",
         "LICENSE": "LICENSE",
@@ -63,24 +59,24 @@ def texts(
         "library": library,
         "terms": terms,
         "stack": stack,
-        "alignment": ALIGNMENT,
-        "sources": SOURCES,
-        "headers": HEADERS,
+        "alignment": read.ALIGNMENT,
+        "sources": read.SOURCES,
+        "headers": read.HEADERS,
         "c_files": read.c_files(library),
         "public_headers": read.public_headers(library),
         "inputs": _ports(library, "input", example),
         "outputs": _ports(library, "output", None),
     }
-    made = {path: environment.get_template(template).render(values) for path, template in files.items()}
+    rendered = {path: environment.get_template(template).render(values) for path, template in files.items()}
     # Arduino compiles only src/: it gets a file with one #include for each file elsewhere.
     for kind, folder, names in (
-        ("header", HEADERS, read.public_headers(library)),
-        ("source", SOURCES, read.c_files(library)),
+        ("header", read.HEADERS, read.public_headers(library)),
+        ("source", read.SOURCES, read.c_files(library)),
     ):
         template = environment.get_template(f"arduino_{kind}")
         for file in names:
-            made[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
-    return made
+            rendered[str(read.ARDUINO / file)] = template.render(values, path=f"../{folder}/{file}")
+    return rendered
 
 
 def cmake_target(name: str) -> str:
@@ -101,7 +97,7 @@ def _ports(library: Library, kind: str, stored: Sequence[npt.NDArray[Any]] | Non
             {
                 "name": f"{kind}_{number}",
                 "description": _describe(tensor),
-                "c_type": C_TYPES[tensor.dtype],
+                "c_type": c_files.C_TYPES[tensor.dtype],
                 "elements": math.prod(tensor.shape),
                 "bytes": tensor.size_bytes,
                 "place": place,
@@ -121,13 +117,13 @@ def _rows(tensor: Tensor, array: npt.NDArray[Any]) -> str:
             f"the example for {tensor.name} is {array.dtype}{list(array.shape)}",
             f"the model takes {tensor.dtype}{list(tensor.shape)}",
         )
-    numbers = [literal(value, tensor.dtype) for value in array.ravel().tolist()]
+    numbers = [c_files.literal(value, tensor.dtype) for value in array.ravel().tolist()]
     rows = (numbers[start : start + _ROW] for start in range(0, len(numbers), _ROW))
     return ",\n".join("    " + ", ".join(row) for row in rows)
 
 
 def _describe(tensor: Tensor) -> str:
-    return f"{comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
+    return f"{quoting.comment(tensor.name)}, {tensor.dtype}[{', '.join(str(extent) for extent in tensor.shape)}]"
 
 
 # An empty parameter file in TVM's NDArray list format: magic number, reserved word, no names, no arrays
@@ -145,7 +141,7 @@ def package_files(
     library: Library,
     *,
     model: Model,
-    terms: Terms | None = None,
+    terms: read.Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     relax: str | None = None,
     misra: Mapping[str, int] | None = None,
@@ -159,7 +155,7 @@ def package_files(
         misra: finding counts per rule, from :func:`utvm.compiler.package.misra.misra_counts`.
         stack: of a run, if a compiler for a core is known.
     """
-    terms = terms or Terms()
+    terms = terms or read.Terms()
     time = _time()
     facts = metadata(library, model, terms, time=time, misra=misra, stack=stack)
     files = dict(read.placed_sources(library)) | texts(library, terms, example, stack)
@@ -181,7 +177,7 @@ def package_model(
     target: Target = ANY,
     executor: Literal["aot", "graph"] = "aot",
     memory: Memory | None = None,
-    terms: Terms | None = None,
+    terms: read.Terms | None = None,
     example: Sequence[npt.NDArray[Any]] | None = None,
     stack: RunStack | None = None,
 ) -> Path:
@@ -194,7 +190,7 @@ def package_model(
     def script() -> str:
         return str(import_model(model).module.script(show_meta=False))
 
-    text = bounded(model.origin, "print the model", script)
+    text = bounded.run_bounded(model.origin, "print the model", script)
     return write_package(library, path, model=model, terms=terms, example=example, relax=text + "\n", stack=stack)
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import tvm
 
 from utvm.compiler.accelerator import Assistant
-from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes
+from utvm.compiler.kernels import quantities, use
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.library import Decision, Leftover
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
 from utvm.compiler.quantised.recognise import Recogniser
@@ -34,7 +33,7 @@ def integerize(
     module: Any,
     target: Target | None,
     assistant: Assistant | None = None,
-    layers: Mapping[str, IntegerLayer] = MappingProxyType({}),
+    layers: Mapping[str, use.IntegerLayer] = MappingProxyType({}),
 ) -> Integerized:
     """Turn quantised operators into integer ones, bit-exact with TensorFlow Lite Micro."""
     main = module["main"]
@@ -48,7 +47,7 @@ def integerize(
     for binding in bindings:
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
-    nodes = live_nodes(reader.nodes, _flat(result))
+    nodes = quantities.live_nodes(reader.nodes, _flat(result))
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
@@ -65,16 +64,16 @@ def _values_of(reader: Reader, expression: Any) -> Any:
     return reader.value(expression)
 
 
-def _flat(result: Any) -> list[Value]:
+def _flat(result: Any) -> list[quantities.Value]:
     return [value for item in result for value in _flat(item)] if isinstance(result, tuple) else [result]
 
 
-def _leftovers(nodes: Sequence[Node], reader: Reader) -> tuple[Leftover, ...]:
+def _leftovers(nodes: Sequence[quantities.Node], reader: Reader) -> tuple[Leftover, ...]:
     """Return operators that compute in float on dequantised tensors."""
     touched: set[int] = set()
     leftovers: list[Leftover] = []
     for node in nodes:
-        if not isinstance(node.work, Native):
+        if not isinstance(node.work, quantities.Native):
             continue
         operator = node.work.operator
         if operator == "relax.dequantize":

@@ -9,17 +9,11 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from utvm.compiler.accelerator import Assistant, Offer, Refused
-from utvm.compiler.kernels import kernels
-from utvm.compiler.kernels.addition import Addition
-from utvm.compiler.kernels.cores import estimated_cycles
+from utvm.compiler import accelerator, library, notes, tvm_types
+from utvm.compiler.kernels import addition, cores, kernels, records
 from utvm.compiler.kernels.functions import OPERATOR
 from utvm.compiler.kernels.quantities import Native, Node, Value, live_nodes, tensor_type
-from utvm.compiler.kernels.records import Computation, Convolution, Operator, Ready, Residual
-from utvm.compiler.library import Decision
-from utvm.compiler.notes import note
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import dtype_of, element_type, shape_of
 
 
 def fuse(nodes: Sequence[Node], results: Sequence[Value]) -> list[Node]:
@@ -33,7 +27,7 @@ def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         work = node.work
         before = makers.get(id(node.inputs[0])) if node.inputs else None
-        if isinstance(work, Convolution) and before is not None and len(node.inputs[0].shape) == 4:
+        if isinstance(work, records.Convolution) and before is not None and len(node.inputs[0].shape) == 4:
             widths = _pad_widths(before, work.input_zero)
             if widths is not None:
                 top, left, bottom, right = widths
@@ -45,7 +39,7 @@ def _fuse_paddings(nodes: Sequence[Node]) -> list[Node]:
                     work.padding[3] + right,
                 )
                 work = replace(work, input_shape=(height, width, channels), padding=padding)
-                note("fused", f"the padding {before.output.name} into the convolution {node.output.name}")
+                notes.note("fused", f"the padding {before.output.name} into the convolution {node.output.name}")
                 fused.append(Node(work, (before.inputs[0], *node.inputs[1:]), node.output))
                 continue
         fused.append(node)
@@ -72,11 +66,11 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
     uses.update(id(value) for value in results)
     makers = {id(node.output): (number, node) for number, node in enumerate(nodes)}
     fused = list(nodes)
-    gone: set[int] = set()
+    absorbed: set[int] = set()
     for number, node in enumerate(nodes):
         work = node.work
         if (
-            not isinstance(work, Addition)
+            not isinstance(work, addition.Addition)
             or work.subtract
             or work.dtype != "int8"
             or work.shapes[0] != work.shapes[1]
@@ -85,7 +79,7 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
         candidates = []
         for side, value in enumerate(node.inputs):
             maker = makers.get(id(value))
-            if maker is not None and isinstance(maker[1].work, Convolution) and uses[id(value)] == 1:
+            if maker is not None and isinstance(maker[1].work, records.Convolution) and uses[id(value)] == 1:
                 candidates.append((maker[0], side, maker[1]))
         if not candidates:
             continue
@@ -93,11 +87,11 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
         place, side, convolution = max(candidates, key=lambda item: item[0])
         record = convolution.work
         other = node.inputs[1 - side]
-        if not isinstance(record, Convolution) or record.residual is not None or len(other.shape) != 4:
+        if not isinstance(record, records.Convolution) or record.residual is not None or len(other.shape) != 4:
             continue
         if id(other) in makers and makers[id(other)][0] > place:
             continue
-        residual = Residual(
+        residual = records.Residual(
             work.zeros[side],
             work.zeros[1 - side],
             work.factors[side],
@@ -107,43 +101,43 @@ def _fuse_additions(nodes: Sequence[Node], results: Sequence[Value]) -> list[Nod
             work.low,
             work.high,
         )
-        note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
+        notes.note("fused", f"the addition {node.output.name} into the convolution {convolution.output.name}")
         fused[place] = Node(replace(record, residual=residual), (*convolution.inputs, other), node.output)
         makers[id(node.output)] = (place, fused[place])
-        gone.add(number)
-    return [node for number, node in enumerate(fused) if number not in gone]
+        absorbed.add(number)
+    return [node for number, node in enumerate(fused) if number not in absorbed]
 
 
 _CYCLES_A_BYTE = 8.0  # Per byte that a CPU copies; for decisions only, not to be reported as measured.
 
 
 def divide(
-    nodes: Sequence[Node], assistant: Assistant, target: Target, name_of: Callable[[Value], str]
-) -> tuple[list[Node], tuple[Decision, ...]]:
+    nodes: Sequence[Node], assistant: accelerator.Assistant, target: Target, name_of: Callable[[Value], str]
+) -> tuple[list[Node], tuple[library.Decision, ...]]:
     divided: list[Node] = []
     decisions = []
     for node in nodes:
-        if not isinstance(node.work, Convolution):
+        if not isinstance(node.work, records.Convolution):
             divided.append(node)
             continue
-        cpu, name = estimated_cycles(node.work, target), name_of(node.output)
+        cpu, name = cores.estimated_cycles(node.work, target), name_of(node.output)
         try:
             offer = assistant.offer(node.work)
-        except Refused as refused:
-            decisions.append(Decision(name, "CPU", str(refused), cpu))
+        except accelerator.Refused as refused:
+            decisions.append(library.Decision(name, "CPU", str(refused), cpu))
             divided.append(node)
             continue
         there = round(offer.cycles * assistant.cpu_cycles + offer.arranged_bytes * _CYCLES_A_BYTE)
-        given = assistant.everything or there < cpu
-        estimated = f"it is estimated to be faster {'there' if given else 'on the CPU'}"
+        offload = assistant.everything or there < cpu
+        estimated = f"it is estimated to be faster {'there' if offload else 'on the CPU'}"
         reason = "all that can be is asked for" if assistant.everything else estimated
-        where = assistant.identity if given else "CPU"
-        decisions.append(Decision(name, where, reason, cpu, there, offer.moved_bytes))
-        divided += _in_parts(node, offer, name) if given else [node]
+        where = assistant.identity if offload else "CPU"
+        decisions.append(library.Decision(name, where, reason, cpu, there, offer.moved_bytes))
+        divided += _in_parts(node, offer, name) if offload else [node]
     return divided, tuple(decisions)
 
 
-def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:
+def _in_parts(node: Node, offer: accelerator.Offer, name: str) -> list[Node]:
     tensors = list(node.inputs)
     parts = offer.parts()
     maker = []
@@ -152,8 +146,8 @@ def _in_parts(node: Node, offer: Offer, name: str) -> list[Node]:
         if number < len(parts) - 1:
             kind = part.operator.function.params[-1]
             shape = [int(extent) for extent in kind.ty.shape]
-            output = Value(f"{name} ({number + 1})", tensor_type(shape, element_type(kind)))
-        maker.append(Node(Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
+            output = Value(f"{name} ({number + 1})", tensor_type(shape, tvm_types.element_type(kind)))
+        maker.append(Node(records.Ready(part.operator), tuple(tensors[read] for read in part.reads), output))
         tensors.append(output)
     return maker
 
@@ -195,18 +189,18 @@ class _Writer:
     def write(self, node: Node) -> None:
         inputs = [self._expression(value) for value in node.inputs]
         if isinstance(node.work, Native):
-            written = self._builder.emit(node.work.build(inputs), self._name(node.output))
+            variable = self._builder.emit(node.work.build(inputs), self._name(node.output))
             # A reshaped constant has no inputs.
             if node.work.operator == "relax.reshape" and inputs:
-                self._unshaped[hash(written)] = self._unshaped.get(hash(inputs[0]), inputs[0])
+                self._unshaped[hash(variable)] = self._unshaped.get(hash(inputs[0]), inputs[0])
         else:
-            written = self._call(self._operator(node.work), inputs, node.output)
-        self.expressions[id(node.output)] = written
+            variable = self._call(self._operator(node.work), inputs, node.output)
+        self.expressions[id(node.output)] = variable
 
-    def _operator(self, record: Computation) -> Operator:
-        if isinstance(record, Ready):
+    def _operator(self, record: records.Computation) -> records.Operator:
+        if isinstance(record, records.Ready):
             return record.operator
-        operator: Operator = self._makers[type(record)](record, self._target)
+        operator: records.Operator = self._makers[type(record)](record, self._target)
         return operator
 
     def nest(self, item: Any) -> Any:
@@ -219,27 +213,27 @@ class _Writer:
             return relax.const(value.constant, str(value.constant.dtype))
         return self.expressions[id(value)]
 
-    def _call(self, operator: Operator, inputs: Sequence[Any], result: Value) -> Any:
-        parameters = [shape_of(parameter.ty) for parameter in operator.function.params]
+    def _call(self, operator: records.Operator, inputs: Sequence[Any], result: Value) -> Any:
+        parameters = [tvm_types.shape_of(parameter.ty) for parameter in operator.function.params]
         name = str(operator.function.attrs[OPERATOR])
         function = operator.function.without_attr("global_symbol")  # The module names the function.
         variable = self._builder.add_func(function.with_attr("tirx.noalias", True), name)
         arguments = [
-            self._reshape(item, wanted) for item, wanted in zip(inputs, parameters[: len(inputs)], strict=True)
+            self._reshape(item, shape) for item, shape in zip(inputs, parameters[: len(inputs)], strict=True)
         ]
         constants = [relax.const(array, str(array.dtype)) for array in operator.constants]
         output = operator.function.params[-1].ty
-        kind = tensor_type(shape_of(output), dtype_of(output))
+        kind = tensor_type(tvm_types.shape_of(output), tvm_types.dtype_of(output))
         call = self._builder.emit(relax.call_tir(variable, [*arguments, *constants], kind), self._name(result))
         return self._reshape(call, result.shape)
 
     def _reshape(self, item: Any, shape: tuple[int, ...]) -> Any:
         """Reshape a tensor; in a chain of reshapes, emit only the last one."""
-        if shape_of(item.ty) == shape:
+        if tvm_types.shape_of(item.ty) == shape:
             return item
         origin = self._unshaped.get(hash(item), item)
-        if shape_of(origin.ty) == shape:
+        if tvm_types.shape_of(origin.ty) == shape:
             return origin
-        written = self._builder.emit(relax.op.reshape(origin, shape))
-        self._unshaped[hash(written)] = origin
-        return written
+        variable = self._builder.emit(relax.op.reshape(origin, shape))
+        self._unshaped[hash(variable)] = origin
+        return variable

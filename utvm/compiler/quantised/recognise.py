@@ -8,12 +8,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling
-from utvm.compiler.kernels.quantisation import Rounding
+from utvm.compiler.kernels import Unfit, fixed_point, kernels, lookup, pooling, quantisation, use
 from utvm.compiler.kernels.quantities import Goal, Native, Quantity, Real, Value, View, quantity_of
 from utvm.compiler.kernels.reader import Reader, compose_orders
 from utvm.compiler.kernels.requantise import concatenate
-from utvm.compiler.kernels.use import IntegerLayer
 from utvm.compiler.tvm_types import dtype_of, operator_name, shape_of
 
 # Operators that move elements and compute nothing.
@@ -35,7 +33,7 @@ _MOVEMENTS = (
 class Recogniser:
     """Turns the bindings of ``main`` into nodes, one after another."""
 
-    def __init__(self, reader: Reader, layers: Mapping[str, IntegerLayer]) -> None:
+    def __init__(self, reader: Reader, layers: Mapping[str, use.IntegerLayer]) -> None:
         self._reader = reader
         self._layers = layers
         self._operators: dict[str, list[Callable[..., View | None]]] = {}
@@ -63,7 +61,7 @@ class Recogniser:
         elif name:
             self._move(variable, call, name)
 
-    def _build(self, variable: Any, call: Any, layer: IntegerLayer) -> None:
+    def _build(self, variable: Any, call: Any, layer: use.IntegerLayer) -> None:
         shape, name = shape_of(variable.ty), str(variable.name)
         result = layer.build(self._reader, list(call.args[1].fields), name)
         if result.shape != shape:
@@ -123,9 +121,9 @@ class Recogniser:
             name != "relax.image.resize2d" or str(call.attrs.method) == "nearest_neighbor"
         ):
             work = Native(lambda inputs: _same_call(call, inputs), name, call)
-            self._set_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
+            self._record_moved(variable, work, [self._reader.arrange(real.view)], real.quantity)
 
-    def _set_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
+    def _record_moved(self, variable: Any, work: Native, values: Sequence[Value], quantity: Quantity) -> None:
         output = Value(str(variable.name), _with_int8(variable.ty))
         self._reader.append(work, values, output)
         self._reader.set_real(variable, Real(View(output), quantity))
@@ -137,14 +135,14 @@ class Recogniser:
         build = {"relax.maximum": relax.op.maximum, "relax.minimum": relax.op.minimum}[str(call.op.name)]
         values = [self._reader.arrange(real.view) for real in (first, second)]
         work = Native(lambda inputs: build(*inputs), str(call.op.name))
-        self._set_moved(variable, work, values, first.quantity)
+        self._record_moved(variable, work, values, first.quantity)
 
     def _pick(self, variable: Any, call: Any) -> None:
         real = self._reader.real(call.tuple_value)
         if real is not None:
             index = int(call.index)
             work = Native(lambda inputs: relax.TupleGetItem(inputs[0], index), "tuple")
-            self._set_moved(variable, work, [real.view.base], real.quantity)
+            self._record_moved(variable, work, [real.view.base], real.quantity)
 
     def _pad(self, variable: Any, call: Any, real: Real) -> None:
         number = real.quantity.zero + float(call.attrs.pad_value) / real.quantity.scale
@@ -190,7 +188,7 @@ class Recogniser:
             self._reader.explain(call.args[0], str(unfit))
             source = self._reader.value(call.args[0])
             zero = target.zero + (128 if dtype == "uint8" else 0)
-            record = Rounding(source.shape or (1,), target.scale, zero, dtype, "rintf")
+            record = quantisation.Rounding(source.shape or (1,), target.scale, zero, dtype, "rintf")
             value = self._reader.add(record, [source], str(variable.name), source.shape, dtype)
             self._reader.set_value(variable, value)
             return

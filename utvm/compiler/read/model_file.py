@@ -7,11 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
-from utvm.compiler.bounded import bounded
+from utvm.compiler import bounded, names, refusal
 from utvm.compiler.model import Model
-from utvm.compiler.names import library_name
 from utvm.compiler.read import relax_file, tflite_graph, torch_file
-from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
 
 MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
@@ -32,20 +30,20 @@ def load(
     try:
         return _load(path, run_python, shapes)
     except CompileError as error:
-        error.hint = error.hint or HINT
+        error.hint = error.hint or refusal.HINT
         raise
 
 
 def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -> Model:
     content = _read(path)
-    name, origin = library_name(path.stem), str(path)
+    name, origin = names.library_name(path.stem), str(path)
     model = _other_than_onnx(path, content, name, origin, run_python)
     if model is None:
         # Last, because an ONNX file has no magic number. Its parser and checker are C++.
         from utvm.compiler.read import onnx_file
 
         read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes)
-        return bounded(origin, "read the model", read)
+        return bounded.run_bounded(origin, "read the model", read)
     if shapes:
         raise ConfigError(
             f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --set shape out"

@@ -13,9 +13,7 @@ import onnx.external_data_helper
 import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from utvm.compiler.library import check_tensor
-from utvm.compiler.model import Model
-from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
+from utvm.compiler import library, model, refusal
 from utvm.errors import CompileError, ConfigError
 
 MAX_DATA_BYTES = 1 << 28
@@ -28,7 +26,7 @@ def from_onnx(
     origin: str | None = None,
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Model:
+) -> model.Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -46,16 +44,16 @@ def from_onnx(
     if _bring_in_external_data(proto, origin, directory) or shapes:
         content = proto.SerializeToString(deterministic=True)
     check(proto, origin)
-    return Model(name, origin, "onnx", content)
+    return model.Model(name, origin, "onnx", content)
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
-    found = False
+    has_external = False
     total = 0
     for tensor in _tensors(proto.graph):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        found = True
+        has_external = True
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         path = (directory or Path()) / location
         if directory is None or not location or not path.is_file():
@@ -76,7 +74,7 @@ def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path
             ) from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
-    return found
+    return has_external
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -97,15 +95,15 @@ def fix(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], origin: s
         if name not in inputs:
             raise ConfigError(f"{origin}: has no input {name!r}", f"inputs: {', '.join(inputs)}")
         dimensions = inputs[name].type.tensor_type.shape.dim
-        shown = [
+        sizes = [
             dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or "?"
             for dimension in dimensions
         ]
-        fits = len(shape) == len(shown) and all(
-            isinstance(size, str) or size == wanted for size, wanted in zip(shown, shape, strict=True)
+        fits = len(shape) == len(sizes) and all(
+            isinstance(size, str) or size == expected for size, expected in zip(sizes, shape, strict=True)
         )
         if not fits:
-            raise ConfigError(f"{origin}: input {name} is {shown}, which {list(shape)} does not fit")
+            raise ConfigError(f"{origin}: input {name} is {sizes}, which {list(shape)} does not fit")
         for dimension, size in zip(dimensions, shape, strict=True):
             if dimension.dim_param and called.setdefault(dimension.dim_param, size) != size:
                 raise ConfigError(f"{origin}: {dimension.dim_param} is {called[dimension.dim_param]}, not {size}")
@@ -145,11 +143,11 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
     _check_rules(proto, origin)
     versions = {item.domain: item.version for item in proto.opset_import}
     for node in graph.node:
-        _check_given(node, versions.get(node.domain, 1), origin)
+        _check_required_inputs(node, versions.get(node.domain, 1), origin)
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
-    refused = refusals(checks)
+    refused = refusal.refusals(checks)
     if len(refused) == 1:
         raise refused[0]
     text: dict[str, list[str]] = {}
@@ -160,7 +158,7 @@ def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
         f"{', '.join(places[:_MOST])}{f' and {len(places) - _MOST} more' * (len(places) > _MOST)}: {reason}"
         for reason, places in text.items()
     ]
-    refuse(origin, reasons, hints(refused))
+    refusal.refuse(origin, reasons, refusal.hints(refused))
 
 
 def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
@@ -182,11 +180,11 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    steps = [Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
-    check_order(origin, steps, known, repr, "sort the nodes")
+    steps = [refusal.Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
+    refusal.check_order(origin, steps, known, repr, "sort the nodes")
 
 
-def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
+def _check_required_inputs(node: onnx.NodeProto, version: int, origin: str) -> None:
     """Refuse an omitted input that is required: ONNX's checker ignores it, and it crashes TVM."""
     if "" not in node.input or not onnx.defs.has(node.op_type, version, node.domain):
         return
@@ -210,7 +208,7 @@ def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
     place = f"{origin}: constant {tensor.name!r}"
     if any(extent < 0 for extent in tensor.dims):
         raise CompileError(f"{place}: has a negative dimension: {tuple(tensor.dims)}")
-    size = check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
+    size = library.check_tensor(place, tensor.dims, _dtype(tensor.data_type), may_be_empty=True)
     if tensor.HasField("raw_data") and len(tensor.raw_data) != size:
         raise CompileError(f"{place}: holds {len(tensor.raw_data)} bytes where its shape needs {size}")
 
@@ -236,7 +234,7 @@ def _check_value(value: onnx.ValueInfoProto, place: str, *, must_be_fixed: bool)
             )
     if any(extent < 0 for extent in extents):
         raise CompileError(f"{place}: has a negative dimension: {tuple(extents)}")
-    check_tensor(place, extents, _dtype(tensor.elem_type))
+    library.check_tensor(place, extents, _dtype(tensor.elem_type))
 
 
 def _dtype(element_type: int) -> str:

@@ -47,8 +47,8 @@ def from_python(path: Path, name: str, origin: str) -> Model:
         raise CompileError(f"{origin}: raises {type(error).__name__}: {error}", "run it with Python") from error
     modules = {key: value for key, value in names.items() if isinstance(value, tvm.ir.IRModule)}
     if len({id(value) for value in modules.values()}) != 1:
-        found = ", ".join(modules) or "none"
-        raise CompileError(f"{origin}: must define one Relax module, but defines {found}")
+        listing = ", ".join(modules) or "none"
+        raise CompileError(f"{origin}: must define one Relax module, but defines {listing}")
     return replace(from_module(next(iter(modules.values())), name), origin=origin)
 
 

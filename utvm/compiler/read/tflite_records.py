@@ -65,8 +65,8 @@ class Table:
         return default if place is None else self._buffer.integer(kind, place)
 
     def table(self, number: int) -> "Table | None":
-        place = self._target(number)
-        return None if place is None else Table(self._buffer, place)
+        place = self._field(number)
+        return None if place is None else Table(self._buffer, place + self._buffer.integer("<I", place))
 
     def tables(self, number: int) -> "list[Table]":
         start, count = self._vector(number, 4)
@@ -90,14 +90,11 @@ class Table:
         offset = self._buffer.integer("<H", self._fields + slot)
         return self.place + offset if offset else None
 
-    def _target(self, number: int) -> int | None:
-        place = self._field(number)
-        return None if place is None else place + self._buffer.integer("<I", place)
-
     def _vector(self, number: int, item_bytes: int) -> tuple[int, int]:
-        place = self._target(number)
+        place = self._field(number)
         if place is None:
             return 0, 0
+        place += self._buffer.integer("<I", place)
         count = self._buffer.integer("<I", place)
         self._buffer.claim(place + 4, count * item_bytes)
         return place + 4, count
@@ -142,7 +139,7 @@ class TfliteOperator:
 
 
 @dataclass(frozen=True)
-class KeptTensor:
+class StateTensor:
     """A tensor that a model keeps from one run to the next."""
 
     name: str
@@ -159,6 +156,6 @@ class TfliteGraph:
     operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    states: tuple[KeptTensor, ...] = ()
+    states: tuple[StateTensor, ...] = ()
     number: int = 0
     graphs: "tuple[TfliteGraph, ...]" = ()

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm.compiler.library import ELEMENT_TYPES, MAX_TENSOR_BYTES, item_bytes
-from utvm.compiler.read.tflite_records import KeptTensor, TfliteGraph, TfliteOperator, TfliteTensor
+from utvm.compiler.read.tflite_records import StateTensor, TfliteGraph, TfliteOperator, TfliteTensor
 from utvm.errors import CompileError
 
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
@@ -47,9 +47,9 @@ def _is_whole(graph: TfliteGraph) -> bool:
 
 @dataclass
 class _Variable:
-    """A variable: ``found`` is the tensor read first (-1: none), ``now`` the current one (-1: still ``found``)."""
+    """A variable: ``first`` is the tensor read first (-1: none), ``now`` the current one (-1: still ``first``)."""
 
-    found: int = -1
+    first: int = -1
     now: int = -1
     initial: npt.NDArray[np.uint8] | None = None
 
@@ -77,7 +77,7 @@ class _Reader:
             elif operator.name == "ASSIGN_VARIABLE":
                 self._variable(operator, self._handles).now = self._final(operator.inputs[1])
             else:
-                self._operators.append(self._kept_tensors(operator, own))
+                self._operators.append(self._state_tensors(operator, own))
         states, constants = self._states()
         for number, data in constants.items():
             self._tensors[number] = replace(self._tensors[number], data=data)
@@ -89,26 +89,26 @@ class _Reader:
             states=states,
         )
 
-    def _states(self) -> tuple[tuple[KeptTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
+    def _states(self) -> tuple[tuple[StateTensor, ...], dict[int, npt.NDArray[np.uint8]]]:
         states, constants = [], {}
         for (_, name), variable in self._variables.items():
-            if variable.found < 0:
+            if variable.first < 0:
                 continue  # Nothing reads it.
             initial = self._initial(variable, name)
-            if variable.now in (-1, variable.found):
-                constants[variable.found] = initial
+            if variable.now in (-1, variable.first):
+                constants[variable.first] = initial
                 continue
-            found, kept = (self._tensors[number] for number in (variable.found, variable.now))
-            if (found.shape, found.dtype) != (kept.shape, kept.dtype):
+            before, after = (self._tensors[number] for number in (variable.first, variable.now))
+            if (before.shape, before.dtype) != (after.shape, after.dtype):
                 raise CompileError(
-                    f"{self._origin}: the variable {name!r} is {found.dtype} of shape {found.shape} where it is "
-                    f"read, but {kept.dtype} of shape {kept.shape} where it is assigned"
+                    f"{self._origin}: the variable {name!r} is {before.dtype} of shape {before.shape} where it is "
+                    f"read, but {after.dtype} of shape {after.shape} where it is assigned"
                 )
-            states.append(KeptTensor(name, variable.found, variable.now, initial.tobytes()))
+            states.append(StateTensor(name, variable.first, variable.now, initial.tobytes()))
         return tuple(states), constants
 
     def _initial(self, variable: _Variable, name: str) -> npt.NDArray[np.uint8]:
-        tensor = self._tensors[variable.found]
+        tensor = self._tensors[variable.first]
         if tensor.dtype not in ELEMENT_TYPES:
             raise CompileError(f"{self._origin}: the variable {name!r} has elements of type {tensor.dtype}")
         size = tensor.size * item_bytes(tensor.dtype)
@@ -144,9 +144,9 @@ class _Reader:
         (number,) = operator.outputs[:1] or (-1,)
         if number < 0:
             raise CompileError(f"{self._origin}: READ_VARIABLE has no output")
-        if variable.now < 0 and variable.found < 0:
-            variable.found = number
-        self._instead[number] = variable.found if variable.now < 0 else variable.now
+        if variable.now < 0 and variable.first < 0:
+            variable.first = number
+        self._instead[number] = variable.first if variable.now < 0 else variable.now
 
     def _begin(self, operator: TfliteOperator) -> None:
         graph = self._graphs[_initialised_by(operator)]
@@ -163,25 +163,25 @@ class _Reader:
                     f"{self._origin}: CALL_ONCE: its graph has {item.name}, where only constants may be assigned"
                 )
             variable = self._variable(item, handles)
-            if variable.found >= 0 or variable.now >= 0:
+            if variable.first >= 0 or variable.now >= 0:
                 raise CompileError(f"{self._origin}: CALL_ONCE: begins a variable that has been used before")
             variable.initial = data
 
-    def _kept_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
+    def _state_tensors(self, operator: TfliteOperator, own: Mapping[int, _Name]) -> TfliteOperator:
         inputs = tuple(self._final(number) for number in operator.inputs)
-        made = list(operator.outputs)
+        outputs = list(operator.outputs)
         places = [place for place in _OPERATORS.get(operator.name, ()) if place < len(operator.inputs)]
         for place in places:
             number = operator.inputs[place]
             if number not in own:
                 continue  # The operator's kernel requests it.
-            variable = self._variables.setdefault(own[number], _Variable(found=number))
+            variable = self._variables.setdefault(own[number], _Variable(first=number))
             self._tensors[number] = replace(self._tensors[number], variable=False)
             variable.now = len(self._tensors)
             self._tensors.append(replace(self._tensors[number], name=f"{self._tensors[number].name} next"))
             self._instead[number] = variable.now
-            made.append(variable.now)
-        return replace(operator, inputs=inputs, outputs=tuple(made))
+            outputs.append(variable.now)
+        return replace(operator, inputs=inputs, outputs=tuple(outputs))
 
     def _final(self, number: int) -> int:
         return self._instead.get(number, number)
@@ -200,7 +200,7 @@ def graphs_of(operator: TfliteOperator) -> tuple[int, int]:
 
 def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]:
     """Return the numbers of the graphs called by the first one, directly or not, in order."""
-    found: set[int] = set()
+    called: set[int] = set()
 
     def follow(number: int, path: tuple[int, ...]) -> None:
         for operator in graphs[number].operators:
@@ -212,22 +212,22 @@ def called_graphs(graphs: Sequence[TfliteGraph], origin: str) -> tuple[int, ...]
                         f"{origin}: graph {item} calls itself, which is not supported",
                         "a board's memory is planned ahead: write the recursion as a loop",
                     )
-                if item not in found:
-                    found.add(item)
+                if item not in called:
+                    called.add(item)
                     follow(item, (*path, item))
 
     follow(0, (0,))
-    return tuple(sorted(found))
+    return tuple(sorted(called))
 
 
 def with_constant_conditions(graphs: Sequence[TfliteGraph], origin: str) -> list[TfliteGraph]:
     """Replace each ``IF`` with a constant condition by the operators of its branch."""
-    done = list(graphs)
+    results = list(graphs)
     # Callees first: a caller copies a graph in its final form.
     for number in _inner_first(graphs, called_graphs(graphs, origin)):
-        while (place := _constant_if(done[number])) is not None:
-            done[number] = _inline(done[number], place, done, origin)
-    return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(done)]
+        while (place := _constant_if(results[number])) is not None:
+            results[number] = _inline(results[number], place, results, origin)
+    return [replace(_computing(graph) if number else graph, number=number) for number, graph in enumerate(results)]
 
 
 def _inner_first(graphs: Sequence[TfliteGraph], numbers: Sequence[int]) -> list[int]:
@@ -294,23 +294,23 @@ def _computing(graph: TfliteGraph) -> TfliteGraph:
     if graph.operators or not graph.outputs or not all(0 <= value < len(graph.tensors) for value in graph.outputs):
         return graph
     first = len(graph.tensors)
-    made = [replace(graph.tensors[number], data=None) for number in graph.outputs]
+    tensors = [replace(graph.tensors[number], data=None) for number in graph.outputs]
     operators = tuple(
         TfliteOperator(_IDENTITY, (number,), (first + place,), 0, None)
         for place, number in enumerate(graph.outputs)
     )
     return replace(
         graph,
-        tensors=(*graph.tensors, *made),
+        tensors=(*graph.tensors, *tensors),
         operators=operators,
-        outputs=tuple(range(first, first + len(made))),
+        outputs=tuple(range(first, first + len(tensors))),
     )
 
 
 def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[TfliteGraph], origin: str) -> None:
     """Check the operands and results of a call against the graphs' inputs and outputs."""
     first, second = (graphs[number] for number in graphs_of(operator))
-    given = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
+    inputs = operator.inputs if operator.name == "WHILE" else operator.inputs[1:]
     where = f"{origin}: {operator.name}"
     if operator.name == "IF":
         _check_condition(graph, operator.inputs[:1], where)
@@ -318,9 +318,9 @@ def check_call(graph: TfliteGraph, operator: TfliteOperator, graphs: Sequence[Tf
     else:
         _check_condition(first, first.outputs, where)
         calls = [(replace(first, outputs=()), ()), (second, operator.outputs)]
-        _check_alike([(graph, given), (graph, operator.outputs)], where)
+        _check_alike([(graph, inputs), (graph, operator.outputs)], where)
     for branch, results in calls:
-        _check_alike([(graph, given), (branch, branch.inputs)], where)
+        _check_alike([(graph, inputs), (branch, branch.inputs)], where)
         _check_alike([(graph, results), (branch, branch.outputs)], where)
 
 

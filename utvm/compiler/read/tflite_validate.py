@@ -77,8 +77,8 @@ def _check_graph(graph: TfliteGraph, graphs: Sequence[TfliteGraph], origin: str)
 
 
 def place(graph: TfliteGraph, operator: TfliteOperator) -> str:
-    made = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
-    return f"{operator.name} (at {made})" if made else operator.name
+    output = graph.tensors[operator.outputs[0]].name if operator.outputs else ""
+    return f"{operator.name} (at {output})" if output else operator.name
 
 
 def _check_parts(graph: TfliteGraph, origin: str) -> None:
@@ -166,8 +166,7 @@ def _check_quantisation(tensor: TfliteTensor, place: str) -> None:
         )
     if np.any(known.zero_points != 0):
         raise CompileError(
-            f"{place}: has a zero point for each channel, which is not supported",
-            "quantise weights symmetrically",
+            f"{place}: has a zero point for each channel, which is not supported", "quantise weights symmetrically"
         )
 
 

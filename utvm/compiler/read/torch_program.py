@@ -8,9 +8,7 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from utvm.compiler.library import ELEMENT_TYPES
-from utvm.compiler.refusal import refuse
-from utvm.compiler.tvm_types import dtype_of, shape_of
+from utvm.compiler import library, refusal, tvm_types
 from utvm.errors import CompileError, UtvmError
 
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -69,9 +67,9 @@ _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says
 
 def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
     def convert_node(node: Any, importer: Any) -> Any:
-        value, *given = node.args
-        axes = list(given[0]) if given else []
-        return importer.block_builder.emit(operator(importer.env[value], axes or None, given[1:] == [True]))
+        value, *arguments = node.args
+        axes = list(arguments[0]) if arguments else []
+        return importer.block_builder.emit(operator(importer.env[value], axes or None, arguments[1:] == [True]))
 
     return convert_node
 
@@ -84,8 +82,8 @@ def _select(node: Any, importer: Any) -> Any:
 
 
 def _elu(node: Any, importer: Any) -> Any:
-    value, *given = node.args
-    factors = [float(item) for item in [*given, 1.0, 1.0, 1.0][:3]]
+    value, *arguments = node.args
+    factors = [float(item) for item in [*arguments, 1.0, 1.0, 1.0][:3]]
     dtype = str(value.meta["val"].dtype).removeprefix("torch.")
     alpha, scale, steep, zero, one = (relax.const(item, dtype) for item in [*factors, 0.0, 1.0])
     data = importer.env[value]
@@ -110,7 +108,7 @@ def import_program(program: Any) -> Any:
         own = {**_OWN, **_converters(program)}
         module = importer.from_exported_program(program, False, True, False, own)
     finally:
-        refuse("", importer.reasons, _HELP)
+        refusal.refuse("", importer.reasons, _HELP)
     return module
 
 
@@ -139,9 +137,9 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             except Exception as error:  # TVM raises nearly every built-in kind, and its own
                 _LOG.debug("%s: %r", where, error)
                 self.reasons.append(f"{where}: is used in a way that is not supported")
-            made = node.meta["val"]
-            parts = [self._stand_in(item) for item in (made if isinstance(made, tuple | list) else [made])]
-            return tuple(parts) if isinstance(made, tuple | list) else parts[0]
+            value = node.meta["val"]
+            parts = [self._stand_in(item) for item in (value if isinstance(value, tuple | list) else [value])]
+            return tuple(parts) if isinstance(value, tuple | list) else parts[0]
 
         return convert_node
 
@@ -150,12 +148,12 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
         kind = getattr(result, "ty", None)
         if not hasattr(stated, "shape") or not isinstance(kind, relax.TensorType):
             return
-        made = (shape_of(kind), dtype_of(kind))
+        key = (tvm_types.shape_of(kind), tvm_types.dtype_of(kind))
         expected = (tuple(map(int, stated.shape)), str(stated.dtype).removeprefix("torch."))
-        if made != expected:
+        if key != expected:
             self.reasons.append(f"{where}: of these shapes and element types is not supported")
 
-    def _stand_in(self, made: Any) -> Any:
-        stated = str(made.dtype).removeprefix("torch.")
-        dtype = stated if stated in ELEMENT_TYPES else "float32"
-        return self.block_builder.emit(relax.op.zeros([int(extent) for extent in made.shape], dtype))
+    def _stand_in(self, value: Any) -> Any:
+        stated = str(value.dtype).removeprefix("torch.")
+        dtype = stated if stated in library.ELEMENT_TYPES else "float32"
+        return self.block_builder.emit(relax.op.zeros([int(extent) for extent in value.shape], dtype))

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import jinja2
 
+from utvm import errors, pages
 from utvm.base.storage.files import write_whole
 from utvm.compiler.library import Block, Library
-from utvm.errors import ConfigError
-from utvm.pages import label_in, pages_of
 
 _WIDTH, _HEIGHT = 820.0, 340.0  # Size of the plot in SVG units.
 _SMALLEST = 1.5  # Minimum size of a rectangle, to stay visible.
@@ -81,8 +80,8 @@ def _label(rectangle: Rectangle, later: Sequence[Rectangle]) -> str:
         if not beside and item.y < middle + _LETTERS / 2 and item.y + item.height > middle - _LETTERS / 2:
             end = item.x
     room, block = end - rectangle.x, rectangle.block
-    name = label_in(room, block.tensor)
-    return name if name == block.tensor or block.first < 0 else label_in(room, str(block.first))
+    name = pages.label_in(room, block.tensor)
+    return name if name == block.tensor or block.first < 0 else pages.label_in(room, str(block.first))
 
 
 def _moment(library: Library, step: int) -> str:
@@ -117,7 +116,7 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{directory}: the compile report cannot be written: {error.strerror or error}",
             "choose a directory that can be written",
         ) from error
@@ -167,4 +166,4 @@ def plan_svg(library: Library) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    return pages_of("utvm.compiler.report")
+    return pages.pages_of("utvm.compiler.report")

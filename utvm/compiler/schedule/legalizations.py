@@ -118,8 +118,8 @@ def _reduce(source: Any, axes: list[int], keepdims: bool, reducer: Any) -> Any:
 
 
 def _spread(place: tuple[Any, ...], axes: list[int], rank: int) -> list[Any]:
-    kept = iter(place)
-    return [None if axis in axes else next(kept) for axis in range(rank)]
+    indices = iter(place)
+    return [None if axis in axes else next(indices) for axis in range(rank)]
 
 
 def _legalize_index(name: str, better: Callable[[Any, Any], Any], builder: Any, call: Any) -> Any:
@@ -139,7 +139,7 @@ def _search(source: Any, axis: int | None, keepdims: bool, better: Callable[[Any
     # Loops run upwards: keep the first of equal elements.
     def choose(best: Any, new: Any) -> Any:
         take = tirx.any(best[0] < 0, better(new[1], best[1]))
-        return tuple(tirx.Select(take, item, held) for held, item in zip(best, new, strict=True))
+        return tuple(tirx.Select(take, item, old) for old, item in zip(best, new, strict=True))
 
     reducer = te.comm_reducer(choose, lambda index, element: (tirx.const(-1, index), tirx.const(0, element)))
     loops = {number: te.reduce_axis((0, extents[number]), f"k{number}") for number in axes}
@@ -178,20 +178,20 @@ def _scan(source: Any, name: str, combine: _Combine, neutral: int, axis: int, ex
     for number, extent in enumerate(extents):
         before, behind = before * (extent if number < axis else 1), behind * (extent if number > axis else 1)
 
-    def body(given: Any, result: Any) -> Any:
+    def body(operand: Any, result: Any) -> Any:
         with IRBuilder() as ir:
-            read, written = building.buffer_proxy(given), building.buffer_proxy(result)
+            read, target = building.buffer_proxy(operand), building.buffer_proxy(result)
             with building.serial(0, before) as outer, building.serial(0, behind) as inner:
                 first = outer * (length * behind) + inner
-                written[first] = tirx.const(neutral, kind) if exclusive else read[first]
+                target[first] = tirx.const(neutral, kind) if exclusive else read[first]
                 with building.serial(0, length - 1) as step:
                     place = first + step * behind
-                    written[place + behind] = combine(written[place], read[place if exclusive else place + behind])
+                    target[place + behind] = combine(target[place], read[place if exclusive else place + behind])
             return ir.get()
 
     kind = str(getattr(source.dtype, "dtype", source.dtype))
     return te.extern(
-        [source.shape], [source], lambda given, results: body(given[0], results[0]), dtype=kind, name=name
+        [source.shape], [source], lambda operand, results: body(operand[0], results[0]), dtype=kind, name=name
     )
 
 
@@ -199,11 +199,11 @@ def _legalize_best(builder: Any, call: Any) -> Any:
     attributes = call.attrs
     rank = len(call.args[0].ty.shape)
     axis, count, kind = int(attributes.axis) % rank, int(attributes.k), str(attributes.dtype)
-    largest, wanted = bool(attributes.largest), str(attributes.ret_type)
+    largest, result_kind = bool(attributes.largest), str(attributes.ret_type)
 
     def make(source: Any) -> Any:
         best = _best(source, axis, count, largest, kind)
-        return best if wanted == "both" else best[0 if wanted == "values" else 1]
+        return best if result_kind == "both" else best[0 if result_kind == "values" else 1]
 
     return builder.call_te(make, call.args[0], primfunc_name_hint="topk")
 
@@ -230,13 +230,13 @@ def _best(source: Any, axis: int, count: int, largest: bool, kind: str) -> list[
         return te.sum(tirx.Select(first, tirx.const(1, "int32"), tirx.const(0, "int32")), axis=other)
 
     ranks = te.compute(extents, comes_before, name="ranks")
-    found = te.reduce_axis((0, extents[axis]), "found")
+    candidate = te.reduce_axis((0, extents[axis]), "found")
     shape = [count if number == axis else extent for number, extent in enumerate(extents)]
 
     def which(*place: Any) -> Any:
-        mine = ranks(*place[:axis], found.var, *place[axis + 1 :])
-        here = tirx.Select(mine == place[axis], found.var, tirx.const(0, "int32"))
-        return te.sum(here, axis=found)
+        mine = ranks(*place[:axis], candidate.var, *place[axis + 1 :])
+        here = tirx.Select(mine == place[axis], candidate.var, tirx.const(0, "int32"))
+        return te.sum(here, axis=candidate)
 
     places = te.compute(shape, which, name="places")
     values = te.compute(shape, lambda *place: at(place, places(*place)), name="best")
@@ -282,10 +282,10 @@ def _places(axis: int, indices: Any, extents: Sequence[int]) -> Any:
     def place(*at: Any) -> Any:
         index = indices[at]
         beside = index + tirx.Select(index < 0, tirx.const(extents[axis], "int64"), tirx.const(0, "int64"))
-        found = tirx.const(0, "int64")
+        position = tirx.const(0, "int64")
         for number, extent in enumerate(extents):
-            found = found * extent + (beside if number == axis else at[number].astype("int64"))
-        return tirx.Select(beside < 0, tirx.const(-2 * math.prod(extents), "int64"), found)
+            position = position * extent + (beside if number == axis else at[number].astype("int64"))
+        return tirx.Select(beside < 0, tirx.const(-2 * math.prod(extents), "int64"), position)
 
     return te.compute(indices.shape, place, "place")
 
@@ -315,19 +315,19 @@ def _bound_along(axis: int, indices: Any, extents: Sequence[int]) -> Any:
 def _bound(indices: Any, extents: Sequence[int], extent_of: Callable[[Any], Any], lowest: int) -> Any:
     outside = tirx.const(-2 * math.prod(extents), "int64")
 
-    def known(*at: Any) -> Any:
+    def place(*at: Any) -> Any:
         index = indices[at].astype("int64")
         inside = tirx.all(index >= tirx.const(lowest, "int64"), index < extent_of(at))
         return tirx.Select(inside, index, outside)
 
-    return te.compute(indices.shape, known, "known")
+    return te.compute(indices.shape, place, "known")
 
 
 def _choose(number: Any, extents: Sequence[int]) -> Any:
-    chosen = tirx.const(extents[-1], "int64")
+    extent_at = tirx.const(extents[-1], "int64")
     for place, extent in enumerate(extents[:-1]):
-        chosen = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), chosen)
-    return chosen
+        extent_at = tirx.Select(number == tirx.const(place, "int32"), tirx.const(extent, "int64"), extent_at)
+    return extent_at
 
 
 LEGALIZATIONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -9,10 +9,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
-from utvm.compiler.names import MADE_UP
-from utvm.compiler.notes import note
+from utvm.compiler import notes, tvm_types
+from utvm.compiler.names import UNNAMED
 from utvm.compiler.schedule.legalizations import LEGALIZATIONS
-from utvm.compiler.tvm_types import operator_name
 
 CONCATENATION = "utvm.concatenate"
 """Packed function called in place of a concatenation that needs no loop."""
@@ -30,7 +29,7 @@ def mark_concatenations(module: Any) -> Any:
 class _Marker(relax.PyExprMutator):  # type: ignore[misc]  # TVM has no types
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if operator_name(call) != "relax.concat" or not _joins_in_memory(call):
+        if tvm_types.operator_name(call) != "relax.concat" or not _joins_in_memory(call):
             return call
         return relax.op.call_dps_packed(CONCATENATION, call.args[0], call.ty)
 
@@ -65,25 +64,25 @@ def _names(module: Any) -> list[str]:
     copies, makes, does = _apart(module)
     fused = relax.transform.FuseOps()(copies)
     functions = {variable.name_hint: function for variable, function in fused.functions.items()}
-    found = []
+    names = []
     for binding in _bindings(fused):
         function = functions.get(getattr(getattr(binding.value, "op", None), "name_hint", ""))
-        found.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
+        names.append(_last_name(function.body, makes) if isinstance(function, relax.Function) else "")
         if isinstance(function, relax.Function):
-            parts = [does[name] for name in _called(function.body) if name in does]
-            note("fused", f"{' + '.join(parts)}, into {found[-1] or binding.var.name}")
-    return found
+            parts = [does[name] for name in _callees(function.body) if name in does]
+            notes.note("fused", f"{' + '.join(parts)}, into {names[-1] or binding.var.name}")
+    return names
 
 
 def _last_name(body: Any, makes: Mapping[str, str]) -> str:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     if not bindings[-1].var.same_as(body.body):
         return ""  # It has several results.
-    names = (makes.get(name, "") for name in _called(body)[::-1])
-    return next((name for name in names if name and not MADE_UP.fullmatch(name)), "")
+    names = (makes.get(name, "") for name in _callees(body)[::-1])
+    return next((name for name in names if name and not UNNAMED.fullmatch(name)), "")
 
 
-def _called(body: Any) -> list[str]:
+def _callees(body: Any) -> list[str]:
     bindings = [binding for block in body.blocks for binding in block.bindings]
     functions = (next(iter(getattr(binding.value, "args", ())), None) for binding in bindings)
     return [str(getattr(function, "name_hint", "")) for function in functions]
@@ -102,7 +101,7 @@ def _apart(module: Any) -> tuple[Any, dict[str, str], dict[str, str]]:
         bindings = []
         for binding in block.bindings:
             call = binding.value
-            if operator_name(call) != "relax.call_tir":
+            if tvm_types.operator_name(call) != "relax.call_tir":
                 bindings.append(binding)
                 continue
             own = tvm.ir.GlobalVar(f"{call.args[0].name_hint}__{len(makes)}")
@@ -133,19 +132,19 @@ class _Renaming(relax.PyExprMutator):  # type: ignore[misc]
             return
         value = self.visit_expr(binding.value)
         inner = isinstance(binding.var, relax.DataflowVar)
-        made = self.builder_.emit(value, name) if inner else self.builder_.emit_output(value, name)
-        self.set_var_remap(binding.var, made)
+        variable = self.builder_.emit(value, name) if inner else self.builder_.emit_output(value, name)
+        self.set_var_remap(binding.var, variable)
 
 
 def _fold(module: Any) -> Any:
     known: set[int] = set()
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         call = binding.value
-        if operator_name(call) != "relax.call_tir":
+        if tvm_types.operator_name(call) != "relax.call_tir":
             continue
         if all(isinstance(field, tvm.ir.GenericConst) or hash(field) in known for field in call.args[1].fields):
             known.add(hash(binding.var))
-            note("folded", f"{binding.var.name} is a constant")
+            notes.note("folded", f"{binding.var.name} is a constant")
     return relax.transform.FoldConstant()(module)
 
 

@@ -13,8 +13,7 @@ from tvm import ir, s_tir, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.kernels.functions import KERNEL, LAYER, OPERATOR
-from utvm.compiler.schedule.tile_choice import ROWS, TileRegisters
-from utvm.compiler.schedule.tiles import with_tiles
+from utvm.compiler.schedule import tile_choice, tiles
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import element_type
 from utvm.errors import CompileError
@@ -23,14 +22,14 @@ SCHEDULED = "utvm.scheduled"  # Function attribute: its loops are scheduled alre
 MACS = "utvm.macs"  # Function attribute: multiply-accumulates.
 
 
-def schedule(function: Any, registers: TileRegisters) -> Any:
+def schedule(function: Any, registers: tile_choice.TileRegisters) -> Any:
     """Schedule loops for a core's registers: merged element-wise blocks, pools without padding copies, sums."""
     if not has_blocks(function):
         return function
     plan = s_tir.Schedule(function)
     _inline_elementwise(plan)
     _inline_padding(plan)
-    plan = s_tir.Schedule(with_tiles(plan.mod["main"], registers))
+    plan = s_tir.Schedule(tiles.with_tiles(plan.mod["main"], registers))
     _set_first_values_outside(plan)
     return plan.mod["main"]
 
@@ -150,13 +149,13 @@ def with_tuned_loops(functions: Mapping[str, Any], target: Target) -> dict[str, 
 def _apply_trace(function: Any, target: Target) -> Any:
     attributes = function.attrs or {}
     trace = "" if LAYER in attributes else target.choice(layer_of(function))
-    return replay(function, trace) if trace and trace not in {item.name for item in ROWS} else function
+    return replay(function, trace) if trace and trace not in {item.name for item in tile_choice.ROWS} else function
 
 
 def replay(function: Any, trace: str) -> Any:
     """Return a function scheduled by a trace; raises CompileError if the trace does not apply."""
-    made = plan_of(function, trace).mod["main"]
-    return made.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
+    scheduled = plan_of(function, trace).mod["main"]
+    return scheduled.with_attr({SCHEDULED: 1, KERNEL: TRACED, MACS: macs_of(function)})
 
 
 def plan_of(function: Any, trace: str) -> Any:

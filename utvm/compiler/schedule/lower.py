@@ -11,8 +11,7 @@ from tvm import ir, s_tir, sym, tirx
 
 from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.kernels.functions import OPERATOR
-from utvm.compiler.schedule.loops import SCHEDULED, layer_of, schedule
-from utvm.compiler.schedule.tile_choice import registers_of
+from utvm.compiler.schedule import loops, tile_choice
 from utvm.compiler.target import ANY, Target
 from utvm.compiler.tvm_types import element_type
 
@@ -49,11 +48,11 @@ def with_checked_indices(function: Any) -> Any:
 
 
 def _doubtful_variables(function: Any) -> set[int]:
-    found: set[int] = set()
+    doubtful: set[int] = set()
 
     def note(variable: Any, *values: Any) -> None:
-        if any(_is_doubtful(value, found) for value in values):
-            found.add(hash(variable))
+        if any(_is_doubtful(value, doubtful) for value in values):
+            doubtful.add(hash(variable))
 
     def block(node: Any) -> None:
         for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
@@ -69,18 +68,18 @@ def _doubtful_variables(function: Any) -> set[int]:
         ],
         order="pre",
     )
-    return found
+    return doubtful
 
 
 def _is_doubtful(expression: Any, variables: set[int]) -> bool:
-    found: list[Any] = []
+    loads: list[Any] = []
 
     def look(node: Any) -> None:
         if not isinstance(node, ir.Var) or hash(node) in variables:
-            found.append(node)
+            loads.append(node)
 
     tvm_ffi.structural_walk(expression, [((ir.TensorLoad, ir.Var), look)], order="pre")
-    return bool(found)
+    return bool(loads)
 
 
 def _fits(index: Any, extent: Any) -> bool:
@@ -104,16 +103,16 @@ def _define(cast: Any) -> Any:
     source, target = element_type(cast.value), element_type(cast)
     if not source.startswith("float") or not target.startswith(("int", "uint")):
         return cast
-    limited = _limited(cast.value, target)
+    limited = _replace_nan(cast.value, target)
     if limited is not None:
         return limited.astype(target)
     return tirx.call_pure_extern(target, f"{target}_of_{source}", cast.value)
 
 
-def _limited(value: Any, target: str) -> Any:
+def _replace_nan(value: Any, target: str) -> Any:
     """Return the value with NaN replaced by a limit if it is clamped to an integer type's range; else None."""
     if isinstance(value, tvm.ir.Call) and value.args and str(getattr(value.args[0], "value", "")) in _ROUNDINGS:
-        inner = _limited(value.args[1], target)
+        inner = _replace_nan(value.args[1], target)
         return None if inner is None else tirx.call_pure_extern(element_type(value), value.args[0].value, inner)
     inner_kind, helper = (tirx.Min, "above") if isinstance(value, tirx.Max) else (tirx.Max, "below")
     if not isinstance(value, tirx.Max | tirx.Min) or not isinstance(value.a, inner_kind):
@@ -234,15 +233,15 @@ def _with_whole_tensors(function: Any) -> Any:
 
 
 def _arrange(function: Any, target: Target) -> Any:
-    tuned = target.choice(layer_of(function)) if target.tuned else ""
+    tuned = target.choice(loops.layer_of(function)) if target.tuned else ""
     function = _with_whole_tensors(function)
-    is_scheduled = function.attrs and (OPERATOR in function.attrs or SCHEDULED in function.attrs)
-    return function if is_scheduled else schedule(function, registers_of(target, tuned))
+    is_scheduled = function.attrs and (OPERATOR in function.attrs or loops.SCHEDULED in function.attrs)
+    return function if is_scheduled else loops.schedule(function, tile_choice.registers_of(target, tuned))
 
 
 def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
-    done = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
-    scheduled = {name: _arrange(function, target) for name, function in functions.items() if name not in done}
+    own = {name: function for name, function in functions.items() if function.attrs and INCLUDE in function.attrs}
+    scheduled = {name: _arrange(function, target) for name, function in functions.items() if name not in own}
     if not target.unchecked:
         scheduled = {name: with_checked_indices(function) for name, function in scheduled.items()}
     scheduled = {
@@ -254,5 +253,5 @@ def lower(functions: Mapping[str, Any], target: Target = ANY) -> dict[str, Any]:
         {variable: _name_floor_divisions(function) for variable, function in module.functions.items()}
     )
     functions_of_c = tirx.transform.LowerIntrin()(module).functions.items()
-    lowered = done | {variable.name_hint: with_defined_casts(function) for variable, function in functions_of_c}
+    lowered = own | {variable.name_hint: with_defined_casts(function) for variable, function in functions_of_c}
     return {name: lowered[name] for name in functions}

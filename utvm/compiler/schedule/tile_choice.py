@@ -13,9 +13,8 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from utvm.compiler.library import item_bytes
+from utvm.compiler import library, tvm_types
 from utvm.compiler.target import Target
-from utvm.compiler.tvm_types import element_type
 
 
 @dataclass(frozen=True)
@@ -79,15 +78,15 @@ def read_nest(statement: Any) -> LoopNest | None:
 
 
 def _axes(block: Any, values: Any, loops: dict[int, int], order: list[int]) -> tuple[Axis, ...] | None:
-    found: dict[int, Axis] = {}
+    by_variable: dict[int, Axis] = {}
     for axis, value in zip(block.iter_vars, values, strict=True):
         kind = int(axis.iter_type)
         if hash(value) not in loops or kind not in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce):
             return None
-        found[hash(value)] = Axis(axis.var, loops[hash(value)], kind == tirx.IterVar.CommReduce)
-    if len(found) != len(order) or len(found) != len(block.iter_vars):
+        by_variable[hash(value)] = Axis(axis.var, loops[hash(value)], kind == tirx.IterVar.CommReduce)
+    if len(by_variable) != len(order) or len(by_variable) != len(block.iter_vars):
         return None
-    axes = tuple(found[key] for key in order)
+    axes = tuple(by_variable[key] for key in order)
     return axes if [axis.reduces for axis in axes] == sorted(axis.reduces for axis in axes) else None
 
 
@@ -123,8 +122,8 @@ def _is_here(load: Any, nest: LoopNest) -> bool:
 
 def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Sequence[Any]) -> list[Group]:
     """Group reductions with computations on their results that can run while these are in registers."""
-    found: list[Group] = []
-    taken: set[int] = set()
+    grouped: list[Group] = []
+    used: set[int] = set()
     for number, nest in enumerate(nests):
         if nest is None or nest.first is None:
             continue
@@ -134,11 +133,11 @@ def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Seq
             if not touched:
                 continue
             other = nests[later]
-            if later in taken or other is None or not _follows(other, nest, touched):
+            if later in used or other is None or not _follows(other, nest, touched):
                 break
             buffers.append(other.buffer)
             members.append(later)
-        taken.update(members)
+        used.update(members)
         outside = [statement for place, statement in enumerate(statements) if place not in members]
         results = tuple(
             buffer
@@ -146,24 +145,24 @@ def groups(statements: Sequence[Any], nests: Sequence[LoopNest | None], own: Seq
             if not any(buffer.same_as(item) for item in own) or any(_touches(item, buffer) for item in outside)
         )
         followers = tuple(item for item in (nests[place] for place in members[1:]) if item is not None)
-        found.append(Group(nest, followers, results, members[-1]))
-    return found
+        grouped.append(Group(nest, followers, results, members[-1]))
+    return grouped
 
 
 def _touches(statement: Any, buffer: Any) -> bool:
-    found: list[Any] = []
+    loads: list[Any] = []
 
     def look(variable: Any) -> None:
         if variable.same_as(buffer):
-            found.append(variable)
+            loads.append(variable)
 
     tvm_ffi.structural_walk(statement, (ir.Var, look), order="pre")
-    return bool(found)
+    return bool(loads)
 
 
 def _follows(nest: LoopNest, reduction: LoopNest, buffers: Sequence[Any]) -> bool:
     """True if a nest reads the group's buffers only at its own element, in float (TVM fails on bound integers)."""
-    whole = not element_type(nest.buffer).startswith("float")
+    whole = not tvm_types.element_type(nest.buffer).startswith("float")
     if whole or nest.first is not None or nest.shape != reduction.shape:
         return False
     return all(
@@ -233,7 +232,7 @@ def choose(nest: LoopNest, registers: TileRegisters) -> Tile:
 
 def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
     extents = [axis.extent for axis in nest.axes if not axis.reduces]
-    most = min(registers.sums, 64 // item_bytes(element_type(nest.buffer)))
+    most = min(registers.sums, 64 // library.item_bytes(tvm_types.element_type(nest.buffer)))
     long = [number for number, extent in enumerate(extents) if extent > 1]
     shapes = {(1,) * len(extents)}
     for pair in [*itertools.combinations(long, 2), *((one,) for one in long)]:
@@ -246,9 +245,9 @@ def _candidates(nest: LoopNest, registers: TileRegisters) -> Iterator[Tile]:
     for sizes in sorted(shapes):
         if math.prod(sizes) > most:
             continue
-        written = math.prod(size + extent % size for size, extent in zip(sizes, extents, strict=True))
+        stores = math.prod(size + extent % size for size, extent in zip(sizes, extents, strict=True))
         for steps in _steps(reduced):
-            if written * math.prod(steps) <= registers.products or math.prod(sizes) * math.prod(steps) == 1:
+            if stores * math.prod(steps) <= registers.products or math.prod(sizes) * math.prod(steps) == 1:
                 yield Tile(sizes, steps)
 
 
@@ -281,17 +280,17 @@ class _Counted:
             for extent, size in zip(extents, tile.sizes, strict=True)
         ]
         return sum(
-            math.prod(count for count, _ in chosen) * self._tile(tuple(size for _, size in chosen), tile.steps)
-            for chosen in itertools.product(*spans)
+            math.prod(count for count, _ in values) * self._tile(tuple(size for _, size in values), tile.steps)
+            for values in itertools.product(*spans)
         )
 
     def _tile(self, sizes: tuple[int, ...], steps: tuple[int, ...]) -> float:
         has = self._registers
         loads, streams = self._traffic(sizes, steps)
-        points, written = math.prod(sizes), math.prod(steps)
+        points, stores = math.prod(sizes), math.prod(steps)
         at_once, _ = self._traffic(sizes, (1,) * len(steps))
         spilled = max(0, points + at_once - has.values)
-        turn = 2 * points * written + loads + streams + 2 * max(0, streams - has.pointers) + 2 * spilled * written
+        turn = 2 * points * stores + loads + streams + 2 * max(0, streams - has.pointers) + 2 * spilled * stores
         turns, cost = 1, 0.0
         for axis, step in zip((axis for axis in self._axes if axis.reduces), steps, strict=True):
             turns *= axis.extent // step
@@ -303,7 +302,7 @@ class _Counted:
         values = {hash(axis.variable): grid.ravel() for axis, grid in zip(self._axes, grids, strict=True)}
         loads = streams = 0
         for load in self._loads:
-            width = item_bytes(element_type(load.source))
+            width = library.item_bytes(tvm_types.element_type(load.source))
             try:
                 places = np.unique(address(load, values)) * width
             except NotImplementedError:

@@ -34,12 +34,12 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     nests = [read_nest(statement) for statement in statements]
     buffers = list(root.alloc_buffers)
-    found = groups(statements, nests, buffers)
-    if not found:
+    statement_groups = groups(statements, nests, buffers)
+    if not statement_groups:
         return function
-    tiles = [choose(group.reduction, registers) for group in found]
+    tiles = [choose(group.reduction, registers) for group in statement_groups]
     sums = []
-    for group, tile in zip(found, tiles, strict=True):
+    for group, tile in zip(statement_groups, tiles, strict=True):
         members = [group.reduction, *group.followers]
         sums.append(tirx.decl_buffer([tile.points], element_type(group.reduction.buffer), "sum", scope="local"))
         body = _Writer(group, tile, sums[-1]).all_of([axis for axis in group.reduction.axes if not axis.reduces])
@@ -58,11 +58,11 @@ def with_tiles(function: Any, registers: TileRegisters) -> Any:
         annotations=root.annotations,
     )
     message = dict.fromkeys(tile.text for tile in tiles if tile.text)
-    made = function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(message))
-    if len(found) > 1 or len(statements) > 1 + len(found[0].followers):
-        return made
+    tiled = function.with_body(s_tir.SBlockRealize([], True, block)).with_attr(KERNEL, "; ".join(message))
+    if len(statement_groups) > 1 or len(statements) > 1 + len(statement_groups[0].followers):
+        return tiled
     *inputs, output = function.params
-    return made.with_attr(OVERLAP, distances(found[0], tiles[0], inputs, output))
+    return tiled.with_attr(OVERLAP, distances(statement_groups[0], tiles[0], inputs, output))
 
 
 def _is_one_of(buffer: Any, buffers: Sequence[Any]) -> bool:
@@ -193,24 +193,24 @@ def distances(group: Group, tile: Tile, inputs: Sequence[Any], output: Any) -> l
     values = {hash(axis.variable): place for axis, place in zip((*axes, *reduced), places, strict=True)}
     points = [place.reshape(math.prod(axis.extent for axis in axes), -1)[:, 0] for place in places[: len(axes)]]
     order = _order(axes, tile, points)
-    written = np.zeros(len(order), np.int64)
+    strides = np.zeros(len(order), np.int64)
     for index, extent in zip(group.reduction.indices, group.reduction.shape, strict=True):
         place = next((point for axis, point in zip(axes, points, strict=True) if index.same_as(axis.variable)), 0)
-        written = written * extent + place
-    ends = (written + 1) * item_bytes(element_type(output))
-    found = []
+        strides = strides * extent + place
+    ends = (strides + 1) * item_bytes(element_type(output))
+    results = []
     for value in inputs:
         own = [load for load in loads if load.source.same_as(value)]
         if not own or any(load.source.same_as(value) for load in later):
-            found.append(-1)
+            results.append(-1)
             continue
         try:
             lowest = np.minimum.reduce([_lowest(load, values, places[0].shape, len(order)) for load in own])
         except NotImplementedError:
-            found.append(-1)
+            results.append(-1)
             continue
-        found.append(_distance(order, ends, lowest * item_bytes(element_type(value))))
-    return found
+        results.append(_distance(order, ends, lowest * item_bytes(element_type(value))))
+    return results
 
 
 def _order(axes: Sequence[Axis], tile: Tile, points: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:

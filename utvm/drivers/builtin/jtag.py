@@ -2,41 +2,30 @@
 """A software model behind JTAG pins, which OpenOCD drives through a socket (remote_bitbang)."""
 
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board
-from utvm.boards.bitstream import loaded_bitstream
-from utvm.boards.parts import JtagModel
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import (
-    WORTH_MOVING_BY_BITBANG,
-    BoardIdentity,
-    Driver,
-    ReachableBoard,
-    Setup,
-    open_console,
-    start_openocd,
-)
+from utvm.boards import Board, bitstream, parts
+from utvm.drivers import connection, driver
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.virtual import on_bus, start_jtag
 from utvm.selection import BoardSelection
 
 
-def _model(board: Board) -> JtagModel:
+def _model(board: Board) -> parts.JtagModel:
     assert board.virtual.jtag
     return board.virtual.jtag
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial:
         return None
     model = _model(board)
     able = board.capabilities_with(model.lacks, "OpenOCD")
 
-    def start(setup: Setup) -> Connection:
-        machine = setup.stack.enter_context(start_jtag(board, setup.logs, loaded_bitstream(board)))
+    def start(setup: driver.Setup) -> connection.Connection:
+        machine = setup.stack.enter_context(start_jtag(board, setup.logs, bitstream.loaded_bitstream(board)))
         assert machine.health_match
         select = model.probe.format(pins=tcl(machine.health_match["pins"]))
-        openocd, gdb = start_openocd(setup, board, [select], model.openocd)
-        return Connection(
+        openocd, gdb = driver.start_openocd(setup, board, [select], model.openocd)
+        return connection.Connection(
             board,
             "virtual",
             "VIRTUAL board, a software model"
@@ -45,16 +34,16 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             setup.logs,
             probe="JTAG by remote_bitbang",
             port=OpenOcdPort(gdb, live="memory while running" in able, load=model.load),
-            console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+            console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             emulated=True,
-            worth_moving=WORTH_MOVING_BY_BITBANG,
+            worth_moving=driver.WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="jtag",
     rank=35,
     supports=lambda board: board.virtual.jtag is not None,

@@ -2,25 +2,24 @@
 """A process on this computer as a board: it has no debug port and is started with its program."""
 
 from utvm.boards import Board
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup
+from utvm.drivers import connection, driver
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind != "auto" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    if selection.kind != "auto" or selection.serial:
         return None
 
     # A model of its accelerator is linked into its programs.
     able = frozenset({"counter", *(f"accelerator {name}" for name in board.accelerator)})
 
-    def start(setup: Setup) -> Connection:
-        return Connection(board, "process", board.title, able, setup.logs)
+    def start(setup: driver.Setup) -> connection.Connection:
+        return connection.Connection(board, "process", board.title, able, setup.logs)
 
-    return ReachableBoard(board, BoardIdentity(board.full_name, "process"), able, "gcc", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "process"), able, "gcc", start)
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="process",
     rank=50,
     supports=lambda board: board.kind == "process",

@@ -6,9 +6,8 @@ from pathlib import Path
 from utvm.base.storage.temporary import private_folder
 from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
+from utvm.drivers import connection, driver
 from utvm.drivers.builtin.usb import kind_of, on_usb
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, check_identity, open_console
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
@@ -24,60 +23,60 @@ def _part(board: Board) -> PyOcdPart | None:
     return board.physical.pyocd if board.physical else None
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    probe = find_probe(board, wanted.kind, wanted.serial)
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    probe = find_probe(board, selection.kind, selection.serial)
     if probe is not None:
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
-        def start_physical(setup: Setup) -> Connection:
-            now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
+        def start_physical(setup: driver.Setup) -> connection.Connection:
+            now = setup.stack.enter_context(hold_probe(board, probe, selection.wait, setup.say))
             return on_usb(
                 board,
                 now,
                 setup,
                 able,
-                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial)),
+                lambda ready: _serve(setup, board, uid_of(ready.kind, ready.serial_number)),
                 worth_moving=_WORTH_MOVING,
             )
 
-        identity = BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial)
-        return ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
-    if board.virtual.model is None or wanted.kind == "physical":
+        identity = driver.BoardIdentity(board.full_name, kind_of(probe), probe.kind, probe.serial_number)
+        return driver.ReachableBoard(board, identity, able, "pyocd", start_physical, probe)
+    if board.virtual.model is None or selection.kind == "physical":
         return None
     able = board.capabilities_of("virtual")
 
-    def start_model(setup: Setup) -> Connection:
-        return _on_model(board, setup, able, wanted.latency_us)
+    def start_model(setup: driver.Setup) -> connection.Connection:
+        return _on_model(board, setup, able, selection.latency_us)
 
-    identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
-    return ReachableBoard(board, identity, able, "pyocd", start_model)
+    identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
+    return driver.ReachableBoard(board, identity, able, "pyocd", start_model)
 
 
-def _on_model(board: Board, setup: Setup, able: frozenset[str], latency_us: int) -> Connection:
+def _on_model(board: Board, setup: driver.Setup, able: frozenset[str], latency_us: int) -> connection.Connection:
     plug = setup.stack.enter_context(private_folder()) / "usb"
     machine = setup.stack.enter_context(
         start_virtual(board, setup.logs, latency_us=latency_us, usb=UsbProbe("cmsis-dap", f"unix:{plug}"))
     )
     assert machine.health_match and board.physical
-    server, port = _serve(setup, board, board.model.serial, plug)
-    check_identity(board.name, board.physical.identity, port.gdb, board.model.serial)
-    return Connection(
+    server, port = _serve(setup, board, board.model.serial_number, plug)
+    driver.check_identity(board.name, board.physical.identity, port.gdb, board.model.serial_number)
+    return connection.Connection(
         board,
         "virtual",
         "VIRTUAL board, a software model",
         able,
         setup.logs,
         probe="virtual CMSIS-DAP on a socket in place of USB",
-        serial=board.model.serial,
+        serial=board.model.serial_number,
         port=port,
-        console=open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
+        console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
         services=(machine, server),
         machine=machine,
         worth_moving=_WORTH_MOVING,
     )
 
 
-def _serve(setup: Setup, board: Board, serial: str, usb: Path | None = None) -> tuple[PyOcd, PyOcdPort]:
+def _serve(setup: driver.Setup, board: Board, serial: str, usb: Path | None = None) -> tuple[PyOcd, PyOcdPort]:
     part = _part(board)
     assert part
     log = setup.logs / "pyocd.log"
@@ -94,7 +93,7 @@ def _describe(board: Board) -> tuple[str, str] | None:
     return ("pyocd", f"{part.target}{f', of {part.pack}' if part.pack else ''}") if part else None
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="pyocd",
     rank=25,
     supports=lambda board: _part(board) is not None,

@@ -1,22 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU: a board with a debug port."""
 
+import contextlib
+import re
 import socket
+from pathlib import Path
 
-from utvm.boards import Board
-from utvm.boards.bitstream import loaded_bitstream
+from utvm.base.process import run, service
+from utvm.boards import Board, bitstream, parts
 from utvm.boards.parts import Emulator
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, open_console
-from utvm.probe.debug_port import QemuPort
+from utvm.drivers import connection, driver
+from utvm.errors import BoardError, ProbeError
+from utvm.probe import debug_port, relay
 from utvm.probe.gdb import GdbClient
-from utvm.probe.qemu import Qemu, QemuClient
-from utvm.probe.relay import NeighbourRelay
 from utvm.selection import BoardSelection
 from utvm.virtual.wiring import ExternalModel
 
+# QEMU's control channel (QMP) is its standard input; its reply shows that it is up.
+_QUESTIONS = """{"execute": "qmp_capabilities"}
+{"execute": "query-chardev"}
+"""
+_UP = '"label": "gdb"'
+# Prevent monitor commands of the stub's client from starting programs.
+_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+_LOCKUP = re.compile(r"^qemu: fatal: Lockup: (.*)$[^~]*\bR15=([0-9a-f]{8})", re.MULTILINE)
+_LOG_LINES = 100  # Includes the dump of all registers.
 
-def _emulator(board: Board) -> Emulator:
+
+class QemuClient(GdbClient):
+    """A connection to QEMU's GDB stub; otherwise as :class:`GdbClient`.
+
+    On a multi-core machine, only the first core runs: images are for that one. If the others ran, QEMU with
+    ``-icount`` would give each a whole time slice per single step of the first.
+    """
+
+    go, one = b"vCont;c:1", b"vCont;s:1"
+
+
+class Qemu:
+    """A QEMU process, for the length of a ``with`` block: a board halted before its first instruction.
+
+    It inherits socket pairs for the GDB stub (``gdb``) and the serial line (``console``), and listens on no port.
+    """
+
+    def __init__(self, emulator: Emulator, *, log: Path) -> None:
+        words = [emulator.program, "-M", emulator.machine, "-icount", f"shift={emulator.icount_shift}"]
+        if emulator.memory is not None:
+            words += ["-m", f"size={emulator.memory // 1024}K"]
+        words += emulator.options
+        words += ["-S", "-nodefaults", "-display", "none", "-qmp", "stdio"]
+        words += ["-sandbox", _SANDBOX, "-serial", "chardev:console", "-gdb", "chardev:gdb"]
+        self._words = words
+        self._log = log
+        self.advice = f"QEMU has ended or hangs: see its log {log}"
+        self._running = contextlib.ExitStack()
+
+    def __enter__(self) -> "Qemu":
+        with contextlib.ExitStack() as stack:
+            self.gdb, stub = map(stack.enter_context, socket.socketpair())
+            self.console, line = map(stack.enter_context, socket.socketpair())
+            words = list(self._words)
+            for label, end in (("console", line), ("gdb", stub)):
+                words += ["-chardev", f"socket,id={label},fd={end.fileno()}"]
+            self._service = stack.enter_context(
+                service.Service(
+                    "QEMU",
+                    words,
+                    log=self._log,
+                    health=_UP,
+                    error=ProbeError,
+                    hint=self.advice,
+                    stdin=_QUESTIONS,
+                    inherited=(stub, line),
+                    # An idle process is not hung: the CPU may be halted. QEMU ignores empty lines.
+                    poke_stdin=True,
+                )
+            )
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def pid(self) -> int:
+        return self._service.pid
+
+    def check(self) -> None:
+        """Raise ProbeError if QEMU has ended, with its last lines; BoardError if it ended because of a lockup."""
+        if not self._service.running and (lockup := _LOCKUP.search(run.last_lines(self._service.log, _LOG_LINES))):
+            raise BoardError(
+                f"the program does not run: the core has locked up at 0x{lockup[2]}: {lockup[1]}",
+                "QEMU ends then; ./inv board.gdb --elf FILE stops it before",
+            )
+        self._service.check()
+
+
+def _emulator(board: Board) -> parts.Emulator:
     assert board.virtual.emulator
     return board.virtual.emulator
 
@@ -35,27 +115,27 @@ def _neighbour_of(board: Board) -> ExternalModel | None:
     )
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial:
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial:
         return None
     emulator = _emulator(board)
     able = board.capabilities_with(board.virtual.lacking, None)
 
-    def start(setup: Setup) -> Connection:
+    def start(setup: driver.Setup) -> connection.Connection:
         neighbour = _neighbour_of(board)
         qemu = setup.stack.enter_context(Qemu(emulator, log=setup.logs / "qemu.log"))
         kind = board.cpu_row.breakpoint_kind
         client: type[GdbClient] = QemuClient
         channel = qemu.gdb
         if neighbour:
-            neighbour.program(loaded_bitstream(board))
+            neighbour.program(bitstream.loaded_bitstream(board))
             behind = setup.stack.enter_context(GdbClient(channel, advice=qemu.advice, breakpoint_kind=kind))
             channel, theirs = socket.socketpair()
             setup.stack.enter_context(channel)
-            setup.stack.enter_context(NeighbourRelay(behind, theirs, neighbour))
+            setup.stack.enter_context(relay.NeighbourRelay(behind, theirs, neighbour))
             client = GdbClient
         gdb = setup.stack.enter_context(client(channel, advice=qemu.advice, breakpoint_kind=kind))
-        return Connection(
+        return connection.Connection(
             board,
             "virtual",
             f"VIRTUAL board, emulated by QEMU ({emulator.machine})"
@@ -63,17 +143,13 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             able,
             setup.logs,
             probe="QEMU's GDB stub without OpenOCD",
-            port=QemuPort(
-                gdb,
-                live=False,
-                attended=neighbour.symbol if neighbour else "",
-            ),
-            console=open_console(setup, board, qemu.console),
+            port=debug_port.QemuPort(gdb, live=False, attended=neighbour.symbol if neighbour else ""),
+            console=driver.open_console(setup, board, qemu.console),
             services=(qemu,),
             emulated=True,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "qemu", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:
@@ -81,7 +157,7 @@ def _describe(board: Board) -> tuple[str, str]:
     return "emulated", f"by QEMU: {emulator.program} -M {emulator.machine}; no OpenOCD"
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="qemu",
     rank=40,
     supports=lambda board: board.virtual.emulator is not None,

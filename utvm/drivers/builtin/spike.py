@@ -6,15 +6,7 @@ import shutil
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.boards.parts import SpikePart
-from utvm.drivers.connection import Connection
-from utvm.drivers.driver import (
-    WORTH_MOVING_BY_BITBANG,
-    BoardIdentity,
-    Driver,
-    ReachableBoard,
-    Setup,
-    start_openocd,
-)
+from utvm.drivers import connection, driver
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.spike import beside, can_be_private, start_spike
 from utvm.selection import BoardSelection
@@ -29,13 +21,13 @@ def _is_installed(board: Board) -> bool:
     return shutil.which(_simulator(board).program) is not None
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    if wanted.kind == "physical" or wanted.serial or not _is_installed(board):
+def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    if selection.kind == "physical" or selection.serial or not _is_installed(board):
         return None
     simulator = _simulator(board)
     able = board.capabilities_with(simulator.lacks, "OpenOCD")
 
-    def start(setup: Setup) -> Connection:
+    def start(setup: driver.Setup) -> connection.Connection:
         private = can_be_private()
         if not private:
             setup.say(
@@ -46,9 +38,9 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
         )
         assert spike.health_match
         select = simulator.probe.format(port=tcl(spike.health_match["port"]))
-        openocd, gdb = start_openocd(setup, board, [select], within=beside(spike) if private else ())
+        openocd, gdb = driver.start_openocd(setup, board, [select], within=beside(spike) if private else ())
         # Its serial line would be on its terminal, which is not available here.
-        return Connection(
+        return connection.Connection(
             board,
             "virtual",
             "VIRTUAL board, simulated by Spike",
@@ -58,10 +50,10 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
             port=OpenOcdPort(gdb, live="memory while running" in able),
             services=(spike, openocd),
             emulated=True,
-            worth_moving=WORTH_MOVING_BY_BITBANG,
+            worth_moving=driver.WORTH_MOVING_BY_BITBANG,
         )
 
-    return ReachableBoard(board, BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
+    return driver.ReachableBoard(board, driver.BoardIdentity(board.full_name, "virtual"), able, "openocd", start)
 
 
 def _describe(board: Board) -> tuple[str, str]:
@@ -70,7 +62,7 @@ def _describe(board: Board) -> tuple[str, str]:
     return "simulated", f"by Spike: {simulator.program} --isa={simulator.isa}, {state}"
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="spike",
     rank=30,
     supports=lambda board: board.virtual.simulator is not None,

@@ -4,62 +4,51 @@
 from collections.abc import Callable
 from typing import Literal
 
+from utvm import boards, errors
 from utvm.base.text.quoting import tcl
-from utvm.boards import Board
-from utvm.drivers.connection import WORTH_MOVING, Checkable, Connection
-from utvm.drivers.driver import (
-    BoardIdentity,
-    Driver,
-    ReachableBoard,
-    Setup,
-    check_identity,
-    open_console,
-    start_openocd,
-)
-from utvm.errors import ProbeError
-from utvm.probe.choice import find_probe, hold_probe, match_of
-from utvm.probe.debug_port import DebugPort, OpenOcdPort
-from utvm.probe.usb import Probe, serial_ports
-from utvm.probe.vitals import Readiness, make_ready
+from utvm.drivers import connection, driver
+from utvm.probe import choice, debug_port, usb, vitals
 from utvm.selection import BoardSelection
 
 
-def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
-    probe = find_probe(board, wanted.kind, wanted.serial)
+def _find(board: boards.Board, selection: BoardSelection) -> driver.ReachableBoard | None:
+    probe = choice.find_probe(board, selection.kind, selection.serial)
     if probe is None:
         return None
     kind = kind_of(probe)
-    able = board.capabilities_of(kind, match_of(board, probe))
+    able = board.capabilities_of(kind, choice.match_of(board, probe))
 
-    def start(setup: Setup) -> Connection:
-        now = setup.stack.enter_context(hold_probe(board, probe, wanted.wait, setup.say))
+    def start(setup: driver.Setup) -> connection.Connection:
+        now = setup.stack.enter_context(choice.hold_probe(board, probe, selection.wait, setup.say))
         return on_usb(board, now, setup, able, lambda ready: _serve(setup, board, ready, able))
 
-    identity = BoardIdentity(board.full_name, kind, probe.kind, probe.serial)
-    return ReachableBoard(board, identity, able, "openocd", start, probe)
+    identity = driver.BoardIdentity(board.full_name, kind, probe.kind, probe.serial_number)
+    return driver.ReachableBoard(board, identity, able, "openocd", start, probe)
 
 
-def kind_of(probe: Probe) -> Literal["virtual", "physical"]:
+def kind_of(probe: usb.Probe) -> Literal["virtual", "physical"]:
     """Kind of the board behind a probe, by its USB strings."""
     return "virtual" if probe.virtual else "physical"
 
 
-def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tuple[Checkable, DebugPort]:
-    match = match_of(board, probe)
+def _serve(
+    setup: driver.Setup, board: boards.Board, probe: usb.Probe, able: frozenset[str]
+) -> tuple[connection.Checkable, debug_port.DebugPort]:
+    match = choice.match_of(board, probe)
     assert board.physical and match
-    commands = [board.physical.select_serial.format(serial=tcl(probe.serial))]
-    openocd, gdb = start_openocd(setup, board, commands, match.openocd)
-    return openocd, OpenOcdPort(gdb, live="memory while running" in able)
+    commands = [board.physical.select_serial.format(serial=tcl(probe.serial_number))]
+    openocd, gdb = driver.start_openocd(setup, board, commands, match.openocd)
+    return openocd, debug_port.OpenOcdPort(gdb, live="memory while running" in able)
 
 
 def on_usb(
-    board: Board,
-    probe: Probe,
-    setup: Setup,
+    board: boards.Board,
+    probe: usb.Probe,
+    setup: driver.Setup,
     able: frozenset[str],
-    serve: Callable[[Probe], tuple[Checkable, DebugPort]],
-    worth_moving: int = WORTH_MOVING,
-) -> Connection:
+    serve: Callable[[usb.Probe], tuple[connection.Checkable, debug_port.DebugPort]],
+    worth_moving: int = connection.WORTH_MOVING,
+) -> connection.Connection:
     """Open the board behind a probe; ``serve`` starts the server that drives the probe."""
     physical = board.physical
     assert physical
@@ -67,16 +56,16 @@ def on_usb(
     ready = _make_ready(probe, setup)
     try:
         server, port = serve(ready.probe)
-    except ProbeError:
+    except errors.ProbeError:
         # The query may have hung it.
         ready = _make_ready(ready.probe, setup, may_reset=not ready.was_reset)
         if not ready.was_reset:
             raise
         server, port = serve(ready.probe)
     probe = ready.probe
-    check_identity(board.name, physical.identity, port.gdb, probe.serial)
-    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
-    return Connection(
+    driver.check_identity(board.name, physical.identity, port.gdb, probe.serial_number)
+    console_url = next(iter(usb.serial_ports(probe.serial_number, physical.console_interface)), None)
+    return connection.Connection(
         board,
         kind,
         "VIRTUAL board, a software model" if kind == "virtual" else "PHYSICAL board",
@@ -84,22 +73,22 @@ def on_usb(
         setup.logs,
         probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
         + (", which did not answer and was reset" if ready.was_reset else ""),
-        serial=probe.serial,
+        serial=probe.serial_number,
         port=port,
-        console=open_console(setup, board, console_url) if console_url else None,
+        console=driver.open_console(setup, board, console_url) if console_url else None,
         services=(probe, server),
         worth_moving=worth_moving,
     )
 
 
-def _make_ready(probe: Probe, setup: Setup, *, may_reset: bool = True) -> Readiness:
-    ready = make_ready(probe, may_reset=may_reset)
+def _make_ready(probe: usb.Probe, setup: driver.Setup, *, may_reset: bool = True) -> vitals.Readiness:
+    ready = vitals.make_ready(probe, may_reset=may_reset)
     if ready.was_reset:
         setup.say(f"the {probe.full_name} did not answer: it was reset on USB, and answers again")
     return ready
 
 
-DRIVER = Driver(
+DRIVER = driver.Driver(
     name="usb",
     rank=10,
     supports=lambda board: board.by_openocd,

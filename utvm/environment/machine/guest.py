@@ -10,12 +10,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from utvm.base.process import service
-from utvm.base.process.signals import die_with_parent
+from utvm.base.process import service, signals
 from utvm.base.text.quoting import ssh_config
 from utvm.environment.image import CHECKOUT
-from utvm.environment.machine import libvirt
-from utvm.environment.machine.settings import Records
+from utvm.environment.machine import libvirt, settings
 from utvm.environment.remote import LOST, bound_command, rsync, run_bound
 from utvm.errors import ProvisionError
 
@@ -32,7 +30,7 @@ _PROOF = "echo here; read now && sudo -n date --utc --set=@$now >/dev/null && ec
 
 
 class Guest:
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: settings.Records) -> None:
         self._records = records
 
     def prove(self) -> None:
@@ -96,7 +94,7 @@ class Guest:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_parent(),  # noqa: PLW1509  two system calls, no locks
+            preexec_fn=signals.die_with_parent(),  # noqa: PLW1509  two system calls, no locks
         ) as dialogue:
             assert dialogue.stdin is not None and dialogue.stdout is not None
             # Treat a hanging command as no reply.
@@ -125,11 +123,11 @@ class Guest:
 
         After a long suspension, the guest's DHCP lease has expired and its address is lost.
         """
-        given = libvirt.address(self._records.name)
-        if given is None:
+        address = libvirt.address(self._records.name)
+        if address is None:
             return self._records.ssh_config.exists()
         lines = {
-            "HostName": given,
+            "HostName": address,
             "User": _USER,
             "IdentityFile": ssh_config(str(self._records.key)),
             "IdentitiesOnly": "yes",

@@ -116,8 +116,8 @@ def domains() -> list[Domain]:
     def names() -> list[str]:
         return virsh("list", "--all", "--name").split()
 
-    found = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
-    return [one for one in found if one is not None]
+    machines = (_unless_gone(_look, name, names) for name in names() if name.startswith(PREFIX))
+    return [one for one in machines if one is not None]
 
 
 def _unless_gone(look: Callable[[str], _T], name: str, there: Callable[[], list[str]]) -> _T | None:
@@ -141,8 +141,8 @@ def _look(name: str) -> Domain:
 
 
 def address(name: str) -> str | None:
-    found = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
-    return found[1] if found else None
+    match = re.search(r"ipv4\s+([0-9.]+)/", virsh("domifaddr", name))
+    return match[1] if match else None
 
 
 def wait_for_jobs(name: str) -> None:
@@ -190,12 +190,12 @@ def cut_power(name: str) -> None:
 
 
 def snapshots(name: str) -> dict[str, str]:
-    found = {}
+    dates = {}
     for snapshot in virsh("snapshot-list", name, "--topological", "--name").split("\n"):
         if snapshot.strip():
             described = ElementTree.fromstring(virsh("snapshot-dumpxml", name, snapshot.strip()))
-            found[snapshot.strip()] = described.findtext("state") or ""
-    return found
+            dates[snapshot.strip()] = described.findtext("state") or ""
+    return dates
 
 
 def volumes() -> list[str]:
@@ -233,9 +233,9 @@ def remove_volume(name: str) -> None:
 def remove_domain(name: str) -> list[str]:
     """Remove a machine in any state with its disk and snapshots; return their names."""
     removed = []
-    found = domain(name)
-    if found is not None:
-        if found.state in (State.RUNNING, State.PAUSED, State.BROKEN):
+    machine = domain(name)
+    if machine is not None:
+        if machine.state in (State.RUNNING, State.PAUSED, State.BROKEN):
             # It may end between the two calls.
             with contextlib.suppress(LibvirtError):
                 cut_power(name)
@@ -273,13 +273,13 @@ def network_address() -> str:
             own = f"{described.get('address')}/{described.get('netmask')}"
             return str(IPv4Network(own, strict=False))
     output = run_tool(["ip", "-4", "-json", "route", "show", "table", "all"], error=ProvisionError)
-    taken = [
+    addresses = [
         IPv4Network(route["dst"], strict=False)
         for route in json.loads(output)
         if re.match(r"[0-9.]+(/\d+)?$", route["dst"])
     ]
     for network in _NETWORKS:
-        if not any(network.overlaps(other) for other in taken):
+        if not any(network.overlaps(other) for other in addresses):
             return str(network)
     raise LibvirtError(
         f"this computer is in every network that {NETWORK} could be: {', '.join(map(str, _NETWORKS))}"
@@ -367,10 +367,10 @@ def _check_limits() -> None:
     for limit, (least, option, what) in _LIMITS.items():
         allowed = resource.getrlimit(limit)[0]
         if allowed != resource.RLIM_INFINITY and (least == resource.RLIM_INFINITY or allowed < least):
-            wanted = "unlimited" if least == resource.RLIM_INFINITY else least
+            needed = "unlimited" if least == resource.RLIM_INFINITY else least
             raise ProvisionError(
                 f"libvirt's daemon does not run, and could not work with this shell's limit on {what}: {allowed}",
-                f"raise it: ulimit {option} {wanted}",
+                f"raise it: ulimit {option} {needed}",
             )
 
 

@@ -17,17 +17,15 @@ from pathlib import Path, PurePosixPath
 from utvm.base.process.run import free_port
 from utvm.environment.builds import hold_alone, make_missing_box
 from utvm.environment.image import CHECKOUT
-from utvm.environment.locked import Locked, load_locked
-from utvm.environment.machine import libvirt
-from utvm.environment.machine.guest import Guest
+from utvm.environment.locked import Locked, load_lock_files
+from utvm.environment.machine import guest, libvirt
 from utvm.environment.machine.libvirt import Domain, State
 from utvm.environment.machine.settings import Plug, Records, Settings, choose_acceleration, records_of, usb_filter
 from utvm.environment.machine.vagrant import Box, Vagrant, ensure_box, locked_box
 from utvm.environment.remote import RemoteCommand, remote_paths
 from utvm.errors import VERDICTS, ConfigError, ProbeError, ProvisionError
 from utvm.paths import ROOT
-from utvm.probe.choice import hold_probe
-from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.probe import choice, virtual
 from utvm.provenance.location import location_variables
 
 READY = "ready"
@@ -53,7 +51,7 @@ class MachineStatus:
 class Machine:
     def __init__(self, records: Records | None = None, say: Say | None = None) -> None:
         self.records = records or records_of()
-        self.guest = Guest(self.records)
+        self.guest = guest.Guest(self.records)
         self._say = say or (lambda _: None)
 
     def up(self, box: str = "", fresh: bool = False, patience: float = 0.0) -> None:
@@ -63,21 +61,21 @@ class Machine:
             fresh: restore the snapshot ``ready``; later writes to the disk are lost.
         """
         with self._alone(patience):
-            locked = load_locked()
-            wanted = locked_box(locked)
-            found = self._ours()
+            locked = load_lock_files()
+            current_box = locked_box(locked)
+            machine = self._ours()
             if self.records.facts is None:
-                self._make(locked, wanted, box)
+                self._make(locked, current_box, box)
                 return
-            self._check_made_of(wanted)
-            if found is None:
+            self._check_box(current_box)
+            if machine is None:
                 raise ProvisionError(
                     f"the machine {self.records.name} is gone, though not by vm.destroy",
                     "./inv vm.destroy removes what is left of it; then ./inv vm.up",
                 )
-            libvirt.wait_for_jobs(found.name)
+            libvirt.wait_for_jobs(machine.name)
             libvirt.start_network()
-            self._start(libvirt.domain(found.name) or found, fresh)
+            self._start(libvirt.domain(machine.name) or machine, fresh)
             self._say("waiting for ssh")
             self.guest.prove()
             self._say("copying the checkout")
@@ -101,18 +99,18 @@ class Machine:
 
     def halt(self) -> None:
         with self._alone():
-            found = self._require_own()
-            if found.state is State.SUSPENDED:
+            machine = self._require_own()
+            if machine.state is State.SUSPENDED:
                 raise ProvisionError(
                     "the machine is suspended: it would have to be resumed to be shut down",
                     "./inv vm.up, then vm.halt",
                 )
-            if found.state in (State.RUNNING, State.PAUSED):
-                if found.state is State.PAUSED:
-                    libvirt.virsh("resume", found.name)
+            if machine.state in (State.RUNNING, State.PAUSED):
+                if machine.state is State.PAUSED:
+                    libvirt.virsh("resume", machine.name)
                 Vagrant(self.records).halt()
-            elif found.state is State.BROKEN:
-                libvirt.cut_power(found.name)
+            elif machine.state is State.BROKEN:
+                libvirt.cut_power(machine.name)
 
     def suspend(self) -> None:
         with self._alone():
@@ -129,20 +127,20 @@ class Machine:
 
     def save(self, name: str) -> None:
         with self._alone():
-            found = self._require_own()
+            machine = self._require_own()
             self._check_name(name)
-            if name in libvirt.snapshots(found.name):
+            if name in libvirt.snapshots(machine.name):
                 hint = f"./inv vm.snapshot --delete {shlex.quote(name)}"
                 raise ConfigError(f"there is a snapshot {name} already", hint)
-            if found.state is State.SUSPENDED:
+            if machine.state is State.SUSPENDED:
                 raise ProvisionError("the machine is suspended", "./inv vm.up; then keep it")
             Vagrant(self.records).snapshot_save(name)
 
     def restore(self, name: str) -> None:
         with self._alone():
-            found = self._require_snapshot(name)
-            self._restore(found, name)
-            if libvirt.snapshots(found.name)[name] == "running":
+            machine = self._require_snapshot(name)
+            self._restore(machine, name)
+            if libvirt.snapshots(machine.name)[name] == "running":
                 self.guest.prove()
 
     def delete(self, name: str) -> None:
@@ -154,9 +152,9 @@ class Machine:
     def destroy(self) -> list[str]:
         """Remove the machine in any state, and leftovers of our other machines; return their names."""
         with self._alone(), self._making():
-            found = libvirt.domain(self.records.name)
-            if found is not None:
-                self._check_ours(found)
+            machine = libvirt.domain(self.records.name)
+            if machine is not None:
+                self._check_ours(machine)
             return self._remove() + self._sweep()
 
     def status(self) -> MachineStatus:
@@ -165,18 +163,18 @@ class Machine:
             return MachineStatus(
                 self.records, None, self.records.facts, {}, libvirt.running_daemons(), [], problem.message
             )
-        found = libvirt.domain(self.records.name)
-        snapshots = libvirt.snapshots(found.name) if found else {}
+        machine = libvirt.domain(self.records.name)
+        snapshots = libvirt.snapshots(machine.name) if machine else {}
         return MachineStatus(
-            self.records, found, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
+            self.records, machine, self.records.facts, snapshots, libvirt.running_daemons(), self._left_over(), ""
         )
 
-    def _make(self, locked: Locked, wanted: Box, where: str) -> None:
+    def _make(self, locked: Locked, box: Box, where: str) -> None:
         with self._making():
             if self._remove_incomplete():
                 self._say("an earlier start was interrupted: what it left is removed")
             try:
-                self._make_anew(locked, wanted, where)
+                self._make_anew(locked, box, where)
             except BaseException:
                 self._remove_incomplete()
                 raise
@@ -187,19 +185,19 @@ class Machine:
         self._remove_unused_boxes()
         return bool(removed)
 
-    def _make_anew(self, locked: Locked, wanted: Box, where: str) -> None:
+    def _make_anew(self, locked: Locked, box: Box, where: str) -> None:
         self.records.create()
         vagrant = Vagrant(self.records)
         self._say("looking for the box")
-        if ensure_box(wanted, vagrant, where, lambda: make_missing_box(locked, self._say)):
+        if ensure_box(box, vagrant, where, lambda: make_missing_box(locked, self._say)):
             self._say("Vagrant has it now")
         self._say("finding out whether KVM works")
         settings = Settings(
             name=self.records.name,
             description=self.records.description,
-            box=wanted.name,
-            box_version=wanted.version,
-            acceleration=choose_acceleration(wanted.kernel),
+            box=box.name,
+            box_version=box.version,
+            acceleration=choose_acceleration(box.kernel),
             network_address=libvirt.network_address(),
             plugs=tuple(Plug(free_port()) for _ in range(_PLUGS)),
         )
@@ -217,33 +215,33 @@ class Machine:
         self.records.mark_used(False)
         self.records.finish(
             {
-                "box": wanted.name,
-                "version": wanted.version,
+                "box": box.name,
+                "version": box.version,
                 "runs": "KVM" if how.driver == "kvm" else "software emulation",
                 "why": how.why,
                 "plugs": ",".join(f"{plug.host}:{plug.port}" for plug in settings.plugs),
             }
         )
 
-    def _start(self, found: Domain, fresh: bool) -> None:
+    def _start(self, machine: Domain, fresh: bool) -> None:
         """Start a complete machine. Only an unused one is reset without being asked."""
-        if found.state is State.BROKEN:
-            libvirt.cut_power(found.name)
-        if fresh or (found.state in (State.OFF, State.BROKEN) and not self.records.is_used):
-            self._restore(found, READY)
-        elif found.state is State.PAUSED:
-            libvirt.virsh("resume", found.name)
-        elif found.state is State.SUSPENDED:
+        if machine.state is State.BROKEN:
+            libvirt.cut_power(machine.name)
+        if fresh or (machine.state in (State.OFF, State.BROKEN) and not self.records.is_used):
+            self._restore(machine, READY)
+        elif machine.state is State.PAUSED:
+            libvirt.virsh("resume", machine.name)
+        elif machine.state is State.SUSPENDED:
             self._say("resuming")
-            libvirt.virsh("start", found.name)  # Faster than Vagrant.
-        elif found.state is not State.RUNNING:
+            libvirt.virsh("start", machine.name)  # Faster than Vagrant.
+        elif machine.state is not State.RUNNING:
             self._say("starting: it was shut down, and its disk is as it was then")
             Vagrant(self.records).up()
 
-    def _restore(self, found: Domain, name: str) -> None:
+    def _restore(self, machine: Domain, name: str) -> None:
         self._say(f"restoring the snapshot {name}")
         libvirt.start_network()
-        libvirt.restore(found.name, name)
+        libvirt.restore(machine.name, name)
         if name == READY:
             self.records.mark_used(False)
         else:
@@ -295,17 +293,17 @@ class Machine:
         return hold_alone(what, f"{other}; wait for its end", patience, lambda _: self._say(f"waiting: {other}"))
 
     def _ours(self) -> Domain | None:
-        found = libvirt.domain(self.records.name)
-        if found is not None:
-            self._check_ours(found)
-        return found
+        machine = libvirt.domain(self.records.name)
+        if machine is not None:
+            self._check_ours(machine)
+        return machine
 
-    def _check_ours(self, found: Domain) -> None:
-        if found.description != self.records.description:
+    def _check_ours(self, machine: Domain) -> None:
+        if machine.description != self.records.description:
             raise ProvisionError(
-                f"libvirt has a machine {found.name} already, and it is not this checkout's"
-                + (f" ({found.description})" if found.description else ""),
-                f"give it another name: virsh -c qemu:///system domrename {found.name} NAME",
+                f"libvirt has a machine {machine.name} already, and it is not this checkout's"
+                + (f" ({machine.description})" if machine.description else ""),
+                f"give it another name: virsh -c qemu:///system domrename {machine.name} NAME",
             )
 
     def _require_complete(self) -> dict[str, str]:
@@ -316,11 +314,11 @@ class Machine:
 
     def _require_own(self) -> Domain:
         self._require_complete()
-        found = self._ours()
-        if found is None:
+        machine = self._ours()
+        if machine is None:
             raise ProvisionError("this checkout has no machine any more", "./inv vm.destroy, then ./inv vm.up")
-        libvirt.wait_for_jobs(found.name)
-        return libvirt.domain(found.name) or found
+        libvirt.wait_for_jobs(machine.name)
+        return libvirt.domain(machine.name) or machine
 
     def _require_running(self) -> None:
         self._require_complete()
@@ -329,22 +327,22 @@ class Machine:
                 raise ProvisionError("the machine does not run", "./inv vm.up starts it")
 
     def _require_snapshot(self, name: str) -> Domain:
-        found = self._require_own()
-        there = libvirt.snapshots(found.name)
+        machine = self._require_own()
+        there = libvirt.snapshots(machine.name)
         if name not in there:
             raise ConfigError(f"there is no snapshot {name!r}", f"there are: {', '.join(there)}")
-        return found
+        return machine
 
     def _check_name(self, name: str) -> None:
         if name == READY:
             raise ConfigError(f"{READY} is the snapshot that vm.up makes and needs", "choose another name")
 
-    def _check_made_of(self, wanted: Box) -> None:
+    def _check_box(self, box: Box) -> None:
         facts = self._require_complete()
-        if (facts["box"], facts["version"]) != (wanted.name, wanted.version):
+        if (facts["box"], facts["version"]) != (box.name, box.version):
             raise ConfigError(
                 f"the machine was made of {facts['box']} {facts['version']}, "
-                f"the checkout's locks now ask for {wanted.name} {wanted.version}",
+                f"the checkout's locks now ask for {box.name} {box.version}",
                 "fetch from it what you need, then ./inv vm.destroy and ./inv vm.up",
             )
 
@@ -430,9 +428,9 @@ class InMachine:
             elif command.probe:
                 # A probe not on this computer may be in the machine, connected to its plugs by a program.
                 wait = command.selection.wait
-                probe = stack.enter_context(hold_probe(command.board, command.probe, wait, self._say))
+                probe = stack.enter_context(choice.hold_probe(command.board, command.probe, wait, self._say))
                 stack.enter_context(libvirt.attached_device(self._machine.records.name, usb_filter(probe)))
-                serial = probe.serial
+                serial = probe.serial_number
             if serial is not None and self._machine.guest.run(["sh", "-c", _AWAIT_DEVICE, "sh", serial]) != 0:
                 raise ProbeError(
                     f"the machine does not see the probe {serial} that was plugged into it",
@@ -448,8 +446,8 @@ class InMachine:
         if plug is None:
             raise ConfigError("all USB plugs of the machine are in use", "list them: ./inv vm.status")
         with tempfile.TemporaryDirectory(prefix="utvm-plug-") as logs:
-            usb = UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
-            with start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
+            usb = virtual.UsbProbe(command.usb, str(plug.port), libvirt.qemu_user())
+            with virtual.start_virtual(command.board, Path(logs), serial=command.selection.serial, usb=usb):
                 yield
 
 

@@ -18,10 +18,9 @@ from typing import Any
 
 import psutil
 
+from utvm import errors, paths
 from utvm.base.process.signals import die_with_parent
 from utvm.base.storage.files import create_own_folder
-from utvm.errors import ProvisionError
-from utvm.paths import ROOT, user_folder
 from utvm.probe.usb import Probe
 
 _MEMORY_MB = 4096
@@ -39,13 +38,15 @@ class UsbFilter:
 
     vendor: str
     product: str
-    serial: str = ""
+    serial_number: str = ""
     bus: int | None = None
     device: int | None = None
 
 
 def usb_filter(probe: Probe) -> UsbFilter:
-    return UsbFilter(f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial, probe.bus, probe.address)
+    return UsbFilter(
+        f"{probe.vendor:#06x}", f"{probe.product:#06x}", probe.serial_number, probe.bus, probe.address
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def choose_acceleration(kernel: Path, device: Path = DEVICE) -> Acceleration:
     with each CPU model, without a disk: where KVM works, it panics within seconds.
     """
     if shutil.which(QEMU) is None:
-        raise ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
+        raise errors.ProvisionError(f"{QEMU} is not installed", "sudo apt-get install qemu-system-x86")
     if not device.exists():
         return Acceleration(*_EMULATED, why=f"there is no {device}")
     if not os.access(device, os.R_OK | os.W_OK):
@@ -188,7 +189,7 @@ class Records:
         try:
             create_own_folder(self.folder)
         except OSError as error:
-            raise ProvisionError(
+            raise errors.ProvisionError(
                 f"{self.folder}: cannot be made: {error.strerror}", "set XDG_STATE_HOME"
             ) from error
 
@@ -210,12 +211,12 @@ class Records:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def records_of(checkout: Path = ROOT, state: Path | None = None) -> Records:
-    parent = (state or user_folder("state")) / "machines"
+def records_of(checkout: Path = paths.ROOT, state: Path | None = None) -> Records:
+    parent = (state or paths.user_folder("state")) / "machines"
     name = PREFIX + hashlib.sha256(f"{checkout}\n{parent}".encode()).hexdigest()[:10]
     return Records(name, checkout, parent / name)
 
 
 def records_of_test() -> Records:
     """Records of the machine that tests a box; it is removed after the test."""
-    return records_of(state=user_folder("state") / "test")
+    return records_of(state=paths.user_folder("state") / "test")

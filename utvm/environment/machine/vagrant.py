@@ -77,12 +77,7 @@ class Vagrant(vagrant.Vagrant):  # type: ignore[misc]  # it publishes no type in
             command.append("--no-tty")
         log = self._records.log
         with service.Subprocess(
-            "vagrant",
-            command,
-            log=log,
-            error=ProvisionError,
-            cwd=Path(self.root),
-            stop_timeout=_STOP_TIMEOUT,
+            "vagrant", command, log=log, error=ProvisionError, cwd=Path(self.root), stop_timeout=_STOP_TIMEOUT
         ) as job:
             while job.running:
                 time.sleep(0.02)

@@ -7,6 +7,6 @@ board, then the other suites, each as ``./inv hil`` in a process of its own. A b
 """
 
 from utvm.hil.nightly.plan import Job, default_list, load, select
-from utvm.hil.nightly.runner import jobs_carried, run
+from utvm.hil.nightly.runner import count_parallel_jobs, run
 
-__all__ = ["Job", "default_list", "jobs_carried", "load", "run", "select"]
+__all__ = ["Job", "count_parallel_jobs", "default_list", "load", "run", "select"]

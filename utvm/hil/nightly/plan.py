@@ -9,16 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from utvm import boards
+from utvm import boards, drivers, errors, options, paths, selection
 from utvm.base.storage.config import load_yaml
-from utvm.boards import Board
-from utvm.drivers import choose
-from utvm.errors import ConfigError, ProbeError
 from utvm.farm.location import required_tags
 from utvm.hil.project import Entry, ProjectFile
-from utvm.options import narrow
-from utvm.paths import DATA, PROJECT_FILE, project
-from utvm.selection import BoardSelection, PlaceChoice
 
 _HINT = "docs/nightly.md says what a list of boards holds"
 
@@ -33,15 +27,15 @@ class Job:
     """
 
     entry: Entry
-    board: Board
-    choice: BoardSelection
+    board: boards.Board
+    choice: selection.BoardSelection
     label: str
     kind: str
 
 
 def default_list() -> Path:
-    folder = project()
-    return folder / PROJECT_FILE if folder else DATA / "nightly.yaml"
+    folder = paths.project()
+    return folder / paths.PROJECT_FILE if folder else paths.DATA / "nightly.yaml"
 
 
 def load(path: Path) -> tuple[Job, ...]:
@@ -50,20 +44,20 @@ def load(path: Path) -> tuple[Job, ...]:
     for number, entry in enumerate(load_yaml(path, ProjectFile, _HINT).boards):
         name = str((path.parent / entry.board).resolve()) if "/" in entry.board else entry.board
         try:
-            choice = dataclasses.replace(narrow(BoardSelection, entry), board=name)
+            choice = dataclasses.replace(options.narrow(selection.BoardSelection, entry), board=name)
             board = boards.load(name)
-            required_tags(PlaceChoice("farm", tags=entry.tags))
+            required_tags(selection.PlaceChoice("farm", tags=entry.tags))
             # The health check tests whether a physical board is present.
             kind: str = entry.kind
-            with contextlib.suppress(ProbeError):
-                kind = "process" if choose(board, choice).kind == "process" else kind
-        except ConfigError as error:
-            raise ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
+            with contextlib.suppress(errors.ProbeError):
+                kind = "process" if drivers.choose(board, choice).kind == "process" else kind
+        except errors.ConfigError as error:
+            raise errors.ConfigError(f"{path}: boards.{number}: {error.message}", error.hint) from error
         suffixes = [""] if entry.count == 1 else [str(number + 1) for number in range(entry.count)]
         jobs += [Job(entry, board, choice, _label(entry, suffix), kind) for suffix in suffixes]
     for (i, first), (j, second) in itertools.combinations(enumerate(jobs), 2):
         if _may_be_same(first, second):
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{path}: boards.{i} and boards.{j} may be the same board, {first.board.name}",
                 "two runs never share a board: put the suites of both into one entry, or tell physical boards "
                 "apart by serial",
@@ -101,5 +95,7 @@ def select(jobs: Sequence[Job], names: Sequence[str]) -> tuple[Job, ...]:
     known = {job.board.name for job in jobs}
     for name in names:
         if name not in known:
-            raise ConfigError(f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}")
+            raise errors.ConfigError(
+                f"the list has no board {name!r}", f"boards in it: {', '.join(sorted(known))}"
+            )
     return tuple(job for job in jobs if not names or job.board.name in names)

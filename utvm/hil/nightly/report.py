@@ -14,16 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from utvm import drivers, errors, pages
 from utvm.base.storage.files import write_whole
-from utvm.drivers import BoardIdentity
-from utvm.errors import ConfigError, ExitCode
-from utvm.hil.display import VERDICTS
-from utvm.hil.figures import present_figures
-from utvm.hil.html import HEADLINES, LogTail, facts_of_run, href_from, log_tails, open_suites
+from utvm.hil import display, figures, html, schemas
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
-from utvm.hil.schemas import NIGHTLY, check_schema
-from utvm.pages import pages_of
 from utvm.provenance.location import Checkout
 
 SCHEMA_VERSION = 4
@@ -40,7 +35,7 @@ class BoardResult:
     """
 
     label: str
-    board: BoardIdentity
+    board: drivers.BoardIdentity
     place: str
     suites: tuple[str, ...]
     verdict: Verdict
@@ -106,11 +101,11 @@ class NightlyReport:
         codes = {result.verdict.exit_code for result in self.boards}
         if self.interrupted:
             return Verdict.INTERRUPTED
-        if ExitCode.INFRASTRUCTURE in codes:
+        if errors.ExitCode.INFRASTRUCTURE in codes:
             return Verdict.INFRASTRUCTURE
-        if ExitCode.USAGE in codes:
+        if errors.ExitCode.USAGE in codes:
             return Verdict.ERROR
-        return Verdict.FAILED if ExitCode.FAILED in codes else Verdict.PASSED
+        return Verdict.FAILED if errors.ExitCode.FAILED in codes else Verdict.PASSED
 
     def count(self, verdict: Verdict) -> int:
         return sum(result.verdict is verdict for result in self.boards)
@@ -191,7 +186,7 @@ _TESTS = 600
 def write_report(report: NightlyReport, root: Path) -> Path:
     """Write a report below ``root``, point ``root/latest`` at it, and return its directory."""
     content = report.as_json()
-    check_schema(content, NIGHTLY)
+    schemas.check_schema(content, schemas.NIGHTLY)
 
     def fill(temporary: Path) -> None:
         for result in report.boards:
@@ -215,7 +210,7 @@ def _copy(source: Path, target: Path, final: Path) -> None:
     for file in FILES:
         shutil.copyfile(source / file, target / file)
     logs = logs_beside(source.parent) / source.name
-    old, new = (f'href="{href_from(logs, folder)}' for folder in (source, final))
+    old, new = (f'href="{html.href_from(logs, folder)}' for folder in (source, final))
     page = target / "index.html"
     page.write_text(page.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
 
@@ -223,11 +218,11 @@ def _copy(source: Path, target: Path, final: Path) -> None:
 def render_html(report: NightlyReport, root: Path) -> str:
     """Render the page: troubled boards, all boards, models, and tests."""
 
-    def output_of(result: BoardResult) -> list[LogTail]:
-        tails = log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
+    def output_of(result: BoardResult) -> list[html.LogTail]:
+        tails = html.log_tails(root / "logs" / report.run_id / result.label, root / report.run_id)
         return [tail for tail in tails if tail.name.endswith("output.txt")]
 
-    tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.troubled)
+    tests = sorted(tests_of(report.boards), key=lambda test: not test.outcome.has_trouble)
     suites: dict[str, list[TestOfNight]] = {}
     for test in tests[:_TESTS]:
         suites.setdefault(test.suite, []).append(test)
@@ -236,7 +231,7 @@ def render_html(report: NightlyReport, root: Path) -> str:
         for model in result.models:
             models.setdefault(model["name"], []).append((result, model))
     return (
-        pages_of("utvm.hil")
+        pages.pages_of("utvm.hil")
         .get_template("nightly.html.j2")
         .render(
             report=report,
@@ -244,13 +239,13 @@ def render_html(report: NightlyReport, root: Path) -> str:
             troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
             output=output_of,
             suites=suites,
-            open_suites=open_suites(suites),
+            open_suites=html.open_suites(suites),
             counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
             left_out=max(0, len(tests) - _TESTS),
-            headline=HEADLINES[report.verdict],
+            headline=html.HEADLINES[report.verdict],
             outcomes=Outcome,
             models=models,
-            figures=present_figures(model for result in report.boards for model in result.models),
+            figures=figures.present_figures(model for result in report.boards for model in result.models),
         )
     )
 
@@ -259,7 +254,7 @@ def _facts(report: NightlyReport) -> Iterator[tuple[str, str]]:
     for verdict in Verdict:
         if report.count(verdict) or verdict is Verdict.PASSED:
             yield verdict.value, f"{report.count(verdict)} of {len(report.boards)} boards"
-    yield from facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
+    yield from html.facts_of_run(report.verdict, report.checkout, report.started, report.duration_s)
 
 
 def render_junit(report: NightlyReport) -> str:
@@ -279,9 +274,9 @@ def _suite(result: BoardResult) -> ET.Element:
     existing = ET.parse(result.source / "junit.xml").getroot().find("testsuite") if result.source else None
     counters = ("tests", "failures", "errors", "skipped")
     suite = ET.Element("testsuite", dict.fromkeys(counters, "0")) if existing is None else existing
-    shown = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
-    if result.verdict is not Verdict.PASSED and not shown:
-        kind = "failure" if result.verdict.exit_code is ExitCode.FAILED else "error"
+    is_open = any(suite.get(counter, "0") != "0" for counter in ("failures", "errors"))
+    if result.verdict is not Verdict.PASSED and not is_open:
+        kind = "failure" if result.verdict.exit_code is errors.ExitCode.FAILED else "error"
         case = ET.SubElement(suite, "testcase", classname="nightly", name=result.verdict.value, time="0.000")
         ET.SubElement(case, kind, message=result.reason)
         for counter in ("tests", f"{kind}s"):
@@ -294,7 +289,7 @@ def last_line(report: NightlyReport) -> str:
     counts = [f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict)]
     unwell = [f"{result.label} {result.verdict.value}" for result in report.boards if result.verdict.exit_code]
     return (
-        f"{VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
+        f"{display.VERDICTS[report.verdict][0]}: {len(report.boards)} boards, {', '.join(counts)}"
         + (f" ({', '.join(unwell)})" if unwell else "")
         + f"; exit code {int(report.verdict.exit_code)}"
     )
@@ -315,7 +310,7 @@ def write_message(path: Path, report: NightlyReport, before: str) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be removed: {error.strerror}") from error
+            raise errors.ConfigError(f"{path}: cannot be removed: {error.strerror}") from error
         return
     lines = [f"nightly run {report.run_id}: {now}, {before} before", "", last_line(report)]
     lines += [

@@ -17,40 +17,35 @@ from typing import Any, cast
 
 import psutil
 
-from utvm.base.process.interpreter import python_command
-from utvm.base.process.service import Subprocess
-from utvm.base.process.signals import ignore_signals
+from utvm.base.process import interpreter, service, signals
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, ExitCode, ProbeError, UtvmError
-from utvm.farm.client import LeaseHolder, coordinator_address
-from utvm.farm.location import required_tags
+from utvm.farm import client, location
+from utvm.hil import limits, schemas
 from utvm.hil.display import standard_output
-from utvm.hil.limits import iter_board_runs, remember
-from utvm.hil.nightly import report
+from utvm.hil.nightly import plan, report
 from utvm.hil.nightly.display import NightlyDisplay
-from utvm.hil.nightly.plan import Job
 from utvm.hil.nightly.report import BoardResult, NightlyReport, previous_verdict, write_message
 from utvm.hil.report import new_run_id
 from utvm.hil.results import Verdict
-from utvm.hil.schemas import first_trouble, read_report
 from utvm.options import words
 from utvm.provenance.location import Lease, read_checkout
 from utvm.selection import BoardKind, BoardSelection, PlaceChoice, ReportChoice, SuiteChoice
 
 
-class JobLease(LeaseHolder):
+class JobLease(client.LeaseHolder):
     """The lease of one job, as a context manager.
 
     Args:
         used: boards leased by other jobs of the same entry; excluded here and extended.
     """
 
-    def __init__(self, job: Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
+    def __init__(self, job: plan.Job, folder: Path, used: set[str], say: Callable[[str], None]) -> None:
         entry = job.entry
-        tags = required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
+        tags = location.required_tags(PlaceChoice("farm", tags=entry.tags), job.board, job.choice)
         # An unattended run must not wait forever.
         wait = entry.wait or 60 * entry.minutes
-        super().__init__(coordinator_address(), tags, wait, folder / "labgrid.log", say)
+        super().__init__(client.coordinator_address(), tags, wait, folder / "labgrid.log", say)
         self._used = used
         self._last: Lease | None = None
 
@@ -102,12 +97,7 @@ class RunningJob:
     """
 
     def __init__(
-        self,
-        job: Job,
-        folder: Path,
-        stack: contextlib.ExitStack,
-        used: set[str],
-        say: Callable[[str], None],
+        self, job: plan.Job, folder: Path, stack: contextlib.ExitStack, used: set[str], say: Callable[[str], None]
     ) -> None:
         self.job = job
         self._folder = folder
@@ -119,7 +109,7 @@ class RunningJob:
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
         self._leased: JobLease | None = None
-        self._process: Subprocess | None = None
+        self._process: service.Subprocess | None = None
         if job.entry.place == "farm":
             self._leased = JobLease(job, folder, used, self._say)
             stack.enter_context(self._leased)
@@ -190,10 +180,10 @@ class RunningJob:
         if self._leased and self._leased.lease:
             self._leased.lease.when_lost(self._process.ask_to_end)
 
-    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> Subprocess:
+    def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> service.Subprocess:
         folder = self._folder / (self._leased.folder if self._leased else "") / step
         command = [
-            *python_command("utvm", "hil"),
+            *interpreter.python_command("utvm", "hil"),
             *words(choice),
             *words(PlaceChoice(self.job.entry.place)),
         ]
@@ -201,7 +191,7 @@ class RunningJob:
         lease = self._leased.lease if self._leased else None
         if lease:
             command = ["env", *(f"{name}={value}" for name, value in lease.variables().items()), *command]
-        process = Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
+        process = service.Subprocess(f"the {step} run", command, log=folder / "output.txt", error=ProbeError)
         return self._stack.enter_context(process)
 
     def _read_result(self) -> BoardResult:
@@ -210,7 +200,7 @@ class RunningJob:
         source = self._process.log.parent / "reports" / "latest"
         content = None
         with contextlib.suppress(ConfigError):
-            content = read_report(source / "report.json")
+            content = schemas.read_report(source / "report.json")
         verdict, reason = Verdict.INFRASTRUCTURE, ""
         lease = self._leased.lease if self._leased else None
         if lease and lease.lost:
@@ -226,9 +216,9 @@ class RunningJob:
             reason = f"ended with exit code {code}, but its report says {content['exit_code']}"
         else:
             verdict = Verdict(content["verdict"])
-            reason = content["trouble"] or first_trouble(content)
-        lost = lease is not None and lease.lost
-        if self._healthy is None and verdict is not Verdict.PASSED and not lost:
+            reason = content["trouble"] or schemas.first_trouble(content)
+        lease_lost = lease is not None and lease.lost
+        if self._healthy is None and verdict is not Verdict.PASSED and not lease_lost:
             verdict, reason = Verdict.BAD, f"health check: {reason}"
         return self._result(verdict, reason, content, source if content else None)
 
@@ -254,7 +244,7 @@ class RunningJob:
         )
 
 
-def not_run_result(job: Job, reason: str) -> BoardResult:
+def not_run_result(job: plan.Job, reason: str) -> BoardResult:
     return BoardResult(
         label=job.label,
         board=BoardIdentity(job.board.full_name, job.kind, serial=job.entry.serial),
@@ -271,7 +261,7 @@ _BYTES_A_BOARD = 2**30
 _POLL = 0.1  # Seconds; a job takes tens of them.
 
 
-def jobs_carried() -> int:
+def count_parallel_jobs() -> int:
     """Return how many boards this computer can run in parallel: one per core and GiB of free memory.
 
     An emulated board keeps one core busy. At least 1.
@@ -281,7 +271,7 @@ def jobs_carried() -> int:
 
 
 def run(
-    queue: Sequence[Job],
+    queue: Sequence[plan.Job],
     *,
     jobs: int,
     report_root: Path,
@@ -307,7 +297,7 @@ def run(
     began, sources = time.monotonic(), read_checkout()
     results: dict[str, BoardResult] = {}
     interrupted = _run_all(queue, jobs, folder, results, display)
-    ignore_signals()
+    signals.ignore_signals()
     night = NightlyReport(
         run_id=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%SZ}",
@@ -322,12 +312,12 @@ def run(
     directory = report.write_report(night, report_root)
     if notify:
         write_message(Path(notify), night, previous)
-    display.close(night, directory, remember(report_root, *iter_board_runs(directory)))
+    display.close(night, directory, limits.remember(report_root, *limits.iter_board_runs(directory)))
     return night.verdict.exit_code
 
 
 def _run_all(
-    queue: Sequence[Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
+    queue: Sequence[plan.Job], jobs: int, folder: Path, results: dict[str, BoardResult], display: NightlyDisplay
 ) -> bool:
     """Add the result of each job to ``results``; return True after an interruption."""
 

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from utvm.errors import BoardError, ProbeError
-from utvm.probe.gdb import GdbClient
-from utvm.probe.packets import Access, GdbLink, Stop, from_hex
-from utvm.probe.target_xml import Register
+from utvm.probe import gdb, packets, target_xml
 
 _STOP = b"%Stop:"
 _TRAP = 5
@@ -26,14 +24,14 @@ _MATCHED = 1 << 24
 _ADVICE = "look at pyOCD's log; unplug and replug the probe if it hangs"
 
 
-class PyOcdClient(GdbClient):
+class PyOcdClient(gdb.GdbClient):
     """A connection to pyOCD's GDB server; otherwise as :class:`GdbClient`."""
 
     hello = b"qSupported:vContSupported+"  # Without a feature, pyOCD reports an error.
 
     def __init__(self, channel: socket.socket, *, breakpoint_kind: int) -> None:
         super().__init__(channel, advice=_ADVICE, breakpoint_kind=breakpoint_kind)
-        self._watched: dict[int, Access] = {}
+        self._watched: dict[int, packets.Access] = {}
         self._unanswered = False  # A stop was reported, and the server is still in non-stop mode.
 
     def __enter__(self) -> "PyOcdClient":
@@ -41,7 +39,7 @@ class PyOcdClient(GdbClient):
         self._wire.enable_notifications()
         return self
 
-    def hand_over(self) -> GdbLink:
+    def hand_over(self) -> packets.GdbLink:
         self.set_mode("QNonStop:0")
         return super().hand_over()
 
@@ -52,21 +50,21 @@ class PyOcdClient(GdbClient):
             raise ProbeError(f"monitor command '{command}' failed: {complaint[0].strip()}", _ADVICE)
         return output
 
-    def insert_watchpoint(self, address: int, size: int, access: Access) -> None:
+    def insert_watchpoint(self, address: int, size: int, access: packets.Access) -> None:
         super().insert_watchpoint(address, size, access)
         self._watched[address] = access
 
-    def remove_watchpoint(self, address: int, size: int, access: Access) -> None:
+    def remove_watchpoint(self, address: int, size: int, access: packets.Access) -> None:
         super().remove_watchpoint(address, size, access)
         self._watched.pop(address, None)
 
-    def wait_for_stop(self, timeout: float) -> Stop | None:
+    def wait_for_stop(self, timeout: float) -> packets.Stop | None:
         stop = super().wait_for_stop(timeout)
         if stop is not None and stop.signal == _TRAP and stop.watchpoint is None and self._watched:
             stop = self._stopped = self._with_watchpoint(stop)
         return stop
 
-    def _with_watchpoint(self, stop: Stop) -> Stop:
+    def _with_watchpoint(self, stop: packets.Stop) -> packets.Stop:
         """Add the watchpoint that was hit, if any; reading a comparator clears its flag."""
         if not self._word(_DFSR) & _DWTTRAP:
             return stop
@@ -81,21 +79,21 @@ class PyOcdClient(GdbClient):
         """Return all registers of the target description that the core has, by name."""
         return {register.name: value for register, value in self._all() if value is not None}
 
-    def _read(self, register: Register) -> int:
+    def _read(self, register: target_xml.Register) -> int:
         # The server cannot read a single register.
         value = next(value for candidate, value in self._all() if candidate == register)
         if value is None:
             raise BoardError(f"register {register.name} cannot be read", "the core has none of that name")
         return value
 
-    def _all(self) -> Iterator[tuple[Register, int | None]]:
+    def _all(self) -> Iterator[tuple[target_xml.Register, int | None]]:
         """Yield all registers in numeric order, with None for unreadable ones."""
         digits = self._demand(b"g", "the registers cannot be read")
         at = 0
         for register in sorted(self._registers, key=lambda one: one.number):
             part = digits[at : at + 2 * register.size]
             at += len(part)
-            yield register, None if b"x" in part else int.from_bytes(from_hex(part), "little")
+            yield register, None if b"x" in part else int.from_bytes(packets.from_hex(part), "little")
 
     def _word(self, address: int) -> int:
         return int.from_bytes(self.read_memory(address, 4), "little")

@@ -89,14 +89,7 @@ def _add_commands() -> None:
 
 
 def _command(name: str, usage: str, says: str) -> dict[str, Any]:
-    return {
-        "names": [name],
-        "group": "standard",
-        "category": "utvm",
-        "nargs": "*",
-        "usage": usage,
-        "help": says,
-    }
+    return {"names": [name], "group": "standard", "category": "utvm", "nargs": "*", "usage": usage, "help": says}
 
 
 def main() -> None:

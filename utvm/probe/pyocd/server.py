@@ -8,30 +8,27 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from utvm import runtime
+from utvm import boards, errors, runtime
 from utvm.base.process.interpreter import python_command
 from utvm.base.process.run import version_of
 from utvm.base.process.service import Service
-from utvm.base.text.quoting import c_string
-from utvm.base.text.templates import templates_of
-from utvm.boards import Algorithm, Board, algorithm_of
+from utvm.base.text import quoting, templates
 from utvm.boards.described import pyocd
 from utvm.boards.parts import PyOcdPart
-from utvm.errors import ProbeError, ToolchainError
 from utvm.probe.udev import ACCESS_HINT
 
 _ALGORITHM = "algorithm.FLM"
 _PAGE = 4096  # Bytes programmed per call.
 
 
-def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
+def pack_for(board: boards.Board, part: PyOcdPart, folder: Path) -> Path | None:
     """Return the board's own pack for pyOCD, or one generated in ``folder``; None if it needs none."""
-    algorithm = algorithm_of(board)
+    algorithm = boards.algorithm_of(board)
     if algorithm is None:
         return board.directory / part.pack if part.pack else None
-    made = folder / f"{board.name}.pack"
+    archive = folder / f"{board.name}.pack"
     _compile(board, algorithm, folder / _ALGORITHM)
-    description = templates_of(__package__, html=True).get_template("chip.pdsc.j2")
+    description = templates.templates_of(__package__, html=True).get_template("chip.pdsc.j2")
     text = description.render(
         board=board,
         core=board.cpu_row.core.title(),
@@ -40,25 +37,25 @@ def pack_for(board: Board, part: PyOcdPart, folder: Path) -> Path | None:
         ram=board.region(board.layout.data),
         algorithm=_ALGORITHM,
     )
-    with zipfile.ZipFile(made, "w") as pack:
+    with zipfile.ZipFile(archive, "w") as pack:
         pack.writestr(f"utvm.{board.name}.pdsc", text)
         pack.write(folder / _ALGORITHM, _ALGORITHM)
-    return made
+    return archive
 
 
-def _compile(board: Board, algorithm: Algorithm, output: Path) -> None:
+def _compile(board: boards.Board, algorithm: boards.Algorithm, output: Path) -> None:
     flash, common = algorithm.region, runtime.DIRECTORY / board.architecture / "flash" / "common"
     kinds = [(size, len(list(same))) for size, same in itertools.groupby(flash.sectors)]
     starts = itertools.accumulate((size * count for size, count in kinds), initial=0)
     sectors = [f"{{{size}u, {start}u}}" for (size, _), start in zip(kinds, starts, strict=False)]
-    with board.compiler.compiled(
+    with board.compiler.compile_objects(
         output.parent,
         (algorithm.source, common / "descriptor.c"),
         cpu=board.cpu,
         include=(common, *runtime.include(board.architecture, "host_driven")),
         defines=(
             *algorithm.numbers.defines,
-            f"UTVM_FLASH_NAME={c_string(board.name)}",
+            f"UTVM_FLASH_NAME={quoting.c_string(board.name)}",
             f"UTVM_FLASH_START={flash.address:#x}u",
             f"UTVM_FLASH_BYTES={flash.size:#x}u",
             f"UTVM_FLASH_PAGE={_PAGE}u",
@@ -114,13 +111,7 @@ class PyOcd(Service):
     """
 
     def __init__(
-        self,
-        part: PyOcdPart,
-        pack: Path | None,
-        *,
-        serial: str,
-        log: Path,
-        usb: Path | None = None,
+        self, part: PyOcdPart, pack: Path | None, *, serial: str, log: Path, usb: Path | None = None
     ) -> None:
         options = {**_OPTIONS, **part.options}
         self.gdb, theirs = socket.socketpair()
@@ -137,7 +128,7 @@ class PyOcd(Service):
             words,
             log=log,
             health="GDB server listening",
-            error=ProbeError,
+            error=errors.ProbeError,
             inherited=(theirs,),
             log_branch="utvm.probe.pyocd",
         )
@@ -150,10 +141,12 @@ class PyOcd(Service):
         """Raise ProbeError if pyOCD has ended, with its last lines and a hint, or has lost its probe."""
         try:
             super().check()
-        except ProbeError as error:
-            raise ProbeError(error.message, _hint_for(self._read_log()) or error.hint) from error
+        except errors.ProbeError as error:
+            log = self._read_log()
+            hint = next((hint for pattern, hint in _HINTS if re.search(pattern, log)), error.hint)
+            raise errors.ProbeError(error.message, hint) from error
         if _GONE.search(self._read_log()):
-            raise ProbeError("the probe is gone from USB", "look after its cable, then run this again")
+            raise errors.ProbeError("the probe is gone from USB", "look after its cable, then run this again")
 
     def _read_log(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -167,15 +160,11 @@ def uid_of(kind: str, serial: str) -> str:
 def version() -> str:
     """Return pyOCD's version; raises ToolchainError if it is not installed."""
     command = python_command("pyocd", "--version", interpreter=_require_pyocd().python)
-    return version_of(command, timeout=60, error=ToolchainError, pattern=r"(\d\S*)")
+    return version_of(command, timeout=60, error=errors.ToolchainError, pattern=r"(\d\S*)")
 
 
 def _require_pyocd() -> pyocd.Installed:
-    found = pyocd.find()
-    if found is None:
-        raise ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
-    return found
-
-
-def _hint_for(log: str) -> str:
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, log)), "")
+    path = pyocd.find()
+    if path is None:
+        raise errors.ToolchainError("pyOCD, which is to drive the board, is not installed", pyocd.INSTALL)
+    return path

@@ -32,7 +32,7 @@ class Probe:
 
     Attributes:
         kind: its kind in board files: ``st-link``.
-        serial: serial number, empty if it cannot be read.
+        serial_number: empty if it cannot be read.
         usb_path: ``1-2.4`` is bus 1, port 2, port 4 of the hub there.
         address: device number on the bus; a new one after every replug.
         virtual: True if its manufacturer string is that of the virtual boards.
@@ -42,7 +42,7 @@ class Probe:
     kind: str
     vendor: int
     product: int
-    serial: str
+    serial_number: str
     usb_path: str
     bus: int
     address: int
@@ -53,7 +53,7 @@ class Probe:
     @property
     def full_name(self) -> str:
         """Name in messages."""
-        serial = self.serial or "without a readable serial number"
+        serial = self.serial_number or "without a readable serial number"
         return f"{'virtual ' if self.virtual else ''}{self.kind} {serial} at USB {self.usb_path}"
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Probe:
         if number != self.address:
             event = "was unplugged and plugged in again" if number else "is gone from USB"
             raise ProbeError(
-                f"the probe {self.serial} at USB {self.usb_path} {event}",
+                f"the probe {self.serial_number} at USB {self.usb_path} {event}",
                 "check its cable and the hub, then run this again",
             )
 

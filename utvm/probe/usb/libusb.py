@@ -42,12 +42,12 @@ def address(usb_path: str) -> int:
 
 def find(bus: int, number: int, vendor: int, product: int) -> Any | None:
     """The pyusb device at an address, or None."""
-    wanted = (bus, number, vendor, product)
+    key = (bus, number, vendor, product)
     return next(
         (
             device
             for device in _devices()
-            if (device.bus, device.address, device.idVendor, device.idProduct) == wanted
+            if (device.bus, device.address, device.idVendor, device.idProduct) == key
         ),
         None,
     )

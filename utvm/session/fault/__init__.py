@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from utvm.errors import BoardError
-from utvm.session.fault.cortex_a import CORTEX_A
-from utvm.session.fault.cortex_m import CORTEX_M
+from utvm.session.fault import cortex_a, cortex_m, riscv
 from utvm.session.fault.meaning import Architecture, Meaning
-from utvm.session.fault.riscv import RISCV
 
 _FIRST_SIGNAL = 0x10000  # utvm/runtime/host/port.c
 
@@ -23,10 +21,10 @@ def _meaning(exception: int, _: Sequence[int]) -> Meaning:
 PROCESS = Architecture((), "", "", _meaning)
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "cortex_a": CORTEX_A,
-    "cortex_m": CORTEX_M,
+    "cortex_a": cortex_a.CORTEX_A,
+    "cortex_m": cortex_m.CORTEX_M,
     "host": PROCESS,
-    "riscv": RISCV,
+    "riscv": riscv.RISCV,
 }
 """By folder name in the runtime."""
 

@@ -73,10 +73,5 @@ def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
 
 
 CORTEX_A = Architecture(
-    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"),
-    "sp",
-    "pc",
-    _meaning,
-    "EM_ARM",
-    _standing,
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "cpsr"), "sp", "pc", _meaning, "EM_ARM", _standing
 )

@@ -83,10 +83,5 @@ def _standing(core: ReadableCore) -> tuple[Meaning, int | None] | None:
 
 
 CORTEX_M = Architecture(
-    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"),
-    "sp",
-    "pc",
-    _meaning,
-    "EM_ARM",
-    _standing,
+    (*(f"r{number}" for number in range(13)), "sp", "lr", "pc", "xpsr"), "sp", "pc", _meaning, "EM_ARM", _standing
 )

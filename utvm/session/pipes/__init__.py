@@ -4,25 +4,23 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from utvm.drivers import Connection
-from utvm.errors import BoardError
+from utvm import drivers, errors, runtime
 from utvm.firmware import Firmware
-from utvm.runtime import Pipe
 from utvm.session.pipes import process, rtt, semihosting
 from utvm.session.transport import Wire
 
 
 @contextmanager
-def _open_console(connection: Connection, _firmware: Firmware) -> Iterator[Wire]:
+def _open_console(connection: drivers.Connection, _firmware: Firmware) -> Iterator[Wire]:
     if connection.console is None:
-        raise BoardError(
+        raise errors.BoardError(
             f"the serial line of {connection.board.name} is not found",
             "RPC goes over it: is the probe's virtual COM port there (ls /dev/serial/by-id)?",
         )
     yield Wire(connection.console, lambda: connection.reset(halt=False))
 
 
-_OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wire]]] = {
+_OPENERS: dict[runtime.Pipe, Callable[[drivers.Connection, Firmware], AbstractContextManager[Wire]]] = {
     "console": _open_console,
     "rtt": rtt.open_wire,
     "semihosting": semihosting.open_wire,
@@ -31,7 +29,7 @@ _OPENERS: dict[Pipe, Callable[[Connection, Firmware], AbstractContextManager[Wir
 }
 
 
-def open_pipe(connection: Connection, firmware: Firmware) -> AbstractContextManager[Wire]:
+def open_pipe(connection: drivers.Connection, firmware: Firmware) -> AbstractContextManager[Wire]:
     """Context manager of the byte stream to a firmware built for RPC; flash it before :attr:`Wire.restart`."""
     if firmware.pipe is None:
         raise RuntimeError("the firmware was not built for RPC")

@@ -4,8 +4,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from utvm.base.process.peer import tcp_pair
-from utvm.base.process.service import Service
+from utvm.base.process import peer, service
 from utvm.drivers import Connection
 from utvm.errors import TransportError
 from utvm.firmware import Firmware
@@ -44,10 +43,10 @@ class Program:
     def _start_program(self) -> Iterator[Transport]:
         name, program = self._firmware.board.name, self._firmware.elf
         if self._firmware.pipe == "tcp":
-            ours, theirs = tcp_pair()
+            ours, theirs = peer.tcp_pair()
             with (
                 TcpConnection(ours) as connection,
-                Service(name, [program], log=self._log, health="", stdin=theirs, error=TransportError),
+                service.Service(name, [program], log=self._log, health="", stdin=theirs, error=TransportError),
             ):
                 yield connection
         else:

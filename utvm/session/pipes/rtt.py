@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from utvm.drivers import Connection
-from utvm.errors import BoardError, ConfigError
+from utvm import drivers, errors
 from utvm.firmware import Firmware
 from utvm.session.transport import Fifos, Wire
 
@@ -28,12 +27,12 @@ _IN, _OUT = -12, -8  # Offsets from the end of a ring.
 
 
 @contextmanager
-def open_wire(opened: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(opened: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
     """Run OpenOCD's RTT server; without OpenOCD, access the buffers directly."""
     monitor = opened.gdb.monitor
     block = firmware.symbols.get("utvm_rtt")
     if block is None:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{firmware.elf.name} says nothing over RTT: it has no utvm_rtt",
             "an application of one's own writes with utvm_pipe_write(), as the project's app/main.c did",
         )
@@ -54,11 +53,11 @@ def open_wire(opened: Connection, firmware: Firmware) -> Iterator[Wire]:
             monitor(f"rtt server stop {{{connection.path}}}")
 
 
-def _has_server(opened: Connection) -> bool:
+def _has_server(opened: drivers.Connection) -> bool:
     return {"OpenOCD", "memory while running"} <= opened.capabilities
 
 
-def _restart(opened: Connection, block: int) -> None:
+def _restart(opened: drivers.Connection, block: int) -> None:
     """Reset the board and have OpenOCD search its new control block.
 
     Memory survives a reset, so OpenOCD is stopped and the old id erased before the core runs: offsets of the old
@@ -69,7 +68,7 @@ def _restart(opened: Connection, block: int) -> None:
     opened.gdb.monitor("rtt start")
 
 
-def _start(opened: Connection, block: int) -> None:
+def _start(opened: drivers.Connection, block: int) -> None:
     opened.reset(halt=True)
     opened.write_memory(block, bytes(_ID_BYTES))
     if _has_server(opened):
@@ -80,7 +79,7 @@ def _start(opened: Connection, block: int) -> None:
     deadline = time.monotonic() + patience
     while opened.read_memory(block, len(_ID)) != _ID:
         if time.monotonic() > deadline:
-            raise BoardError(
+            raise errors.BoardError(
                 f"{opened.board.name} has set up no RTT buffers at {block:#010x} within {patience:g} s of a reset",
                 "does the core get as far? ./inv board.serve without --transport rtt shows whether it runs",
             )
@@ -90,7 +89,7 @@ def _start(opened: Connection, block: int) -> None:
 class Buffers:
     """The buffers as a :class:`utvm.session.transport.Transport`, by memory accesses only."""
 
-    def __init__(self, opened: Connection, block: int, ring: struct.Struct) -> None:
+    def __init__(self, opened: drivers.Connection, block: int, ring: struct.Struct) -> None:
         self._connection = opened
         self._layout = ring
         self._up = block + _RINGS
@@ -116,7 +115,7 @@ class Buffers:
         while data:
             data = data[self._put(data) :]
             if data and time.monotonic() > deadline:
-                raise BoardError(
+                raise errors.BoardError(
                     f"{self._connection.board.name} takes nothing out of its RTT buffer", "does it run?"
                 )
 
@@ -132,8 +131,8 @@ class Buffers:
 
     def _put(self, data: bytes) -> int:
         with self._connection.halted_access():
-            _name, place, size, start, taken, _flags = self._ring(self._down)
-            room = (taken - start - 1) % size
+            _name, place, size, start, read_position, _flags = self._ring(self._down)
+            room = (read_position - start - 1) % size
             part = data[: min(room, size - start)]
             if part:
                 self._connection.write_memory(place + start, part)

@@ -12,8 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from utvm.drivers import Connection
-from utvm.errors import ProbeError, TransportError
+from utvm import drivers, errors
 from utvm.firmware import Firmware
 from utvm.session.transport import Wire
 
@@ -32,7 +31,7 @@ class Semihosting:
     breakpoint addresses of the calls, if the core does not halt for them by itself.
     """
 
-    def __init__(self, connection: Connection, places: Sequence[int]) -> None:
+    def __init__(self, connection: drivers.Connection, places: Sequence[int]) -> None:
         self._connection = connection
         self._places = places
         self._gdb = connection.gdb
@@ -53,7 +52,7 @@ class Semihosting:
         if self._gdb.running:
             self._gdb.interrupt()
             if self._gdb.wait_for_stop(_HALT_TIMEOUT) is None:
-                raise ProbeError(
+                raise errors.ProbeError(
                     f"{self._connection.board.name} cannot be halted", "check its power and its cable"
                 )
         self._to_board.clear()
@@ -101,7 +100,7 @@ class Semihosting:
     def _call(self) -> tuple[int, tuple[int, int, int]]:
         pc = self._gdb.read_register("pc")
         if self._gdb.read_memory(pc, len(_ENTRY)) != _ENTRY:
-            raise TransportError(
+            raise errors.TransportError(
                 f"{self._connection.board.name} stopped at {pc:#010x}, and not for a semihosting call",
                 "a core that has locked up does, and one with a breakpoint",
             )
@@ -126,7 +125,7 @@ class Semihosting:
 
 
 @contextmanager
-def open_wire(connection: Connection, firmware: Firmware) -> Iterator[Wire]:
+def open_wire(connection: drivers.Connection, firmware: Firmware) -> Iterator[Wire]:
     """Handle the board's calls; halt it on leaving."""
     calls = Semihosting(connection, () if "OpenOCD" in connection.capabilities else _calls_in(firmware))
     try:
@@ -142,4 +141,4 @@ def _calls_in(firmware: Firmware) -> list[int]:
         for address, data in firmware.segments
         for offset in range(0, len(data), len(_ENTRY))
     )
-    return [place for place, found in places if found == _ENTRY and firmware.is_code(place)]
+    return [place for place, content in places if content == _ENTRY and firmware.is_code(place)]

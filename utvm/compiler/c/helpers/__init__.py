@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from utvm.compiler.c.dsp_kernels import dsp_helper, is_dsp_helper
-from utvm.compiler.c.vector_tiles import is_vector_helper, vector_helper
+from utvm.compiler.c import dsp_kernels, vector_tiles
 from utvm.compiler.c_files import C_TYPES, literal
 
 _SIGNED = ("int8", "int16", "int32", "int64")
@@ -47,8 +46,8 @@ def is_helper(name: str) -> bool:
         (operation in (*_BODIES, *_OF_REALS, *_BY_ANY, "within") and dtype in C_TYPES)
         or _CAST.fullmatch(name) is not None
         or name in _files()
-        or is_vector_helper(name)
-        or is_dsp_helper(name)
+        or vector_tiles.is_vector_helper(name)
+        or dsp_kernels.is_dsp_helper(name)
     )
 
 
@@ -71,10 +70,10 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
 
 
 def _text(name: str) -> str:
-    if is_vector_helper(name):
-        return vector_helper(name)
-    if is_dsp_helper(name):
-        return dsp_helper(name)
+    if vector_tiles.is_vector_helper(name):
+        return vector_tiles.vector_helper(name)
+    if dsp_kernels.is_dsp_helper(name):
+        return dsp_kernels.dsp_helper(name)
     return _files().get(name) or _typed_definition(name)
 
 

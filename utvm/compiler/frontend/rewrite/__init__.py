@@ -46,15 +46,15 @@ def rewrite_model(proto: onnx.ModelProto, known: Iterable[str]) -> Rewritten:
     read = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(tensor for name, tensor in graph.added.items() if name in read)
     # Results of refused nodes become inputs, so that the nodes after them are checked, too.
-    given = [(name, graph.types[name]) for name in graph.refused if name in graph.types]
-    model.graph.input.extend(helper.make_value_info(name, kind) for name, kind in given)
+    refused = [(name, graph.types[name]) for name in graph.refused if name in graph.types]
+    model.graph.input.extend(helper.make_value_info(name, kind) for name, kind in refused)
     return Rewritten(model, graph.types, tuple(graph.reasons))
 
 
-def _needed_nodes(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    chosen = []
+def _needed_nodes(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodeProto]:
+    needed = []
     for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            chosen.append(node)
-    return chosen[::-1]
+        if names.intersection(node.output):
+            names.update(node.input)
+            needed.append(node)
+    return needed[::-1]

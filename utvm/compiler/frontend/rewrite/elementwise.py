@@ -31,8 +31,8 @@ def _whole_power(graph: RuleGraph, value: str, powers: np.ndarray) -> str:
     product = result = graph.op("Expand", graph.like(1, value), graph.constant(shape, np.int64))
     for power in range(1, int(powers.max()) + 1):
         product = graph.op("Mul", product, value)
-        wanted = powers >= power
-        result = product if wanted.all() else graph.op("Where", graph.constant(wanted), product, result)
+        needed = powers >= power
+        result = product if needed.all() else graph.op("Where", graph.constant(needed), product, result)
     return result
 
 
@@ -73,12 +73,12 @@ def _modulo(graph: RuleGraph, node: RuleNode) -> list[str] | None:
 
 
 def _is_infinite(graph: RuleGraph, node: RuleNode) -> list[str] | None:
-    wanted = {sign: node.attributes.get(f"detect_{sign}", 1) for sign in ("positive", "negative")}
-    if all(wanted.values()):
+    signs = {sign: node.attributes.get(f"detect_{sign}", 1) for sign in ("positive", "negative")}
+    if all(signs.values()):
         return None
-    if not any(wanted.values()):
+    if not any(signs.values()):
         return [graph.constant(np.zeros(graph.shape(node.inputs[0]), np.bool_))]
-    sign = graph.op("Greater" if wanted["positive"] else "Less", node.inputs[0], graph.like(0, node.inputs[0]))
+    sign = graph.op("Greater" if signs["positive"] else "Less", node.inputs[0], graph.like(0, node.inputs[0]))
     return [graph.op("And", graph.op("IsInf", node.inputs[0]), sign)]
 
 
@@ -160,9 +160,9 @@ def _of_float64(below: Callable[[RuleGraph, str, float], str], alpha: float, thr
         value = node.inputs[0]
         if graph.dtype(value) != np.float64 and not threshold:
             return None
-        given = node.attributes.get("alpha", alpha)
-        above = graph.op("Greater", value, graph.like(given if threshold else 0, value))
-        return [graph.op("Where", above, value, below(graph, value, given))]
+        slope = node.attributes.get("alpha", alpha)
+        above = graph.op("Greater", value, graph.like(slope if threshold else 0, value))
+        return [graph.op("Where", above, value, below(graph, value, slope))]
 
     return rule
 

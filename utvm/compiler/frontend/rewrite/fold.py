@@ -18,13 +18,7 @@ _SMALL = 1 << 10
 # Quantisation operators are kept because they mark a quantised model; random ones differ in each run.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _NEVER = frozenset((*_RANDOM, "DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear", "If", "Loop", "Scan"))
-_INTEGERS = frozenset(
-    (
-        onnx.TensorProto.BOOL,
-        onnx.TensorProto.INT32,
-        onnx.TensorProto.INT64,
-    )
-)
+_INTEGERS = frozenset((onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64))
 
 
 class KnownValues(Protocol):
@@ -134,21 +128,21 @@ def function_body(
     if schema.has_function:
         body.ParseFromString(schema.get_function_with_opset_version(_write(schema.function_opset_versions, opset)))
     elif schema.has_context_dependent_function:
-        written = _write(schema.context_dependent_function_opset_versions, opset)
+        version = _write(schema.context_dependent_function_opset_versions, opset)
         # A body depends on the types of a node's inputs; omitted inputs have an empty type.
         kinds = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-        text = schema.get_context_dependent_function_with_opset_version(written, node.SerializeToString(), kinds)
+        text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), kinds)
         body.ParseFromString(text)
     if not body.node:
         return None
-    given = {attribute.name: attribute for attribute in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.name:
-            given[name] = attribute.default_value
+        if name not in attributes and attribute.default_value.name:
+            attributes[name] = attribute.default_value
     for item in body.attribute_proto:
-        given.setdefault(item.name, item)
+        attributes.setdefault(item.name, item)
     for item in body.node:
-        _fill_in(item, given)
+        _fill_in(item, attributes)
     return body
 
 
@@ -156,24 +150,24 @@ def _write(versions: Sequence[int], opset: int) -> int:
     return max((version for version in versions if version <= opset), default=min(versions))
 
 
-def _fill_in(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> None:
-    kept = []
+def _fill_in(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> None:
+    results = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
-            if attribute.ref_attr_name not in given:
+            if attribute.ref_attr_name not in attributes:
                 continue
             value = onnx.AttributeProto()
-            value.CopyFrom(given[attribute.ref_attr_name])
+            value.CopyFrom(attributes[attribute.ref_attr_name])
             value.name = attribute.name
-            kept.append(value)
+            results.append(value)
             continue
         if attribute.type == onnx.AttributeProto.GRAPH:
             for inner in attribute.g.node:
-                _fill_in(inner, given)
-        kept.append(attribute)
-    kept = [_copy(item) for item in kept]
+                _fill_in(inner, attributes)
+        results.append(attribute)
+    results = [_copy(item) for item in results]
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(results)
 
 
 def _copy(attribute: onnx.AttributeProto) -> onnx.AttributeProto:
@@ -189,11 +183,11 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     copy.output[:] = [names.get(name, name) for name in node.output]
     for attribute in copy.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
-            _rename_captured(attribute.g, names)
+            _rename_outer_names(attribute.g, names)
     return copy
 
 
-def _rename_captured(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+def _rename_outer_names(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {name for node in graph.node for name in node.output}
     captured = {name: new for name, new in names.items() if name not in own}

@@ -188,8 +188,8 @@ def _two_classes(graph: RuleGraph, node: RuleNode, score: str, labels: Array, sh
     else:
         pair = graph.op("Concat", graph.op("Neg", score), score, axis=1)
         pair = graph.op("Sigmoid", pair) if transform == "LOGISTIC" else pair
-    chosen = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
-    label = graph.op("Where", chosen, *(graph.constant([label], np.int64) for label in labels[::-1]))
+    second_class = graph.op("Greater", score, graph.constant([0.5 if shares else 0.0], np.float32))
+    label = graph.op("Where", second_class, *(graph.constant([label], np.int64) for label in labels[::-1]))
     return [graph.reshape(label, (graph.shape(score)[0],)), pair]
 
 
@@ -247,8 +247,8 @@ LEARNED: dict[str, Rule] = {
 
 
 def _real(graph: RuleGraph, node: RuleNode, first: int, axis: int = 1) -> str:
-    given = filter(None, (node.input(first + place) for place in range(3)))
-    return graph.op("DequantizeLinear", *given, opset=13, axis=axis)
+    operands = filter(None, (node.input(first + place) for place in range(3)))
+    return graph.op("DequantizeLinear", *operands, opset=13, axis=axis)
 
 
 def _integer(graph: RuleGraph, node: RuleNode, value: str, scale: int) -> list[str]:
@@ -263,11 +263,11 @@ def _binary(operator: str) -> Rule:
     return rule
 
 
-def _unary(operator: str, *kept: str) -> Rule:
+def _unary(operator: str, *names: str) -> Rule:
     def rule(graph: RuleGraph, node: RuleNode) -> list[str]:
         if node.attributes.get("channels_last", 0):
             raise Unsupported("channels last is not supported")
-        attributes = {key: value for key, value in node.attributes.items() if key in kept}
+        attributes = {key: value for key, value in node.attributes.items() if key in names}
         return _integer(graph, node, graph.op(operator, _real(graph, node, 0), **attributes), 3)
 
     return rule

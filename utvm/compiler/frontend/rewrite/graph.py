@@ -70,7 +70,7 @@ class RuleGraph:
     refused: list[str] = field(default_factory=list)
     changed: bool = False
     _aliases: dict[str, str] = field(default_factory=dict)
-    _made: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    _producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     _varying: set[str] = field(default_factory=set)
     _depth: int = 0
     _count: int = 0
@@ -223,8 +223,8 @@ class RuleGraph:
         self._infer(node, opset)
         # Fold nodes added by rules if possible; nodes of the model are mostly kept.
         deep = self._depth > 1
-        done = (deep or worth_folding(node, self)) and self._fold(node, opset)
-        if done or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
+        is_folded = (deep or worth_folding(node, self)) and self._fold(node, opset)
+        if is_folded or (deep and self._is_empty(node)) or self._apply_rule(node, opset, self.rules):
             return
         if node.op_type in self.known:
             self._append(node, opset)
@@ -238,8 +238,8 @@ class RuleGraph:
 
     def _apply_rule(self, node: onnx.NodeProto, opset: int, rules: Mapping[str, Rule]) -> bool:
         rule = rules.get(node.op_type)
-        seen = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
-        results = rule(self, seen) if rule else None
+        rule_node = RuleNode(node.op_type, tuple(node.input), tuple(node.output), _attributes(node), opset)
+        results = rule(self, rule_node) if rule else None
         if results is None:
             return False
         self._replace(node, results)
@@ -259,8 +259,8 @@ class RuleGraph:
                 raise Unsupported("a part without elements is not supported")
             return True
         if node.op_type == "Concat":
-            kept = [name for name in node.input if 0 not in (self.shape_or_none(name) or ())]
-            node.input[:] = kept
+            nonempty = [name for name in node.input if 0 not in (self.shape_or_none(name) or ())]
+            node.input[:] = nonempty
         return False
 
     def _slice_apart(self, node: onnx.NodeProto) -> None:
@@ -296,7 +296,7 @@ class RuleGraph:
             marked.attribute.append(helper.make_attribute(OPSET_ATTRIBUTE, opset))
             node = marked
         for output in node.output:
-            self._made[output] = node
+            self._producers[output] = node
         self.nodes.append(node)
 
     def _fold(self, node: onnx.NodeProto, opset: int) -> bool:
@@ -312,7 +312,7 @@ class RuleGraph:
     def _constant(self, name: str) -> onnx.TensorProto | None:
         if name in self.constants:
             return self.constants[name]
-        node = None if name in self._varying else self._made.get(name)
+        node = None if name in self._varying else self._producers.get(name)
         results = None
         if node is not None and node.domain in STANDARD:
             opset = next((item.i for item in node.attribute if item.name == OPSET_ATTRIBUTE), self.opset)

@@ -50,12 +50,12 @@ def _pick(graph: RuleGraph, value: str, table: np.ndarray, axis: int) -> str:
 
 
 def _compress(graph: RuleGraph, node: RuleNode) -> list[str]:
-    chosen = np.flatnonzero(graph.require(node.inputs[1], "its condition"))
-    if not chosen.size:
+    positions = np.flatnonzero(graph.require(node.inputs[1], "its condition"))
+    if not positions.size:
         raise Unsupported("a result without elements is not supported")
     axis = node.attributes.get("axis")
     value = graph.reshape(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    return [graph.op("Gather", value, graph.constant(chosen, np.int64), axis=axis or 0)]
+    return [graph.op("Gather", value, graph.constant(positions, np.int64), axis=axis or 0)]
 
 
 def _space_to_depth(graph: RuleGraph, node: RuleNode) -> list[str] | None:

@@ -15,16 +15,16 @@ _Weights = npt.NDArray[np.float64]
 
 def _upsample(graph: RuleGraph, node: RuleNode) -> list[str]:
     scales = node.attributes.get("scales")
-    given = graph.constant(scales, np.float32) if scales else node.inputs[1]
+    factor_input = graph.constant(scales, np.float32) if scales else node.inputs[1]
     mode = {"bilinear": "linear"}.get(
         node.attributes.get("mode", "nearest"), node.attributes.get("mode", "nearest")
     )
     result = node.inputs[0]
-    factors = graph.require(given, "its scales")
+    factors = graph.require(factor_input, "its scales")
     # As ONNX Runtime reads operator set 10: on a shrinking axis, take the next element as the nearest.
-    for way, chosen in (("ceil", factors < 1), ("floor", factors >= 1)):
-        if (factors[chosen] != 1).any():
-            part = graph.constant(np.where(chosen, factors, 1), np.float32)
+    for way, mask in (("ceil", factors < 1), ("floor", factors >= 1)):
+        if (factors[mask] != 1).any():
+            part = graph.constant(np.where(mask, factors, 1), np.float32)
             settings = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": way}
             result = graph.op("Resize", result, "", part, **settings)
     return [result if result != node.inputs[0] else graph.op("Identity", result)]
@@ -46,8 +46,8 @@ def _resize(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         if not (node.input(2) and node.input(3)):
             return None
         # An omitted input may be an empty tensor, which the importer takes for a given one.
-        given = ("", node.inputs[3]) if sizes.size else (node.inputs[2], "")
-        return [graph.raw_op("Resize", value, "", *given, opset=max(13, node.opset), **node.attributes)]
+        size_inputs = ("", node.inputs[3]) if sizes.size else (node.inputs[2], "")
+        return [graph.raw_op("Resize", value, "", *size_inputs, opset=max(13, node.opset), **node.attributes)]
     kind = graph.dtype(value)
     result = graph.cast(value, np.float64 if kind == np.float64 else np.float32)
     outside = ""

@@ -58,8 +58,8 @@ def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     value, scale, bias, mean, variance = node.inputs
     rank = len(graph.shape(value))
     axes = graph.constant([axis for axis in range(rank) if axis != 1], np.int64)
-    seen = graph.op("ReduceMean", value, axes, keepdims=1)
-    centred = graph.op("Sub", value, seen)
+    current_mean = graph.op("ReduceMean", value, axes, keepdims=1)
+    centred = graph.op("Sub", value, current_mean)
     spread = graph.op("ReduceMean", graph.op("Mul", centred, centred), axes, keepdims=1)
     epsilon = graph.like(node.attributes.get("epsilon", 1e-5), value)
     deviation = graph.op("Sqrt", graph.op("Add", spread, epsilon))
@@ -73,7 +73,7 @@ def _batch_norm(graph: RuleGraph, node: RuleNode) -> list[str] | None:
         return graph.op("Add", settings, graph.op("Mul", new, graph.like(1 - momentum, before)))
 
     result = graph.op("Add", scaled, graph.reshape(bias, channels))
-    return [result, running(mean, seen), running(variance, spread)]
+    return [result, running(mean, current_mean), running(variance, spread)]
 
 
 def _lp_norm(graph: RuleGraph, node: RuleNode) -> list[str]:
@@ -100,10 +100,10 @@ def _pool(graph: RuleGraph, node: RuleNode) -> list[str] | None:
     padding = graph.constant(np.full((*shape[:2], 1), lowest), kind)
     table, extents = windows
     whole = graph.op("Concat", flat, padding, axis=2)
-    seen = graph.op("Gather", whole, graph.constant(np.where(table < 0, cells, table)), axis=2)
-    best = graph.op("ReduceMax", seen, graph.constant([3], np.int64), keepdims=0)
+    gathered = graph.op("Gather", whole, graph.constant(np.where(table < 0, cells, table)), axis=2)
+    best = graph.op("ReduceMax", gathered, graph.constant([3], np.int64), keepdims=0)
     # Take the first of equal elements, never the padding.
-    which = graph.op("ArgMax", seen, axis=3, keepdims=1)
+    which = graph.op("ArgMax", gathered, axis=3, keepdims=1)
     numbers = table
     if node.attributes.get("storage_order", 0):
         at = np.unravel_index(np.maximum(table, 0), shape[2:])

@@ -36,16 +36,16 @@ class _Direction:
 _Step = Callable[[_Direction, str, str, str], tuple[str, str]]
 
 
-def _lstm(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
+def _lstm(cell: _Direction, projection: str, hidden: str, memory: str) -> tuple[str, str]:
     graph = cell.graph
-    sums = graph.op("Add", given, graph.op("MatMul", hidden, cell.recurrent))
+    sums = graph.op("Add", projection, graph.op("MatMul", hidden, cell.recurrent))
     into, out, forget, new = (cell.part(sums, gate) for gate in range(4))
     first, second, third = cell.functions
 
-    def peeping(gate: str, seen: str, number: int) -> str:
+    def peeping(gate: str, state: str, number: int) -> str:
         if not cell.peepholes:
             return gate
-        return graph.op("Add", gate, graph.op("Mul", cell.part(cell.peepholes, number), seen))
+        return graph.op("Add", gate, graph.op("Mul", cell.part(cell.peepholes, number), state))
 
     into = first(peeping(into, memory, 0))
     if cell.node.attributes.get("input_forget", 0):
@@ -57,12 +57,12 @@ def _lstm(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, 
     return graph.op("Mul", out, third(memory)), memory
 
 
-def _gru(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
+def _gru(cell: _Direction, projection: str, hidden: str, memory: str) -> tuple[str, str]:
     graph = cell.graph
     first, second = cell.functions
-    update = first(graph.op("Add", cell.part(given, 0), cell.product(hidden, 0)))
-    reset = first(graph.op("Add", cell.part(given, 1), cell.product(hidden, 1)))
-    new = cell.part(given, 2)
+    update = first(graph.op("Add", cell.part(projection, 0), cell.product(hidden, 0)))
+    reset = first(graph.op("Add", cell.part(projection, 1), cell.product(hidden, 1)))
+    new = cell.part(projection, 2)
     bias = cell.part(cell.recurrent_bias, 2) if cell.recurrent_bias else ""
     if cell.node.attributes.get("linear_before_reset", 0):
         before = cell.product(hidden, 2)
@@ -75,8 +75,8 @@ def _gru(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, s
     return graph.op("Add", graph.op("Mul", graph.op("Sub", graph.like(1, update), update), new), retained), memory
 
 
-def _rnn(cell: _Direction, given: str, hidden: str, memory: str) -> tuple[str, str]:
-    sums = cell.graph.op("Add", given, cell.graph.op("MatMul", hidden, cell.recurrent))
+def _rnn(cell: _Direction, projection: str, hidden: str, memory: str) -> tuple[str, str]:
+    sums = cell.graph.op("Add", projection, cell.graph.op("MatMul", hidden, cell.recurrent))
     return cell.functions[0](sums), memory
 
 
@@ -98,8 +98,8 @@ _KINDS = {
 
 def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
     batch_first = node.attributes.get("layout", 0) == 1
-    given = graph.op("Transpose", node.inputs[0], perm=[1, 0, 2]) if batch_first else node.inputs[0]
-    length, batch, _ = graph.shape(given)
+    sequence = graph.op("Transpose", node.inputs[0], perm=[1, 0, 2]) if batch_first else node.inputs[0]
+    length, batch, _ = graph.shape(sequence)
     if length > _MAX_STEPS:
         raise Unsupported(f"more than {_MAX_STEPS} steps are not supported")
     lengths = np.full(batch, length)
@@ -109,7 +109,7 @@ def _recurrent(graph: RuleGraph, node: RuleNode) -> list[str]:
     directions = names[node.attributes.get("direction", "forward")]
     rows, states, memories = [], [], []
     for number, backwards in enumerate(directions):
-        row, state, memory = _direction(graph, node, given, number, backwards, lengths, batch_first)
+        row, state, memory = _direction(graph, node, sequence, number, backwards, lengths, batch_first)
         rows.append(graph.op("Unsqueeze", row, graph.constant([1], np.int64)))
         states.append(graph.op("Unsqueeze", state, graph.constant([0], np.int64)))
         memories.append(graph.op("Unsqueeze", memory, graph.constant([0], np.int64)) if memory else "")
@@ -127,10 +127,10 @@ def _join(graph: RuleGraph, values: Sequence[str], axis: int) -> str:
 
 
 def _direction(
-    graph: RuleGraph, node: RuleNode, given: str, number: int, backwards: bool, lengths: Any, batch_first: bool
+    graph: RuleGraph, node: RuleNode, sequence: str, number: int, backwards: bool, lengths: Any, batch_first: bool
 ) -> tuple[str, str, str]:
     kind = _KINDS[node.operator]
-    length, batch, width = graph.shape(given)
+    length, batch, width = graph.shape(sequence)
     size = graph.shape(node.inputs[2])[2]
 
     def own(value: str) -> str:
@@ -139,18 +139,18 @@ def _direction(
 
     def state(value: str) -> str:
         if not value:
-            return graph.constant(np.zeros((batch, size)), graph.dtype(given))
+            return graph.constant(np.zeros((batch, size)), graph.dtype(sequence))
         return own(graph.op("Transpose", value, perm=[1, 0, 2]) if batch_first else value)
 
     weights = graph.op("Transpose", own(node.inputs[1]), perm=[1, 0])
-    sums = graph.op("MatMul", graph.reshape(given, (length * batch, width)), weights)
+    sums = graph.op("MatMul", graph.reshape(sequence, (length * batch, width)), weights)
     recurrent_bias = ""
     if node.input(3):
         biases = graph.slice(node.input(3), 0, number, number + 1)
         half = kind.gates * size
         early, recurrent_bias = graph.slice(biases, 1, 0, half), graph.slice(biases, 1, half, 2 * half)
         at_once = np.arange(half) < kind.joined * size
-        early = graph.op("Add", early, graph.op("Mul", recurrent_bias, graph.like(at_once[None], given)))
+        early = graph.op("Add", early, graph.op("Mul", recurrent_bias, graph.like(at_once[None], sequence)))
         sums = graph.op("Add", sums, early)
     steps = [graph.slice(sums, 0, step * batch, (step + 1) * batch) for step in range(length)]
     cell = _Direction(
@@ -242,8 +242,8 @@ def _loop(graph: RuleGraph, node: RuleNode) -> list[str]:
     while (most is None or number < most) and graph.require(condition, "its condition").reshape(-1)[0]:
         if number == _MAX_ROUNDS:
             raise Unsupported(f"more than {_MAX_ROUNDS} rounds of a loop are not supported")
-        given = [graph.constant(number, np.int64), condition, *carried]
-        condition, *results = _round(graph, body, given)
+        arguments = [graph.constant(number, np.int64), condition, *carried]
+        condition, *results = _round(graph, body, arguments)
         carried = results[: len(carried)]
         for row, result in zip(rows, results[len(carried) :], strict=True):
             row.append(_stacked_alone(graph, result, 0))
@@ -258,22 +258,22 @@ def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
         raise Unsupported("Scan of operator set 8 is not supported; 9 is")
     body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
     carried, scanned = list(node.inputs[:-count]), node.inputs[-count:]
-    wanted = len(body.output) - len(carried)
+    scan_outputs = len(body.output) - len(carried)
     axes = node.attributes.get("scan_input_axes", [0] * count)
     backwards = node.attributes.get("scan_input_directions", [0] * count)
-    out_axes = node.attributes.get("scan_output_axes", [0] * wanted)
-    out_backwards = node.attributes.get("scan_output_directions", [0] * wanted)
+    out_axes = node.attributes.get("scan_output_axes", [0] * scan_outputs)
+    out_backwards = node.attributes.get("scan_output_directions", [0] * scan_outputs)
     rounds = graph.shape(scanned[0])[axes[0]]
     if rounds > _MAX_ROUNDS:
         raise Unsupported(f"more than {_MAX_ROUNDS} rounds of a scan are not supported")
-    rows: list[list[str]] = [[] for _ in range(wanted)]
+    rows: list[list[str]] = [[] for _ in range(scan_outputs)]
     for number in range(rounds):
-        given = list(carried)
+        arguments = list(carried)
         for value, axis, back in zip(scanned, axes, backwards, strict=True):
             place = rounds - 1 - number if back else number
             piece = graph.slice(value, axis, place, place + 1)
-            given.append(graph.op("Squeeze", piece, graph.constant([axis], np.int64)))
-        results = _round(graph, body, given)
+            arguments.append(graph.op("Squeeze", piece, graph.constant([axis], np.int64)))
+        results = _round(graph, body, arguments)
         carried = results[: len(carried)]
         for row, result, axis in zip(rows, results[len(carried) :], out_axes, strict=True):
             row.append(_stacked_alone(graph, result, axis))
@@ -284,8 +284,8 @@ def _scan(graph: RuleGraph, node: RuleNode) -> list[str]:
     return [*carried, *joined]
 
 
-def _round(graph: RuleGraph, body: Any, given: list[str]) -> list[str]:
-    names = dict(zip((value.name for value in body.input), given, strict=True))
+def _round(graph: RuleGraph, body: Any, arguments: list[str]) -> list[str]:
+    names = dict(zip((value.name for value in body.input), arguments, strict=True))
     return graph.inline(body.node, names, [value.name for value in body.output], body.initializer)
 
 

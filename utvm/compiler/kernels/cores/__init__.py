@@ -5,11 +5,10 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from utvm.compiler.kernels import functions, records
 from utvm.compiler.kernels.cores.dsp import make_depthwise_with_dsp, make_planes_with_dsp, make_with_dsp
-from utvm.compiler.kernels.cores.packed import make_packed
+from utvm.compiler.kernels.cores.packed import make_packed_operator
 from utvm.compiler.kernels.cores.vectors import make_with_vectors
-from utvm.compiler.kernels.functions import KERNEL, LAYER
-from utvm.compiler.kernels.records import Convolution, Operator
 from utvm.compiler.target import Target
 
 
@@ -20,7 +19,7 @@ class CoreKernel:
     name: str
     extensions: frozenset[str]
     depthwise: bool
-    make: Callable[[Convolution], Operator | None]
+    make: Callable[[records.Convolution], records.Operator | None]
     cycles_a_mac: float
 
 
@@ -41,28 +40,28 @@ KERNELS = (
         "DSP extension: a channel at a time, two products in an instruction", _DSP, True, make_planes_with_dsp, 2.3
     ),
     CoreKernel("DSP extension: four channels in a word", _DSP, True, make_depthwise_with_dsp, 5.0),
-    CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed, 2.1),
-    CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed, 5.0),
+    CoreKernel("plain C: two pixels in a word", _ANY, False, make_packed_operator, 2.1),
+    CoreKernel("plain C: a channel's rows side by side", _ANY, True, make_packed_operator, 5.0),
 )
 """In order of preference: the first that the core supports and that fits the record is chosen."""
 
 
-def choose(record: Convolution, target: Target) -> Operator | None:
+def choose(record: records.Convolution, target: Target) -> records.Operator | None:
     """Make the operator of a convolution by the kernel chosen for the core; None if no kernel fits."""
     tuned = target.choice(record.layer)
     for kernel in sorted(_suitable(record, target), key=lambda item: item.name != tuned):
         operator = kernel.make(record)
         if operator is not None:
-            named = operator.function.with_attr({KERNEL: kernel.name, LAYER: record.layer})
-            return replace(operator, function=named)
+            function = operator.function.with_attr({functions.KERNEL: kernel.name, functions.LAYER: record.layer})
+            return replace(operator, function=function)
     return None
 
 
-def estimated_cycles(record: Convolution, target: Target) -> int:
+def estimated_cycles(record: records.Convolution, target: Target) -> int:
     """Estimate a core's cycles for a convolution. For decisions only, not to be reported as measured."""
     return round(record.macs * next(_suitable(record, target)).cycles_a_mac)
 
 
-def _suitable(record: Convolution, target: Target) -> Iterator[CoreKernel]:
+def _suitable(record: records.Convolution, target: Target) -> Iterator[CoreKernel]:
     has = frozenset(target.extensions)
     return (item for item in KERNELS if item.depthwise == record.depthwise and item.extensions <= has)

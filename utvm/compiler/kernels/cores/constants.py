@@ -12,8 +12,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as script
 
-from utvm.compiler.kernels.fixed_point import requantize
-from utvm.compiler.kernels.functions import THRIFTY, describe
+from utvm.compiler.kernels import fixed_point, functions
 from utvm.compiler.kernels.records import Convolution, Int32, Operator, Rescale, Residual
 
 _SUM_LIMIT = 2**30  # Smaller sums can be doubled in 32 bits.
@@ -66,7 +65,7 @@ def _only_value(record: Convolution, channel: int, low: int, high: int) -> int |
     number = channel if len(record.rescale.multipliers) > 1 else 0
     multiplier, shift = int(record.rescale.multipliers[number]), int(record.rescale.shifts[number])
     first, last = (
-        min(max(requantize(value, multiplier, shift) + record.output_zero, record.low), record.high)
+        min(max(fixed_point.requantize(value, multiplier, shift) + record.output_zero, record.low), record.high)
         for value in (low, high)
     )
     return first if first == last else None
@@ -84,7 +83,7 @@ def _table(
     return np.stack([multipliers, offsets, shifts], axis=1).astype(np.int32)
 
 
-def settle_folded(record: Convolution) -> tuple[Convolution, Int32] | None:
+def settle_with_offset(record: Convolution) -> tuple[Convolution, Int32] | None:
     """As :func:`settle`, with the table of ``scale_folded``: bias, multiplier, offset, shift."""
     settled, table = settle(record, _FOLDED_LIMIT)
     folded = None if table is None else _fold(table)
@@ -119,7 +118,7 @@ def residual_tables(residual: Residual) -> Int32 | None:
 
 def _scale_values(zero: int, rescale: Rescale) -> list[int]:
     multiplier, shift = int(rescale.multipliers[0]), int(rescale.shifts[0])
-    return [requantize((value - zero) << 20, multiplier, shift) for value in range(-128, 128)]
+    return [fixed_point.requantize((value - zero) << 20, multiplier, shift) for value in range(-128, 128)]
 
 
 def geometry(record: Convolution) -> Int32:
@@ -143,10 +142,10 @@ def geometry(record: Convolution) -> Int32:
 class Pointers(dict[str, Any]):
     """Base pointers of a step's inputs and scratch buffers, by name."""
 
-    def __init__(self, read: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    def __init__(self, read: Mapping[str, Any], writes: Mapping[str, Any]) -> None:
         super().__init__({item: buffer.access_ptr("r") for item, buffer in read.items()})
-        self.update({item: buffer.access_ptr("rw") for item, buffer in written.items()})
-        self._buffers = {**read, **written}
+        self.update({item: buffer.access_ptr("rw") for item, buffer in writes.items()})
+        self._buffers = {**read, **writes}
 
     def to(self, name: str, element: Any) -> Any:
         return tirx.address_of(self._buffers[name][element])
@@ -175,13 +174,13 @@ def operator_of_steps(
             read[constant] = script.arg(constant, script.Buffer(array.shape, str(array.dtype)))
         output = script.arg("output", script.Buffer((size,), "int8"))
         with script.sblock("root"):
-            written = {item: _buffer(item, *what) for item, what in own.items()}
+            buffers = {item: _buffer(item, *what) for item, what in own.items()}
             with script.serial(0, steps) as loop, script.sblock("step"):
                 number = script.axis.spatial(steps, loop)
                 script.reads(*map(_whole, read.values()))
-                script.writes(*map(_whole, (output, *written.values())))
-                body(number, output, Pointers(read, written))
-    function = describe(builder.get(), name, overlap, record.macs)
+                script.writes(*map(_whole, (output, *buffers.values())))
+                body(number, output, Pointers(read, buffers))
+    function = functions.describe(builder.get(), name, overlap, record.macs)
     return Operator(function, tuple(constants.values()))
 
 
@@ -189,7 +188,7 @@ def with_forms(forms: Sequence[Operator]) -> Operator:
     """Return the first of several equivalent operators; each next one is slower and needs less memory."""
     operator = forms[-1]
     for form in reversed(forms[:-1]):
-        operator = replace(form, function=form.function.with_attr(THRIFTY, operator.function))
+        operator = replace(form, function=form.function.with_attr(functions.THRIFTY, operator.function))
     return operator
 
 

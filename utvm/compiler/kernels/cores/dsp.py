@@ -238,8 +238,8 @@ def _plane(record: Convolution, constants: dict[str, npt.NDArray[Any]], tall: in
 
 def _pitch(record: Convolution, pixels: int) -> int:
     # Pixels are computed in pairs: a single last pixel reads as many values as a pair.
-    seen = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
-    return 4 * -(-seen // 2)
+    needed = pixels + 2 + pixels % 2 if record.strides[1] == 1 else 2 * pixels + 2
+    return 4 * -(-needed // 2)
 
 
 def _plane_stream(weights: npt.NDArray[np.int8], bias: npt.NDArray[np.int64], table: Int32) -> Int32:

@@ -15,7 +15,7 @@ from utvm.compiler.kernels.cores.constants import (
     geometry,
     operator_of_steps,
     residual_tables,
-    settle_folded,
+    settle_with_offset,
     with_forms,
 )
 from utvm.compiler.kernels.records import Convolution, Int8, Int32, Operator, channelwise, distance
@@ -26,9 +26,9 @@ _UNROLLED = 8  # A channel's weights are padded to a multiple of it.
 _REACH = 255  # If the magnitudes of the weights sum to at most this, the sum of products fits 16 bits.
 
 
-def make_packed(record: Convolution) -> Operator | None:
+def make_packed_operator(record: Convolution) -> Operator | None:
     """Make the operator, or return None if the kernels do not support the record."""
-    settled = settle_folded(record)
+    settled = settle_with_offset(record)
     if settled is None:
         return None
     if record.depthwise:
@@ -107,8 +107,8 @@ def _line(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels
     height, width, channels = record.output_shape
     _, rows, columns, _ = record.weights.shape
     # Pointers reach up to one step behind the last window.
-    seen = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
-    own = {"plane": (seen * rows, "int8")}
+    needed = pixels * record.strides[1] + (columns - 1) * record.dilation[1] + 1
+    own = {"plane": (needed * rows, "int8")}
 
     def line(number: Any, output: Any, at: Pointers) -> None:
         first = number * pixels
@@ -134,8 +134,8 @@ def _padded_weights(weights: Int8) -> Int8:
 def _groups(weights: Int8) -> Int32 | None:
     """Return, per channel, 1, 2 or 3 if two, four or eight products sum to 16 bits; None if any has no two."""
     magnitudes = np.abs(weights.astype(np.int32))
-    chosen = np.zeros(len(weights), np.int32)
+    groups = np.zeros(len(weights), np.int32)
     for group in (1, 2, 3):
         fits = magnitudes.reshape(len(weights), -1, 1 << group).sum(axis=2).max(axis=1) <= _REACH
-        chosen[fits] = group
-    return chosen if chosen.all() else None
+        groups[fits] = group
+    return groups if groups.all() else None

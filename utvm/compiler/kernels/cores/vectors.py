@@ -50,8 +50,8 @@ def _convolution(record: Convolution, scales: Int32, alone: bool) -> Operator | 
     weights, unrolled, rounds = _runs(record, kind)
     stream = _tiles(weights, scales, pixels)
     run = unrolled * _VECTOR
-    seen = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
-    line = max(-(-seen // _VECTOR) * _VECTOR, run)
+    needed = ((width - 1) * record.strides[1] + record.weights.shape[2]) * record.input_shape[2]
+    line = max(-(-needed // _VECTOR) * _VECTOR, run)
     mask = (1 << 2 * pixels * ((channels - 1) % (8 // pixels) + 1)) - 1
     more = [channels, record.output_zero, record.low, record.high, mask, len(stream)]
     constants: dict[str, npt.NDArray[Any]] = {"stream": stream}
@@ -140,13 +140,13 @@ def _depthwise(record: Convolution, scales: Int32) -> Operator | None:
 
 
 def _scratch(record: Convolution, pixels: int) -> tuple[int, int]:
-    seen = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
-    return seen, 5 * seen * record.input_shape[2] + 64
+    needed = (-(-pixels // 4) * 4 - 1) * record.strides[1] + 4
+    return needed, 5 * needed * record.input_shape[2] + 64
 
 
 def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixels: int) -> Operator:
     height, width, channels = record.output_shape
-    seen, scratch = _scratch(record, pixels)
+    needed, scratch = _scratch(record, pixels)
     own = {"scratch": (scratch, "int8")}
 
     def part(number: Any, output: Any, at: Pointers) -> None:
@@ -154,7 +154,7 @@ def _strip(record: Convolution, constants: Mapping[str, npt.NDArray[Any]], pixel
         to = tirx.address_of(output[first * channels])
         read = [at[item] for item in ("data", "geometry", "scratch", "stream")]
         place = [tirx.floordiv(first, width), tirx.floormod(first, width)]
-        call_helper("vector_depthwise", to, *read, *place, pixels, seen)
+        call_helper("vector_depthwise", to, *read, *place, pixels, needed)
 
     overlap = (distance(record, pixels),)
     return operator_of_steps(
@@ -176,20 +176,20 @@ def _settle_vectors(record: Convolution) -> tuple[Convolution, Int32] | None:
 
 
 def _tiles(weights: Int8, scales: Int32, pixels: int) -> Int32:
-    held = 8 // pixels
+    in_registers = 8 // pixels
     order = np.arange(4) if pixels == 2 else np.array([0, 2, 4, 6, 1, 3, 5, 7])
     channels, length = weights.shape
-    count = -(-channels // held) * held
+    count = -(-channels // in_registers) * in_registers
     padded = np.zeros((count, length), np.int8)
     padded[:channels] = weights
     table = np.zeros((count, 3), np.int32)
     table[:channels] = scales
     parts: list[npt.NDArray[np.int32]] = []
-    for first in range(0, count, held):
-        chosen = first + order
-        chunks = padded[chosen].reshape(held, -1, _VECTOR).transpose(1, 0, 2)
-        parts += [table[chosen, 0], np.ascontiguousarray(chunks).view(np.int32).ravel()]
-        parts += [table[item, column] for item in chosen.reshape(-1, 4) for column in (1, 2)]
+    for first in range(0, count, in_registers):
+        tiles = first + order
+        chunks = padded[tiles].reshape(in_registers, -1, _VECTOR).transpose(1, 0, 2)
+        parts += [table[tiles, 0], np.ascontiguousarray(chunks).view(np.int32).ravel()]
+        parts += [table[item, column] for item in tiles.reshape(-1, 4) for column in (1, 2)]
     return np.concatenate(parts)
 
 

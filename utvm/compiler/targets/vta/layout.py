@@ -43,13 +43,13 @@ def flat(env: Env, array: Array) -> Array:
     return _blocks(array.reshape(-1), (env.BATCH * env.BLOCK_OUT,)).reshape(-1, env.BATCH, env.BLOCK_OUT)
 
 
-def joined(array: Array) -> Array:
+def join_bytes(array: Array) -> Array:
     """Combine the four bytes of sums, the third dimension from the end, into int32."""
     together = np.ascontiguousarray(np.moveaxis(array, -3, -1)).view("<i4")
     return together[..., 0]
 
 
-def unpacked(array: Array, shape: Sequence[int]) -> Array:
+def unpack(array: Array, shape: Sequence[int]) -> Array:
     """Invert :func:`data`, given the original shape."""
     order = (0, array.ndim - 2, 1, array.ndim - 1, *range(2, array.ndim - 2))
     turned = array.transpose(*order)

@@ -43,33 +43,33 @@ class _Copy:
 
 
 def copy(env: Env, chip: OnChip, nest: Nest, pointer: Any) -> Any:
-    found = _read_copy(nest)
-    scope = found.chip.scope()
+    plan = _read_copy(nest)
+    scope = plan.chip.scope()
     lanes = env.lanes(scope)
-    dram, dram_base = affine(found.dram_index, nest.variables)
-    on_chip, chip_base = affine(found.chip_index, nest.variables)
+    dram, dram_base = affine(plan.dram_index, nest.variables)
+    on_chip, chip_base = affine(plan.chip_index, nest.variables)
     dims = dims_of(nest, dram, on_chip)
-    if found.condition is not None:
-        dims = _with_padding(dims, found.condition, nest)
+    if plan.condition is not None:
+        dims = _with_padding(dims, plan.condition, nest)
     dims = merge(in_elements(dims, lanes))
     x, y, others, row = _rectangle(dims)
-    if any(dim.padded for dim in others):
+    if any(dim.is_padded for dim in others):
         raise CompileError("VTA: padding is on the two innermost dimensions, in whole elements")
     first = element(dram_base, lanes) + y.before * row + x.before
     number, name = tvm.tirx.const, MEMORY_OF[scope]
     memory = env.configuration.memories[
-        "ACC_8BIT" if name == "ACC" and found.loads and _narrow(found.dram) else name
+        "ACC_8BIT" if name == "ACC" and plan.loads and _narrow(plan.dram) else name
     ]
 
     def transfer(offsets: list[Any]) -> Any:
         sizes = [ANALYZER.simplify(dim.extent - dim.before - dim.after) for dim in (x, y)]
-        if not found.loads:
+        if not plan.loads:
             out = env.configuration.memories["OUT"].number
             return call("VTAStoreBuffer2D", offsets[1], out, pointer, offsets[0], *sizes, row)
         padding = [ANALYZER.simplify(number(0, "int32") + pad) for pad in (x.before, y.before, x.after, y.after)]
         return call("VTALoadBuffer2D", pointer, offsets[0], *sizes, row, *padding, offsets[1], memory.number)
 
-    return repeat(others, [first, element(chip_base, lanes) + chip.base(found.chip)], transfer)
+    return repeat(others, [first, element(chip_base, lanes) + chip.base(plan.chip)], transfer)
 
 
 def _narrow(buffer: Any) -> bool:
@@ -90,34 +90,36 @@ def _read_copy(nest: Nest) -> _Copy:
         )
     loads = store.buffer.scope() in MEMORY_OF
     if loads:
-        made = _Copy(store.buffer, value.source, store.indices[0], value.indices[0], True, condition)
+        transfer = _Copy(store.buffer, value.source, store.indices[0], value.indices[0], True, condition)
     else:
-        made = _Copy(value.source, store.buffer, value.indices[0], store.indices[0], False, condition)
-    scope, narrow = made.chip.scope(), _narrow(made.dram)
-    if scope not in MEMORY_OF or made.dram.scope() in MEMORY_OF:
+        transfer = _Copy(value.source, store.buffer, value.indices[0], store.indices[0], False, condition)
+    scope, narrow = transfer.chip.scope(), _narrow(transfer.dram)
+    if scope not in MEMORY_OF or transfer.dram.scope() in MEMORY_OF:
         raise CompileError(
             f"VTA: {store.buffer.name} = {store.value}: one side of a copy is on the chip, one is not"
         )
     if not loads and (scope != ACC or not narrow):
         raise CompileError(f"VTA: what is stored are accumulators, as int8: {store.buffer.name} = {store.value}")
     if loads and scope != ACC and not narrow:
-        raise CompileError(f"VTA: {made.dram.name} is {made.dram.dtype}, and {MEMORY_OF[scope]} holds int8")
-    if loads and scope == ACC and not narrow and str(made.dram.dtype) != "int32":
-        raise CompileError(f"VTA: {made.dram.name} is {made.dram.dtype}, and ACC takes int8 and int32")
-    return made
+        raise CompileError(
+            f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and {MEMORY_OF[scope]} holds int8"
+        )
+    if loads and scope == ACC and not narrow and str(transfer.dram.dtype) != "int32":
+        raise CompileError(f"VTA: {transfer.dram.name} is {transfer.dram.dtype}, and ACC takes int8 and int32")
+    return transfer
 
 
 def _with_padding(dims: list[Dim], condition: Any, nest: Nest) -> list[Dim]:
     bounds = tvm.sym.detect_clip_bound(condition, nest.variables)
     if not bounds:
         raise CompileError(f"VTA: padding has a range in each dimension, not {condition}")
-    zero, made = tirx.const(0, "int32"), []
+    zero, padded_dims = tirx.const(0, "int32"), []
     for number, dim in enumerate(dims):
         low, high = bounds[2 * number], bounds[2 * number + 1]
         before = zero if low is None else ANALYZER.simplify(tirx.max(low, zero))
         after = zero if high is None else ANALYZER.simplify(tirx.max(dim.extent - 1 - high, zero))
-        made.append(replace(dim, before=before, after=after))
-    return [dim if dim.padded else Dim(dim.extent, dim.strides) for dim in made]
+        padded_dims.append(replace(dim, before=before, after=after))
+    return [dim if dim.is_padded else Dim(dim.extent, dim.strides) for dim in padded_dims]
 
 
 def _rectangle(dims: list[Dim]) -> tuple[Dim, Dim, list[Dim], int]:
@@ -216,8 +218,10 @@ def alu(env: Env, chip: OnChip, nest: Nest) -> Any:
             raise CompileError(
                 f"VTA: the ALU writes over its first operand: {store.buffer.name} = {value} cannot be"
             )
-        return tirx.stmt_seq(_copy(env, nest, (out, first), (to, over)), _done(env, chip, nest, to, out))
-    return _done(env, chip, nest, to, out)
+        return tirx.stmt_seq(
+            _copy(env, nest, (out, first), (to, over)), _vector_operation(env, chip, nest, to, out)
+        )
+    return _vector_operation(env, chip, nest, to, out)
 
 
 def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tuple[Any, Any]) -> Any:
@@ -229,7 +233,7 @@ def _copy(env: Env, nest: Nest, strides: tuple[list[int], list[int]], places: tu
     )
 
 
-def _done(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
+def _vector_operation(env: Env, chip: OnChip, nest: Nest, to: Any, out: list[int]) -> Any:
     operation, _, right = _read(nest.store)
     if isinstance(right, tirx.IntImm):
         dims = in_elements(dims_of(nest, out, out), env.lanes(ACC))

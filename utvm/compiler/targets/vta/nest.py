@@ -39,7 +39,7 @@ class Dim:
     after: Any = 0
 
     @property
-    def padded(self) -> bool:
+    def is_padded(self) -> bool:
         return not (_is_zero(self.before) and _is_zero(self.after))
 
 
@@ -77,10 +77,10 @@ def dims_of(nest: Nest, *strides: Sequence[int]) -> list[Dim]:
 
 def in_elements(dims: Sequence[Dim], lanes: int) -> list[Dim]:
     """Remove the loops over one element of a memory, which must traverse it contiguously."""
-    left = sorted((dim for dim in dims if dim.extent != 1 or dim.padded), key=lambda dim: -max(dim.strides))
+    left = sorted((dim for dim in dims if dim.extent != 1 or dim.is_padded), key=lambda dim: -max(dim.strides))
     covered = 1
     while covered < lanes:
-        if not left or left[-1].padded or any(stride != covered for stride in left[-1].strides):
+        if not left or left[-1].is_padded or any(stride != covered for stride in left[-1].strides):
             raise CompileError(
                 f"VTA: the innermost loops cover {covered} of the {lanes} numbers of an element",
                 "the last dimensions of a buffer are BATCH and a block",
@@ -102,9 +102,9 @@ def merge(dims: Sequence[Dim]) -> list[Dim]:
     """Merge two loops if the outer one continues where the inner one ends."""
     merged_dims: list[Dim] = []
     for dim in reversed(dims):
-        if dim.extent == 1 and not dim.padded:
+        if dim.extent == 1 and not dim.is_padded:
             continue
-        if merged_dims and not dim.padded and not merged_dims[-1].padded:
+        if merged_dims and not dim.is_padded and not merged_dims[-1].is_padded:
             inner = merged_dims[-1]
             if all(outer == step * inner.extent for outer, step in zip(dim.strides, inner.strides, strict=True)):
                 merged_dims[-1] = Dim(dim.extent * inner.extent, inner.strides)

@@ -8,15 +8,10 @@ import numpy as np
 from tvm import s_tir, te, tirx
 
 from utvm.compiler.accelerator import INCLUDE, Offer, Part, Refused
-from utvm.compiler.kernels.arithmetic import number
-from utvm.compiler.kernels.convolution import channels_of, narrow_sum
-from utvm.compiler.kernels.functions import describe
-from utvm.compiler.kernels.records import Convolution, Operator
-from utvm.compiler.targets.vta import layout
+from utvm.compiler.kernels import arithmetic, convolution, functions, records
+from utvm.compiler.targets.vta import layout, operators
 from utvm.compiler.targets.vta.env import Env
 from utvm.compiler.targets.vta.lower import lower
-from utvm.compiler.targets.vta.operators import Conv2d as OnVta
-from utvm.compiler.targets.vta.operators import Sums
 from utvm.errors import CompileError, DoesNotFitError
 from utvm.runtime.vta.configuration import Configuration
 
@@ -32,7 +27,7 @@ def offers(configuration: Configuration) -> Callable[[Any], Offer]:
 
 
 class _Divided:
-    def __init__(self, env: Env, record: Convolution) -> None:
+    def __init__(self, env: Env, record: records.Convolution) -> None:
         self._env = env
         self._record = record
         if record.depthwise:
@@ -54,7 +49,9 @@ class _Divided:
         self._blocks = (1, self._inner, *size, env.BATCH, env.BLOCK_IN)
         stride = 1 if self._apart != (1, 1) else record.strides[0]
         try:
-            self._work = OnVta((1, channels, *size), outputs, (rows, columns), stride, requantise=Sums())
+            self._work = operators.Conv2d(
+                (1, channels, *size), outputs, (rows, columns), stride, requantise=operators.Sums()
+            )
             self._cycles, self._moved = self._work.estimate(env)
         except (CompileError, DoesNotFitError) as error:
             raise Refused(error.message) from error
@@ -80,7 +77,7 @@ class _Divided:
             parts = [Part(self._blocking(), (0,)), Part(product, (others,))]
         return [*parts, Part(rounding, (others + len(parts) - 1, *range(1, others)))]
 
-    def _blocking(self) -> Operator:
+    def _blocking(self) -> records.Operator:
         record, (height, width, channels) = self._record, self._record.input_shape
         data = te.placeholder((1, height, width, channels), "int8", "data")
         top, left, _, _ = record.padding
@@ -92,17 +89,17 @@ class _Divided:
             return tirx.if_then_else(inside, data[0, y, x, c], tirx.const(record.input_zero, "int8"))
 
         function = te.create_prim_func([data, te.compute(self._blocks, value, "output")])
-        return Operator(describe(function, "blocks_for_vta", (None,)))
+        return records.Operator(functions.describe(function, "blocks_for_vta", (None,)))
 
-    def _product(self) -> Operator:
+    def _product(self) -> records.Operator:
         record, env = self._record, self._env
         weights = layout.weights(env, record.weights.transpose(0, 3, 1, 2))
         lowered = lower(self._work.schedule(env).mod, env, linked=True)
         (function,) = lowered.functions.values()
-        function = describe(function, "conv2d_int8_on_vta", (None,), record.macs)
-        return Operator(function.with_attr(INCLUDE, "vta.h"), (weights,))
+        function = functions.describe(function, "conv2d_int8_on_vta", (None,), record.macs)
+        return records.Operator(function.with_attr(INCLUDE, "vta.h"), (weights,))
 
-    def _rounding(self) -> Operator:
+    def _rounding(self) -> records.Operator:
         record = self._record
         height, width, outputs = record.output_shape
         batch, block = self._env.BATCH, self._env.BLOCK_OUT
@@ -114,10 +111,12 @@ class _Divided:
         def result(n: Any, y: Any, x: Any, o: Any) -> Any:
             place = (0, te.indexdiv(o, block), y, x)
             low = [planes(*place, plane, 0, te.indexmod(o, block)) for plane in range(4)]
-            total = low[3].astype("int32") << number(24)
+            total = low[3].astype("int32") << arithmetic.number(24)
             for plane in range(3):
-                total = total | low[plane].astype("uint8").astype("int32") << number(8 * plane)
-            return narrow_sum(record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o])
+                total = total | low[plane].astype("uint8").astype("int32") << arithmetic.number(8 * plane)
+            return convolution.narrow_sum(
+                record, total + bias[o], multipliers[o], shifts[o], lambda: other[n, y, x, o]
+            )
 
         output = te.compute((1, height, width, outputs), result, "output")
         inputs = [planes] if record.residual is None else [planes, other]
@@ -129,5 +128,5 @@ class _Divided:
         # Sums wrap around as the CPU's do, so the zero point's contribution can be subtracted afterwards.
         added = record.weights.astype(np.int64).sum(axis=(1, 2, 3)) * record.input_zero
         left = (record.bias.astype(np.int64) - added).astype(np.int32)
-        function = describe(plan.mod["main"], "rounding_of_vta", overlap)
-        return Operator(function, (left, *channels_of(record)))
+        function = functions.describe(plan.mod["main"], "rounding_of_vta", overlap)
+        return records.Operator(function, (left, *convolution.channels_of(record)))

@@ -62,7 +62,7 @@ class Requantise:
 
 @dataclass(frozen=True)
 class Sums:
-    """The exact int32 sums as four bytes, lowest first, third dimension from the end (``layout.joined``)."""
+    """The exact int32 sums as four bytes, lowest first, third dimension from the end (``layout.join_bytes``)."""
 
     accumulators = results = 4
     """Accumulators per sum, which include shifted copies, and numbers per result."""
@@ -147,18 +147,18 @@ class Elementwise:
     def schedule(self, env: Env) -> Any:
         count = -(-self.numbers // env.lanes(ACC))
         shape = (count, env.BATCH, env.BLOCK_OUT)
-        given = [te.placeholder(shape, self.dtype, name) for name in "ab"]
+        operands = [te.placeholder(shape, self.dtype, name) for name in "ab"]
         stages = ["wide_a", "wide_b"] if self.dtype == "int8" else []
-        a, b = given
+        a, b = operands
         if stages:
             a, b = (
                 _stage(of, lambda value: value.astype("int32"), name)
-                for of, name in zip(given, stages, strict=True)
+                for of, name in zip(operands, stages, strict=True)
             )
         work = _OPERATIONS[self.operation]
         total = te.compute(shape, lambda *i: work(a(*i), b(*i)), name="sum")
         out, more = self.requantise.declare(total)
-        schedule = tiles.schedule_of(te.create_prim_func([*given, out]), "elementwise")
+        schedule = tiles.schedule_of(te.create_prim_func([*operands, out]), "elementwise")
         tile = tiles.best_tile(
             env,
             (count,),

@@ -9,7 +9,6 @@ from tvm import s_tir, te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, Env
 from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
 from utvm.errors import CompileError
 
 _LEAST = -128
@@ -45,10 +44,10 @@ class MaxPool:
         source, target = function.params
         blocks, height = self._best(env, channels).tile
         loaded = (blocks, min(self._rows(height), self.shape[2]), self.shape[3], *lanes)
-        made = (blocks, height, self.out_size[1], *lanes)
+        result_shape = (blocks, height, self.out_size[1], *lanes)
         wide, largest = (
             tirx.decl_buffer(item, "int32", name, scope=ACC)
-            for item, name in ((loaded, "wide"), (made, "largest"))
+            for item, name in ((loaded, "wide"), (result_shape, "largest"))
         )
 
         def of_blocks(image: Any, group: Any) -> Any:
@@ -65,19 +64,19 @@ class MaxPool:
     def _rows(self, height: int) -> int:
         return (height - 1) * self.stride + self.window[0]
 
-    def _best(self, env: Env, channels: int) -> Chosen:
+    def _best(self, env: Env, channels: int) -> tiles.TileChoice:
         height, width = self.out_size
 
-        def rows(tile: Tile) -> int:
+        def rows(tile: tiles.Tile) -> int:
             return min(self._rows(tile[1]), self.shape[2])
 
-        def needs(tile: Tile) -> Needs:
+        def needs(tile: tiles.Tile) -> tiles.Needs:
             return {ACC: tile[0] * (rows(tile) * self.shape[3] + tile[1] * width)}
 
-        def turns(tile: Tile) -> Turns:
+        def turns(tile: tiles.Tile) -> tiles.Turns:
             loaded = tile[0] * rows(tile) * self.shape[3]
             window = self.window[0] * self.window[1]
-            return Turns(
+            return tiles.Turns(
                 channels // tile[0] * (height // tile[1]), loaded * env.lanes(ACC), tile[0] * tile[1] * window
             )
 
@@ -128,7 +127,7 @@ class _Tile:
         return tirx.BufferStore(self.target, value, [self.image, self.block + c, self.row + i, j, b, k])
 
     def _compare(self, blocks: int, rows: int, width: int, lanes: tuple[int, int]) -> list[Any]:
-        pool, made = self.pool, []
+        pool, steps = self.pool, []
         above, _, left, _ = pool.padding
         for dy in range(pool.window[0]):
             y = _inside(dy - above, pool.stride, pool.shape[2], self.row, self.row + rows)
@@ -137,8 +136,8 @@ class _Tile:
                 if y and x:
                     begin = (y[0] * pool.stride + dy - above - self._first, x[0] * pool.stride + dx - left)
                     place = (y[0] - self.row, x[0])
-                    made.append(_nest((blocks, len(y), len(x), *lanes), self._larger(place, begin)))
-        return made
+                    steps.append(_nest((blocks, len(y), len(x), *lanes), self._larger(place, begin)))
+        return steps
 
     def _larger(self, place: tuple[int, int], begin: tuple[int, int]) -> Callable[..., Any]:
         step = self.pool.stride

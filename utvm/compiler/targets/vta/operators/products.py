@@ -8,9 +8,8 @@ from typing import Any
 from tvm import te, tirx
 
 from utvm.compiler.targets.vta.env import ACC, INP, WGT, Env
-from utvm.compiler.targets.vta.operators import tiles
-from utvm.compiler.targets.vta.operators.elementwise import Requantise, Sums, schedule_product
-from utvm.compiler.targets.vta.operators.tiles import Chosen, Needs, Tile, Turns
+from utvm.compiler.targets.vta.operators import elementwise, tiles
+from utvm.compiler.targets.vta.operators.tiles import Needs, Tile, TileChoice, Turns
 from utvm.errors import CompileError
 
 
@@ -21,7 +20,7 @@ class Matmul:
     rows: int
     inputs: int
     outputs: int
-    requantise: Requantise | Sums = field(default_factory=Requantise)
+    requantise: elementwise.Requantise | elementwise.Sums = field(default_factory=elementwise.Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -42,11 +41,11 @@ class Matmul:
 
         sums = te.compute((rows, outer, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, rows, outer, inner).tile, (rows, outer, inner))
-        schedule, loads = schedule_product(self, "matmul", [x, w, bias], sums, tile)
+        schedule, loads = elementwise.schedule_product(self, "matmul", [x, w, bias], sums, tile)
         tiles.cache(schedule, "sum_update", 1, INP, loads)
         return schedule
 
-    def _best(self, env: Env, rows: int, outer: int, inner: int) -> Chosen:
+    def _best(self, env: Env, rows: int, outer: int, inner: int) -> TileChoice:
         def needs(tile: Tile) -> Needs:
             sums = self.requantise.accumulators * tile[0] * tile[1]
             accumulators = sums + (tile[1] if self.bias else 0)
@@ -71,7 +70,7 @@ class Conv2d:
     kernel: tuple[int, int]
     stride: int = 1
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
-    requantise: Requantise | Sums = field(default_factory=Requantise)
+    requantise: elementwise.Requantise | elementwise.Sums = field(default_factory=elementwise.Requantise)
     bias: bool = False
     overlapped: bool = True
     tile: Tile | None = None
@@ -105,7 +104,7 @@ class Conv2d:
 
         sums = te.compute((images, outer, *self.out_size, batch, block), product, name="sum")
         tile = tiles.check_tile(self.tile or self._best(env, outer, inner).tile, (outer, self.out_size[0], inner))
-        schedule, loads = schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
+        schedule, loads = elementwise.schedule_product(self, "conv2d", [x, w, bias], sums, (1, *tile))
         if any(self.padding):
             schedule.set_scope(schedule.get_sblock("padded"), 0, INP)
             schedule.compute_at(schedule.get_sblock("padded"), loads, preserve_unit_loops=True)
@@ -116,9 +115,9 @@ class Conv2d:
     def estimate(self, env: Env) -> tuple[int, int]:
         """Estimate cycles and bytes transferred; raises as :meth:`schedule`."""
         outer, inner = (-(-channels // env.BLOCK_IN) for channels in (self.outputs, self.shape[1]))
-        chosen, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
+        tiling, sums = self._best(env, outer, inner), outer * math.prod(self.out_size)
         stored = sums * self.requantise.results * env.lanes(ACC)
-        return chosen.cycles + sums * self.requantise.cycles, chosen.loaded + stored
+        return tiling.cycles + sums * self.requantise.cycles, tiling.loaded + stored
 
     def _pad(self, x: Any) -> Any:
         if not any(self.padding):
@@ -133,7 +132,7 @@ class Conv2d:
         shape = (images, inner, height + above + below, width + left + right, batch, block)
         return te.compute(shape, value, name="padded")
 
-    def _best(self, env: Env, outer: int, inner: int) -> Chosen:
+    def _best(self, env: Env, outer: int, inner: int) -> TileChoice:
         height, width = self.out_size
         area = self.kernel[0] * self.kernel[1]
         row = self.shape[3] + self.padding[2] + self.padding[3]

@@ -37,7 +37,7 @@ class Turns:
         return self.count * (load + compute)
 
 
-class Chosen(NamedTuple):
+class TileChoice(NamedTuple):
     """A tile with the estimated cycles and the loaded bytes of all its iterations."""
 
     tile: Tile
@@ -85,7 +85,7 @@ def best_tile(
     turns: Callable[[Tile], Turns],
     overlapped: bool,
     uops: Callable[[Tile], int],
-) -> Chosen:
+) -> TileChoice:
     """Return the tile with the least estimated time; the largest of equals."""
     room = env.configuration.memories["UOP"].depth
     candidates = [
@@ -103,7 +103,7 @@ def best_tile(
             "take a VTA with larger buffers",
         )
     cycles, _, tile = min(candidates)
-    return Chosen(tile, cycles, turns(tile).count * turns(tile).loaded)
+    return TileChoice(tile, cycles, turns(tile).count * turns(tile).loaded)
 
 
 def tiled_output(schedule: Any, tile: Tile) -> Any:
