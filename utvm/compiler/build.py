@@ -135,6 +135,7 @@ def _emit_graph(
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, executor, stepped),
         leftovers=integerized.leftovers,
+        removals=integerized.removals,
         target=target,
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
@@ -150,6 +151,7 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
         sources=own.join(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
         leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
+        removals=(*library.removals, *(removal for part in parts for removal in part.removals)),
     )
 
 
@@ -162,6 +164,8 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: Integerized) -> 
             note("kernel", f"{made}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
         note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
+    for removal in integerized.removals:
+        note("removed", str(removal))
     for decision in integerized.decisions:
         note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 
