@@ -171,7 +171,10 @@ def _needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _
             reads, absorbs = _reads(reader, value, low, kept)
             needed |= reads
             removable = removable & absorbs
-        kept[id(value)] = needed & ~removable
+        mask = needed & ~removable
+        if not mask.any():
+            mask[0] = True  # A tensor has at least one channel.
+        kept[id(value)] = mask
     return kept
 
 
@@ -199,14 +202,12 @@ def _reads(reader: Node, value: Value, numbers: _Numbers, kept: dict[int, _Mask]
 
 
 def _align(nodes: Sequence[Node], kept: dict[int, _Mask]) -> None:
-    """Give each tensor at least one channel, and those with one origin a channel what their input has."""
+    """Give tensors whose channels have one origin each the channels of their inputs."""
     for node in nodes:
         origins, mask = _origins(node), kept.get(id(node.output))
         source = kept.get(id(node.inputs[0])) if node.inputs else None
         if origins is not None and (mask is not None or source is not None):
             kept[id(node.output)] = np.ones(len(origins), bool) if source is None else source[origins]
-        elif mask is not None and not mask.any():
-            mask[0] = True
 
 
 class _Rewriter:
