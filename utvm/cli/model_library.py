@@ -73,6 +73,8 @@ def report(request: choices.CompileChoice, output: str, explain: bool, misra: bo
     OUT.print(f"constants: {library.weights_bytes:,} bytes")
     for leftover in library.leftovers:
         OUT.print(f"in float: {leftover.operator} ({printable(leftover.tensor)}): {leftover.reason}")
+    for removal in library.removals:
+        OUT.print(f"not computed: {printable(str(removal))}")
     if library.decisions:
         OUT.table(
             *("makes", "where", "why", ">CPU cycles", ">with accelerator", ">bytes moved"),
@@ -105,6 +107,7 @@ def _write_results(library: Library, page: Path, rules: Sequence[RuleCount] | No
                 {"operator": leftover.operator, "tensor": leftover.tensor, "reason": leftover.reason}
                 for leftover in library.leftovers
             ],
+            "not_computed": list(library.removals),
             "misra": None if rules is None else {rule.rule: rule.library + rule.runtime for rule in rules},
             "report": str(page),
         }

@@ -128,6 +128,7 @@ def _emit_graph(
     library = replace(
         emit(name, graph, plan, operators, kinds, arguments, request.executor, request.stepped),
         leftovers=integerized.leftovers,
+        removals=integerized.removals,
         target=request.target,
         accelerator=assistant.identity if assistant and assisted else "",
         decisions=integerized.decisions,
@@ -143,6 +144,7 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
         sources=own.join(others),
         weights_bytes=library.weights_bytes + sum(part.weights_bytes for part in parts),
         leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
+        removals=(*library.removals, *(removal for part in parts for removal in part.removals)),
     )
 
 
@@ -155,6 +157,8 @@ def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Intege
             notes.note("kernel", f"{tensors}: {kind.name}, {kind.kernel or in_integers}")
     for leftover in integerized.leftovers:
         notes.note("in float", f"{leftover.operator} ({leftover.tensor}): {leftover.reason}")
+    for removal in integerized.removals:
+        notes.note("removed", str(removal))
     for decision in integerized.decisions:
         notes.note("where", f"{decision.tensor}: {decision.where}: {decision.reason}")
 

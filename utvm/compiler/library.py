@@ -135,6 +135,18 @@ class Leftover:
 
 
 @dataclass(frozen=True)
+class Removal:
+    """Channels of a tensor that are not computed: no input changes them, or nothing reads them."""
+
+    tensor: str
+    removed: int
+    channels: int
+
+    def __str__(self) -> str:
+        return f"{self.removed} of {self.channels} channels of {self.tensor} never change, or are not read"
+
+
+@dataclass(frozen=True)
 class Decision:
     """Placement of a layer on a board with an accelerator, with estimated CPU cycles; 0 if unsupported there."""
 
@@ -179,6 +191,7 @@ class Library:
     blocks: tuple[Block, ...] = ()
     lower_bound_bytes: int = 0
     leftovers: tuple[Leftover, ...] = ()
+    removals: tuple[Removal, ...] = ()
     target: Target = ANY
     executor: str = "aot"
     entry_points: tuple[EntryPoint, ...] = ()

@@ -11,7 +11,8 @@ import tvm
 from utvm.compiler.accelerator import Assistant
 from utvm.compiler.kernels import quantities, use
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.library import Decision, Leftover
+from utvm.compiler.library import Decision, Leftover, Removal
+from utvm.compiler.quantised.constants import remove_constant_channels
 from utvm.compiler.quantised.nodes import divide, fuse, to_module
 from utvm.compiler.quantised.recognise import Recogniser
 from utvm.compiler.target import Target
@@ -22,10 +23,11 @@ _BORDERS = ("relax.quantize", "relax.dequantize")
 
 @dataclass(frozen=True)
 class Integerized:
-    """A module after the pass, the operators left in float, and the accelerator decisions."""
+    """A module after the pass, operators left in float, channels not computed, and accelerator decisions."""
 
     module: Any
     leftovers: tuple[Leftover, ...]
+    removals: tuple[Removal, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
@@ -48,6 +50,7 @@ def integerize(
         recogniser.bind(binding.var, binding.value)
     result = _values_of(reader, main.body.body)
     nodes = quantities.live_nodes(reader.nodes, _flat(result))
+    nodes, removals = remove_constant_channels(nodes, _flat(result), reader.name_of)
     nodes = fuse(nodes, _flat(result))
     leftovers = _leftovers(nodes, reader)
     nodes, decisions = divide(nodes, assistant, target, reader.name_of) if assistant and target else (nodes, ())
@@ -55,7 +58,7 @@ def integerize(
         variable: function for variable, function in module.functions.items() if not function.same_as(main)
     }
     changed = to_module(main.params, reader.parameters, nodes, result, target, functions, reader.name_of)
-    return Integerized(changed, leftovers, decisions)
+    return Integerized(changed, leftovers, removals, decisions)
 
 
 def _values_of(reader: Reader, expression: Any) -> Any:

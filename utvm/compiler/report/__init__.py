@@ -129,7 +129,7 @@ def write_report(library: Library, directory: Path, misra: Sequence[RuleCount] |
 def as_json(library: Library, misra: Sequence[RuleCount] | None = None) -> dict[str, object]:
     content = asdict(library)
     counted = {} if misra is None else {"misra": [asdict(item) for item in misra]}
-    fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers")
+    fields = ("inputs", "outputs", "arenas", "calls", "blocks", "leftovers", "removals")
     return {
         "model": library.name,
         "executor": library.executor,
