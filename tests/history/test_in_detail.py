@@ -234,7 +234,7 @@ def test_test_suffix_selects_a_unique_test(history: sqlite3.Connection) -> None:
         assert caught.value.hint == ""
     with pytest.raises(ConfigError, match="test_b has no result on host\n"):
         last_good(history, "test_b", "host")
-    with pytest.raises(ConfigError, match="no ram_bytes of x on host"):
+    with pytest.raises(ConfigError, match="no figures of x\n"):
         trend(history, "x", "ram_bytes", "host")
     with pytest.raises(ConfigError, match="no figures of x\n"):
         trend(history, "x")

@@ -20,12 +20,13 @@ from utvm.base.storage.config import Record, load_yaml
 from utvm.base.storage.files import write_whole
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
-from utvm.hil.project import RELATIVE, history_file, load_project
+from utvm.hil.project import history_file, load_project
 from utvm.hil.report import new_run_id
 from utvm.hil.results import CaseResult, ModelResult, Outcome, Verdict
 from utvm.hil.schemas import NIGHTLY, check_schema, read_report
 from utvm.history.changes import limit_crossing
 from utvm.history.store import open_history
+from utvm.history.values import LIMITED
 from utvm.paths import PROJECT_FILE, project, work
 from utvm.provenance.location import current_kind, read_checkout
 
@@ -65,7 +66,7 @@ def _limit_cases(
 ) -> Iterator[CaseResult]:
     for model in dict.fromkeys(model.name for model in models):
         for name, limit in limits.get(model, {}).items():
-            figure = RELATIVE[name]
+            figure = LIMITED[name]
             figures = [result.figures.get(figure) for result in models if result.name == model]
             values = [value for value in figures if value is not None]
             if not values:
@@ -114,7 +115,7 @@ def accept_figures() -> Path:
     for row in rows:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():
-            if RELATIVE[name] == row["figure"]:
+            if LIMITED[name] == row["figure"]:
                 board = BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"

@@ -24,10 +24,12 @@ from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_mes
 from utvm.errors import ConfigError
 from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
 from utvm.history.store import DECISIVE, format_time
+from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
-_WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
+# An interruption by a person says nothing of the boards.
+_WORST = ("infrastructure", "bad", "not run", "error", "failed", "passed", "interrupted")
 _COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
 _NO_VERDICT = "#a35a00"
 _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img"
@@ -56,9 +58,10 @@ def _metrics(history: sqlite3.Connection) -> str:
     (newest,) = history.execute("select max(started) from run").fetchone()
     rows = history.execute(
         f"select name, kind, serial, max(started) last, avg(verdict in {DECISIVE}) share,"
-        f" (select verdict in {DECISIVE} from run r where r.board = run.board"
+        f" (select verdict in {DECISIVE} from run r where r.board = run.board and verdict <> 'interrupted'"
         " order by started desc, run desc limit 1) up"
-        " from run join board using (board) where started >= ? group by board order by name, kind, serial",
+        " from run join board using (board) where started >= ? and verdict <> 'interrupted'"
+        " group by board order by name, kind, serial",
         ((newest or 0) - _MONTH,),
     ).fetchall()
     gauges = {
@@ -82,10 +85,11 @@ def gauge(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]
 
 
 def _failures(history: sqlite3.Connection) -> list[sqlite3.Row]:
+    # Other columns are of the row with the maximum: sqlite.org/lang_select.html#bareagg.
     return history.execute(
-        "select id, message, board.* from run cross join outcome using (run) join test using (test)"
-        " join board using (board)"
-        " where started >= ? and outcome = 1 order by id, name, kind, serial",
+        "select id, message, name, kind, serial from (select run.board, test, outcome, message, max(started), run"
+        " from run cross join outcome using (run) where started >= ? and outcome in (0, 1) group by 1, 2)"
+        " join test using (test) join board using (board) where outcome = 1 order by id, name, kind, serial",
         (newest_night(history),),
     ).fetchall()
 
@@ -101,8 +105,7 @@ def _summary(history: sqlite3.Connection) -> str:
         lines += [f"| changed since {format_time(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
         for change in changed:
             commits = f"{(change.last or 'none')[:8]}..{(change.first or 'none')[:8]}"
-            now = f"{change.now} {change.difference}".rstrip()
-            lines.append(_row(f"{change.what}, {change.name}", change.board, str(change.was), now, commits))
+            lines.append(_row(f"{change.what}, {change.name}", change.board, change.old, change.new, commits))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -288,12 +291,14 @@ def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
     for row in history.execute(query, (newest - _DAYS * _DAY,)):
         # The last run of a day counts: a night's health check comes before its suites.
         verdicts.setdefault(row["board"], {})[row["day"]] = row["verdict"]
-        up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
+        if row["verdict"] != "interrupted":
+            up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
     for board in history.execute("select * from board order by name, kind, serial").fetchall():
         number = board["board"]
         if number in verdicts:
             by_day = tuple((day, verdicts[number].get(day, "no run")) for day in days)
-            yield BoardRow(number, board_label(board), by_day, sum(up[number]) / len(up[number]))
+            runs = up.get(number, [True])
+            yield BoardRow(number, board_label(board), by_day, sum(runs) / len(runs))
 
 
 def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
@@ -348,7 +353,13 @@ def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dic
             points = _points(history, row["series"], month)
             path, now, steps = _step_path(points), points[-1][1], _count_steps([value for _, value in points])
         name = f"{row['model']} ({row['executor']})"
-        yield {"name": name, "figure": row["figure"], "path": path, "now": now, "steps": steps}
+        yield {
+            "name": name,
+            "figure": row["figure"],
+            "path": path,
+            "now": format_value(row["figure"], now),
+            "steps": steps,
+        }
 
 
 def _step_path(points: Points) -> str:
