@@ -94,9 +94,18 @@ def _failures(history: sqlite3.Connection) -> list[sqlite3.Row]:
     ).fetchall()
 
 
-def _summary(history: sqlite3.Connection) -> str:
-    since = newest_night(history)
-    lines = [f"## Boards: {verdict_of_night(history)}", ""]
+def _job_link() -> str:
+    """Return a link to the running CI job, from variables of GitHub or GitLab."""
+    if "GITHUB_RUN_ID" in os.environ:
+        parts = [os.environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID")]
+        return " ([job]({}/{}/actions/runs/{}))".format(*parts)
+    return f" ([job]({os.environ['CI_JOB_URL']}))" if "CI_JOB_URL" in os.environ else ""
+
+
+def summary(history: sqlite3.Connection, since: int | None = None) -> str:
+    """Markdown: failed tests of the last night, and changes in it, or since a time in seconds since the epoch."""
+    since = newest_night(history) if since is None else since
+    lines = [f"## Boards: {verdict_of_night(history)}{_job_link()}", ""]
     if failures := _failures(history):
         lines += ["| failed | board | |", "|---|---|---|"]
         lines += [_row(row["id"], board_label(row), (row["message"] or "").partition("\n")[0]) for row in failures]
@@ -106,7 +115,23 @@ def _summary(history: sqlite3.Connection) -> str:
         for change in changed:
             commits = f"{(change.last or 'none')[:8]}..{(change.first or 'none')[:8]}"
             lines.append(_row(f"{change.what}, {change.name}", change.board, change.old, change.new, commits))
+        lines.append("")
+    if figures := list(_figures(history)):
+        lines += ["| model | board | figures |", "|---|---|---|", *(_row(*row) for row in figures)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _figures(history: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Yield model, board and figures of the last night's newest runs."""
+    rows = history.execute(
+        "select model, executor, name, kind, serial, figure, value, max(figure.started) from figure"
+        " join series using (series) join board using (board)"
+        f" where figure.started >= ? and {_IS_NUMBER} group by series order by 1, 2, 3, 4, 5, 6",
+        (newest_night(history),),
+    ).fetchall()
+    for key, group in itertools.groupby(rows, key=lambda row: (row["model"], row["executor"], board_label(row))):
+        texts = [f"{row['figure']} {format_value(row['figure'], row['value'])}" for row in group]
+        yield f"{key[0]} ({key[1]})", key[2], ", ".join(texts)
 
 
 def _row(*cells: str) -> str:
@@ -139,7 +164,7 @@ def _quality(history: sqlite3.Connection) -> str:
 
 
 EXPORTS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
-    {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
+    {"badge": _badge, "metrics": _metrics, "summary": summary, "annotations": _annotations, "quality": _quality}
 )
 
 

@@ -29,6 +29,7 @@ from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import PROVISION, ROOT, project
 
 _CHECKOUT = "UTVM_CHECKOUT"
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def read_checkout(root: Path | None = None) -> Checkout:
         commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
         changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
     except UtvmError:
-        return Checkout(None, None, platform.node())
+        # Variables of GitHub and GitLab.
+        commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA") or ""
+        return Checkout(commit if _COMMIT.fullmatch(commit) else None, None, platform.node())
     return Checkout(commit, bool(changed.strip()), platform.node())
 
 
