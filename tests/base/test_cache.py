@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache: whole entries or none."""
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -133,3 +134,22 @@ def test_a_key_is_the_same_for_good() -> None:
     # All that users have in their caches is found by it.
     parts = b"\2" + bytes(7) + b"ab" + b"\1" + bytes(7) + b"c"
     assert content_key("ab", b"c") == hashlib.sha256(parts).hexdigest()
+
+
+def test_a_damaged_entry_is_set_aside_by_one_process_at_a_time(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    entry = cache.fetch("a", fill)
+    (entry / "a").write_text("bad")
+    code = (
+        "import sys; from pathlib import Path; from utvm.base.storage.cache import Cache\n"
+        "print(Cache('things', Path(sys.argv[1])).find('a'))"
+    )
+    holder = os.open(cache.directory, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(3.0)
+        assert entry.is_dir()
+        os.close(holder)
+        assert other.communicate(timeout=60)[0] == "None\n"
+    assert not entry.exists()

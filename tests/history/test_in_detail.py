@@ -2,10 +2,12 @@
 """What a history answers at the edges of its windows and lists, asked in this process."""
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 
 from tests.history.reports import BAD, GOOD, WORSE, report_of
 from utvm.errors import ConfigError, ProvisionError
+from utvm.hil.limits import iter_reports
 from utvm.history import bisect_step, record
 from utvm.history.bisect_step import judge
 from utvm.history.changes import Change, changes, last_good, limit_crossing, trend
@@ -339,3 +342,59 @@ def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
     # Another test that failed in the same run says nothing of this one.
     asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
     assert [judge(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]
+
+
+def test_a_step_of_a_bisection_judges_a_model_s_first_run(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+
+    def step(*values: int | None) -> int:
+        models = [{"name": "m", "flash_bytes": value} for value in values]
+        report.write_text(json.dumps({"tests": [], "models": models}))
+        return judge(0, report, "m", "flash_bytes", "5")
+
+    assert [step(5, None), step(5, 6), step(6, 5), step(None, 5), step()] == [0, 0, 1, 125, 125]
+
+
+def test_boards_on_which_a_test_fails_come_first(history: sqlite3.Connection) -> None:
+    outcomes = {"host": "passed", "microbit": "failed", "nucleo": "passed"}
+    for board, outcome in outcomes.items():
+        _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))
+    assert [(state.name, state.now) for state in last_good(history, "test_a")] == [
+        *(("microbit", "failed"), ("host", "passed"), ("nucleo", "passed"))
+    ]
+
+
+def test_a_new_history_is_a_marked_file_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a" / "b" / "history.sqlite"
+    with open_history(path, create=True) as history:
+        assert history.execute("pragma application_id").fetchone()[0].to_bytes(4, "big") == b"utvm"
+    # One that another user made can be read.
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with open_history(path):
+        pass
+
+
+def test_a_history_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin exclusive")
+    release = threading.Timer(0.3, other.execute, ["rollback"])
+    release.start()
+    with open_history(path, create=True) as history:
+        assert history.execute("select count(*) from run").fetchone()[0] == 0
+    release.join()
+    other.close()
+
+
+def test_pages_that_cannot_be_written_and_damaged_nights_are_named(
+    history: sqlite3.Connection, tmp_path: Path
+) -> None:
+    _add(history, _run(_NEWEST))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write the pages"):
+        write_pages(history, tmp_path / "file" / "pages", tmp_path)
+    night = tmp_path / "nights" / "n"
+    night.mkdir(parents=True)
+    (night / "nightly.json").write_text("{}")
+    (problem,) = iter_reports(tmp_path / "nights")
+    assert isinstance(problem, str) and "is no report on a night" in problem
