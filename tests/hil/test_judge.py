@@ -139,3 +139,15 @@ def test_a_suite_that_cannot_be_loaded_takes_no_time_and_says_why() -> None:
     assert case.details == "line one\nImportError: no module x"
     empty = loading_failure(pytest.CollectReport("s", "failed", "", []), Outcome.ERROR)  # type: ignore[arg-type]
     assert empty.message == "the suite cannot be loaded: no reason given"
+
+
+def test_tests_that_fail_alike_are_each_explained() -> None:
+    recorder = Recorder()
+    error = AssertionError("assert 1 == 2")
+    messages = []
+    for outcome in (Outcome.FAILED, Outcome.FAILED, Outcome.INFRASTRUCTURE, Outcome.INFRASTRUCTURE):
+        name = f"s::t{len(messages)}"
+        report = pytest.TestReport(name, ("s", 1, "t"), {}, "failed", "assert 1 == 2", "call")  # type: ignore[arg-type]
+        recorder.add(report, outcome, error)
+        messages.append(recorder.take(name).message)
+    assert messages == [*["assert 1 == 2"] * 3, "the same trouble as in s::t2"]

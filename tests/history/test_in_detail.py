@@ -15,13 +15,17 @@ from typing import Any
 import pytest
 
 from tests.history.reports import BAD, GOOD, WORSE, report_of
+from tests.pages.samples import run_that_passed
 from utvm.errors import ConfigError, ProvisionError
+from utvm.hil import limits
 from utvm.hil.limits import iter_reports
+from utvm.hil.report import write_report
 from utvm.history import bisect_step, record
 from utvm.history.bisect_step import judge
 from utvm.history.changes import Change, changes, last_good, limit_crossing, trend
 from utvm.history.exports import EXPORTS, chart_pages, write_pages
 from utvm.history.store import add, format_time, open_history, parse_time
+from utvm.paths import work
 
 _NEWEST = parse_time("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
@@ -398,3 +402,41 @@ def test_pages_that_cannot_be_written_and_damaged_nights_are_named(
     (night / "nightly.json").write_text("{}")
     (problem,) = iter_reports(tmp_path / "nights")
     assert isinstance(problem, str) and "is no report on a night" in problem
+
+
+def test_reports_of_another_location_are_added_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[str] = []
+    monkeypatch.setattr(
+        limits, "remember", lambda _, *reports: added.extend(report["run_id"] for report in reports) or ""
+    )
+    folder = write_report(run_that_passed(), tmp_path)
+    assert limits.remember_new(tmp_path, ()) == ""
+    assert added == [folder.name]
+    assert limits.remember_new(tmp_path, [folder / "report.json"]) == ""
+    assert added == [folder.name]
+
+
+def test_runs_outside_a_project_and_its_reports_are_not_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.sqlite"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(limits, "history_file", lambda: path)
+    run = _run(_NEWEST)
+    assert (limits.remember(tmp_path / "reports", run), path.exists()) == ("", False)
+    monkeypatch.setattr(limits, "current_kind", lambda: "docker")
+    assert (limits.remember(work() / "reports", run), path.exists()) == ("", False)
+    monkeypatch.setattr(limits, "current_kind", lambda: "host")
+    assert (limits.remember(work() / "reports", run), path.exists()) == ("", True)
+
+
+def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(
+    history: sqlite3.Connection, tmp_path: Path
+) -> None:
+    for board, outcome in (("host", "passed"), ("microbit", "failed"), ("nucleo", "passed")):
+        _add(history, _run(_NEWEST - 1, board=board, tests={"test_a": "failed"}))
+        _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    text = (tmp_path / "pages" / "test-1.html").read_text()
+    places = [text.index(f"VIRTUAL {board}") for board in ("microbit", "host", "nucleo")]
+    assert places == sorted(places)

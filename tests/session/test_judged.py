@@ -69,3 +69,5 @@ def test_samples_of_the_same_class_are_counted() -> None:
     ours = [[np.array(values, np.int8)] for values in ([1, 2], [2, 1], [3, 1])]
     theirs = [[np.array(values, np.int8)] for values in ([0, 9], [0, 9], [9, 0])]
     assert distance(ours, theirs).same_class == 2
+    with pytest.raises(ValueError, match="shorter"):
+        distance(ours, [[np.zeros(6, np.int8)]])
