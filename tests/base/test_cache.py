@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache: whole entries or none."""
 
+import errno
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -10,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from utvm.base.storage.cache import Cache, content_key, tree_digest
+from utvm.base.storage import cache as caches
+from utvm.base.storage.cache import Cache, content_key, mark_used, tree_digest
 from utvm.errors import ConfigError
 
 
@@ -133,3 +136,40 @@ def test_a_key_is_the_same_for_good() -> None:
     # All that users have in their caches is found by it.
     parts = b"\2" + bytes(7) + b"ab" + b"\1" + bytes(7) + b"c"
     assert content_key("ab", b"c") == hashlib.sha256(parts).hexdigest()
+
+
+def test_a_damaged_entry_is_set_aside_by_one_process_at_a_time(tmp_path: Path) -> None:
+    cache = Cache("things", tmp_path)
+    entry = cache.fetch("a", fill)
+    (entry / "a").write_text("bad")
+    code = (
+        "import sys; from pathlib import Path; from utvm.base.storage.cache import Cache\n"
+        "print(Cache('things', Path(sys.argv[1])).find('a'))"
+    )
+    holder = os.open(cache.directory, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as other:
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(3.0)
+        assert entry.is_dir()
+        os.close(holder)
+        assert other.communicate(timeout=60)[0] == "None\n"
+    assert not entry.exists()
+
+
+def test_an_entry_that_cannot_be_put_in_its_place_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path, place: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(caches, "rename_durably", full)
+    with pytest.raises(ConfigError, match="the cache cannot be written: No space left"):
+        Cache("things", tmp_path).fetch("k", fill)
+
+
+def test_a_first_use_creates_a_private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    root = caches.cache_root()
+    mark_used(root / "things" / "k")
+    assert root.stat().st_mode & 0o777 == 0o700

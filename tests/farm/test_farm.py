@@ -134,6 +134,24 @@ def test_a_host_that_has_just_gone_is_waited_for(farm: Farm) -> None:
     assert run.returncode == 0, said
 
 
+def test_a_place_whose_host_is_away_is_not_leased_while_another_is_free(farm: Farm) -> None:
+    """labgrid reserves by tags alone, and takes any place: of two that are away, too, before the third."""
+    exporting = process("utvm farm.export", "shelf")
+    exporting.suspend()  # It starts no other one.
+    try:
+        process("labgrid.remote.exporter", farm.address, "shelf").kill()
+        for _ in range(5):
+            with farm.client() as client:
+                client.send("lease", filters={"health": "ok"}, wait=None)
+                reply = client.read_reply(LONG)
+                while "place" not in reply:
+                    assert reply["busy"] == {}
+                    reply = client.read_reply(LONG)
+                assert (reply["place"], reply["others"]) == ("desk-stm32f746-1", 0)
+    finally:
+        exporting.resume()
+
+
 def test_overdue_lease_ends_and_others_stay(farm: Farm) -> None:
     with farm.client() as client:
         had = client.call("lease", filters={"name": "shelf-host-1"}, wait=None)

@@ -12,7 +12,7 @@ import pytest
 
 import utvm
 from utvm.errors import BoardError, ConfigError, ProbeError
-from utvm.hil.judge import cause_of, judge, judge_loading
+from utvm.hil.judge import Recorder, cause_of, judge, judge_loading, loading_failure
 from utvm.hil.results import Outcome
 
 _SUITE = Path("/nowhere/test_it.py")
@@ -103,3 +103,51 @@ def test_same_errno_has_the_same_cause_at_any_depth() -> None:
     inner.__cause__ = OSError(errno.EACCES, "no")
     assert cause_of(outer, "x") == f"errno {errno.EACCES}"
     assert cause_of(ValueError("y"), "z") == "z"
+
+
+def test_a_case_lasts_as_long_as_its_phases() -> None:
+    recorder = Recorder()
+    for when, duration in (("setup", 0.5), ("call", 0.25), ("teardown", 2.0)):
+        report = pytest.TestReport("s::t", ("s", 1, "t"), {}, "passed", None, when, duration=duration)  # type: ignore[arg-type]
+        recorder.add(report, Outcome.PASSED, None)
+    case = recorder.take("s::t")
+    assert (case.id, case.outcome, case.duration_s, case.message) == ("s::t", Outcome.PASSED, 2.75, "")
+    skipped = pytest.TestReport(
+        "s::u", ("s", 1, "u"), {}, "skipped", ("s", 1, "Skipped: no LED"), "setup", duration=1.0
+    )
+    recorder.add(skipped, Outcome.SKIPPED, None)
+    assert (recorder.take("s::u").duration_s, recorder.take("s::u").message) == (1.0, "")
+
+
+def test_reasons_of_skips_are_read_from_reports() -> None:
+    def message(longrepr: object, **more: object) -> str:
+        recorder = Recorder()
+        report = pytest.TestReport("s::t", ("s", 1, "t"), {}, "skipped", longrepr, "call", **more)  # type: ignore[arg-type]
+        recorder.add(report, Outcome.SKIPPED, None)
+        return recorder.take("s::t").message
+
+    assert message(("s", 1, "Skipped: no LED")) == "no LED"
+    assert message("a text") == "a text"
+    assert message(("s", 1, "failed"), wasxfail="not yet") == "expected to fail: not yet"
+
+
+def test_a_suite_that_cannot_be_loaded_takes_no_time_and_says_why() -> None:
+    report = pytest.CollectReport("s", "failed", "line one\nImportError: no module x", [])  # type: ignore[arg-type]
+    case = loading_failure(report, Outcome.INFRASTRUCTURE)
+    assert (case.id, case.outcome, case.duration_s) == ("s", Outcome.INFRASTRUCTURE, 0.0)
+    assert case.message == "the suite cannot be loaded: ImportError: no module x"
+    assert case.details == "line one\nImportError: no module x"
+    empty = loading_failure(pytest.CollectReport("s", "failed", "", []), Outcome.ERROR)  # type: ignore[arg-type]
+    assert empty.message == "the suite cannot be loaded: no reason given"
+
+
+def test_tests_that_fail_alike_are_each_explained() -> None:
+    recorder = Recorder()
+    error = AssertionError("assert 1 == 2")
+    messages = []
+    for outcome in (Outcome.FAILED, Outcome.FAILED, Outcome.INFRASTRUCTURE, Outcome.INFRASTRUCTURE):
+        name = f"s::t{len(messages)}"
+        report = pytest.TestReport(name, ("s", 1, "t"), {}, "failed", "assert 1 == 2", "call")  # type: ignore[arg-type]
+        recorder.add(report, outcome, error)
+        messages.append(recorder.take(name).message)
+    assert messages == [*["assert 1 == 2"] * 3, "the same trouble as in s::t2"]

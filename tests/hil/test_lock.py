@@ -155,3 +155,14 @@ def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "utvm-board.lock").mkdir()
     with pytest.raises(BoardError, match=r"utvm-board\.lock"), lock.hold("board", directory=tmp_path):
         pass
+
+
+def test_without_patience_nobody_is_told_of_waiting(tmp_path: Path) -> None:
+    told: list[str] = []
+    with (
+        lock.hold("board", directory=tmp_path),
+        pytest.raises(BoardError, match="board is busy"),
+        lock.hold("board", directory=tmp_path, waiting=told.append),
+    ):
+        pass
+    assert told == []

@@ -141,7 +141,7 @@ def test_trend_is_ordered_and_an_unknown_figure_is_refused(asked: Asked, project
     points = asked("history.trend", "digits:instructions", "--board", "stm32f746", reports=nights)["points"]
     assert [point["value"] for point in points] == [1001, 1002, 1003]
     refused = inv("history.trend", "digits:cycles")
-    assert (refused.returncode, "choose one of its models: digits" in refused.stderr) == (2, True)
+    assert (refused.returncode, "digits has no figure 'cycles'" in refused.stderr) == (2, True)
     assert inv("history.export", "--output", "out.csv").returncode == 0
     rows = [line.split(",") for line in (project / "out.csv").read_text().splitlines()]
     assert rows[0][:4] == ["run_id", "started", "commit", "dirty"]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What others read of the last night."""
 
+import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -12,7 +13,8 @@ from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, project, report_of
 from tests.pages.samples import a_night, run_that_passed
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.report import previous_verdict, write_message
+from utvm.hil.nightly.report import News, find_news
+from utvm.hil.results import Verdict
 from utvm.history import record
 from utvm.history.changes import limit_crossing
 from utvm.history.store import open_history
@@ -50,7 +52,7 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     summary = inv("history.export", "--format", "summary").stdout
     assert summary.startswith("## Boards: infrastructure\n")
     assert "| it::test_a,b | VIRTUAL stm32f746 | it said 3 |" in summary
-    row = f"1000 | 1100 +100 (+10.00 %) | {GOOD[:8]}..{BAD[:8]} |"
+    row = f"1,000 | 1,100 +100 (+10.00 %) | {GOOD[:8]}..{BAD[:8]} |"
     assert f"| instructions, digits (host-driven) | VIRTUAL stm32f746 | {row}" in summary
     said = inv("history.export", "--format", "annotations").stdout
     assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
@@ -73,22 +75,83 @@ def test_commit_range_of_a_crossed_limit_is_known(project: Path) -> None:
         assert limit_crossing(*asked, 1) == (None, GOOD)
 
 
+_SUITE = "def test_a():\n    assert {a}\n\ndef test_b():\n    assert {b}\n"
+
+
 @pytest.mark.slow
-def test_a_night_is_told_of_only_if_its_verdict_is_another(project: Path) -> None:
+def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
     message = project / "message.txt"
-    root = project / "build" / "reports" / "nightly"
-    nightly.write_report(a_night((run_that_passed(), None)), root)
-    (project / "hil").mkdir()
-    (project / "hil" / "test_small.py").write_text("def test_it():\n    assert 3 == 4\n")
-    done = inv("nightly", "--notify", "message.txt")
-    assert done.returncode == 1, done.stdout
-    said = message.read_text().splitlines()
-    newest = json.loads((root / "latest" / "nightly.json").read_text())
-    assert said[0] == f"nightly run {newest['run_id']}: failed, passed before"
-    assert any(line.startswith("PROCESS host: failed; test_small.py::test_it: ") for line in said)
-    write_message(message, a_night((run_that_passed(), None)), "passed")
-    assert not message.exists()
+    suite = project / "hil" / "test_small.py"
+    suite.parent.mkdir()
+    nights = (
+        (True, True, None),
+        (False, True, ["1 broken", "broken: small::test_a on host"]),
+        (False, False, ["1 broken, 1 still failing", "broken: small::test_b on host"]),
+        (False, False, None),
+        (True, False, ["1 recovered, 1 still failing", "recovered: small::test_a on host"]),
+    )
+    for a, b, news in nights:
+        suite.write_text(_SUITE.format(a=a, b=b))
+        done = inv("nightly", "--notify", "message.txt")
+        assert done.returncode == (0 if a and b else 1), done.stdout
+        newest = json.loads((project / "build/reports/nightly/latest/nightly.json").read_text())
+        if news is None:
+            assert not message.exists()
+            continue
+        subject, empty, _, line, board = message.read_text().splitlines()
+        assert [subject, empty] == [f"nightly run {newest['run_id']}: {news[0]}", ""]
+        assert line == news[1]
+        assert board.startswith("PROCESS host: failed; test_small.py::test_")
 
 
-def test_the_first_night_is_told_of_if_it_has_not_passed(tmp_path: Path) -> None:
-    assert previous_verdict(tmp_path / "nothing") == "passed"
+def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path: Path) -> None:
+    passed = run_that_passed()
+    lost, interrupted = (
+        dataclasses.replace(passed, verdict=word, trouble="no answer")
+        for word in (Verdict.BAD, Verdict.INTERRUPTED)
+    )
+    assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
+    assert find_news(a_night((lost, None)), tmp_path).broken == (passed.board.name,)
+    assert find_news(a_night((interrupted, None)), tmp_path) == News((), (), 0)
+    nightly.write_report(a_night((lost, None)), tmp_path)
+    assert find_news(a_night((lost, None)), tmp_path) == News((), (), 1)
+    assert find_news(a_night((passed, None)), tmp_path).recovered == (passed.board.name,)
+    (damaged,) = tmp_path.glob("[0-9]*/nightly.json")
+    damaged.write_text("{")
+    assert find_news(a_night((passed, None)), tmp_path) == News((), (), 0)
+
+
+def test_a_failure_of_two_nights_is_listed_once_and_a_mended_one_not_at_all(project: Path) -> None:
+    runs = (
+        {"test_a": "failed", "test_b": "failed"},
+        {"test_a": "failed", "test_b": "passed"},
+    )
+    # Nights of one evening.
+    reports = [report_of(1, BAD, tests=tests, hour=hour) for hour, tests in enumerate(runs, 1)]
+    assert record(_FILE, *reports) == ""
+    assert inv("history.export", "--format", "annotations").stdout.count("::error") == 1
+    assert inv("history.export", "--format", "summary").stdout.count("it::test_a") == 1
+
+
+def test_an_interruption_by_a_person_costs_a_board_no_uptime(project: Path) -> None:
+    passed, interrupted = report_of(1, tests={"test_a": "passed"}), report_of(1, tests={}, hour=2)
+    interrupted |= {"verdict": "interrupted"}
+    assert record(_FILE, passed, interrupted) == ""
+    lines = inv("history.export", "--format", "metrics").stdout.splitlines()
+    assert {line[-1] for line in lines if line.startswith(("utvm_board_up{", "utvm_board_up_ratio{"))} == {"1"}
+    assert "boards: passed" in inv("history.export", "--format", "badge").stdout
+
+
+def test_a_figure_has_the_names_of_limits_and_of_reports(project: Path) -> None:
+    first = report_of(1, models={"digits": {"flash_bytes": 1000, "accuracy": 0.9875}})
+    second = report_of(2, BAD, models={"digits": {"flash_bytes": 1100, "accuracy": 0.975}})
+    assert record(_FILE, first, second) == ""
+    names = [inv("history.trend", f"digits:{name}").stdout for name in ("flash", "flash_bytes")]
+    assert names[0] == names[1] and "1,100" in names[0]
+    wrong = inv("history.trend", "digits:flush")
+    assert wrong.returncode == 2
+    assert "digits has no figure 'flush'" in wrong.stderr and "accuracy, flash_bytes" in wrong.stderr
+    wrong = inv("history.bisect", "digits:flush", "--board", "stm32f746")
+    assert (wrong.returncode, "accuracy, flash_bytes" in wrong.stderr) == (2, True)
+    changed = inv("history.changes").stdout
+    assert "98.75 %" in changed and "97.50 % -1.25 points" in changed and "0.97" not in changed

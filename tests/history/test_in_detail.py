@@ -2,10 +2,12 @@
 """What a history answers at the edges of its windows and lists, asked in this process."""
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,17 @@ from typing import Any
 import pytest
 
 from tests.history.reports import BAD, GOOD, WORSE, report_of
+from tests.pages.samples import run_that_passed
 from utvm.errors import ConfigError, ProvisionError
+from utvm.hil import limits
+from utvm.hil.limits import iter_reports
+from utvm.hil.report import write_report
 from utvm.history import bisect_step, record
 from utvm.history.bisect_step import judge
 from utvm.history.changes import Change, changes, last_good, limit_crossing, trend
 from utvm.history.exports import EXPORTS, chart_pages, write_pages
 from utvm.history.store import add, format_time, open_history, parse_time
+from utvm.paths import work
 
 _NEWEST = parse_time("2026-11-25T12:00:00Z")
 _DAY = 24 * 60 * 60
@@ -234,7 +241,7 @@ def test_test_suffix_selects_a_unique_test(history: sqlite3.Connection) -> None:
         assert caught.value.hint == ""
     with pytest.raises(ConfigError, match="test_b has no result on host\n"):
         last_good(history, "test_b", "host")
-    with pytest.raises(ConfigError, match="no ram_bytes of x on host"):
+    with pytest.raises(ConfigError, match="no figures of x\n"):
         trend(history, "x", "ram_bytes", "host")
     with pytest.raises(ConfigError, match="no figures of x\n"):
         trend(history, "x")
@@ -339,3 +346,97 @@ def test_a_step_tells_git_whether_a_figure_is_as_it_was(tmp_path: Path) -> None:
     # Another test that failed in the same run says nothing of this one.
     asked = [("a::test_x", 1), ("a::test_xy", 1), ("a::test_z", 1), ("a::test_x", 3)]
     assert [judge(code, report, name, "", "null") for name, code in asked] == [0, 1, 125, 125]
+
+
+def test_a_step_of_a_bisection_judges_a_model_s_first_run(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+
+    def step(*values: int | None) -> int:
+        models = [{"name": "m", "flash_bytes": value} for value in values]
+        report.write_text(json.dumps({"tests": [], "models": models}))
+        return judge(0, report, "m", "flash_bytes", "5")
+
+    assert [step(5, None), step(5, 6), step(6, 5), step(None, 5), step()] == [0, 0, 1, 125, 125]
+
+
+def test_boards_on_which_a_test_fails_come_first(history: sqlite3.Connection) -> None:
+    outcomes = {"host": "passed", "microbit": "failed", "nucleo": "passed"}
+    for board, outcome in outcomes.items():
+        _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))
+    assert [(state.name, state.now) for state in last_good(history, "test_a")] == [
+        *(("microbit", "failed"), ("host", "passed"), ("nucleo", "passed"))
+    ]
+
+
+def test_a_new_history_is_a_marked_file_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a" / "b" / "history.sqlite"
+    with open_history(path, create=True) as history:
+        assert history.execute("pragma application_id").fetchone()[0].to_bytes(4, "big") == b"utvm"
+    # One that another user made can be read.
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with open_history(path):
+        pass
+
+
+def test_a_history_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("begin exclusive")
+    release = threading.Timer(0.3, other.execute, ["rollback"])
+    release.start()
+    with open_history(path, create=True) as history:
+        assert history.execute("select count(*) from run").fetchone()[0] == 0
+    release.join()
+    other.close()
+
+
+def test_pages_that_cannot_be_written_and_damaged_nights_are_named(
+    history: sqlite3.Connection, tmp_path: Path
+) -> None:
+    _add(history, _run(_NEWEST))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write the pages"):
+        write_pages(history, tmp_path / "file" / "pages", tmp_path)
+    night = tmp_path / "nights" / "n"
+    night.mkdir(parents=True)
+    (night / "nightly.json").write_text("{}")
+    (problem,) = iter_reports(tmp_path / "nights")
+    assert isinstance(problem, str) and "is no report on a night" in problem
+
+
+def test_reports_of_another_location_are_added_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[str] = []
+    monkeypatch.setattr(
+        limits, "remember", lambda _, *reports: added.extend(report["run_id"] for report in reports) or ""
+    )
+    folder = write_report(run_that_passed(), tmp_path)
+    assert limits.remember_new(tmp_path, ()) == ""
+    assert added == [folder.name]
+    assert limits.remember_new(tmp_path, [folder / "report.json"]) == ""
+    assert added == [folder.name]
+
+
+def test_runs_outside_a_project_and_its_reports_are_not_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.sqlite"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(limits, "history_file", lambda: path)
+    run = _run(_NEWEST)
+    assert (limits.remember(tmp_path / "reports", run), path.exists()) == ("", False)
+    monkeypatch.setattr(limits, "current_kind", lambda: "docker")
+    assert (limits.remember(work() / "reports", run), path.exists()) == ("", False)
+    monkeypatch.setattr(limits, "current_kind", lambda: "host")
+    assert (limits.remember(work() / "reports", run), path.exists()) == ("", True)
+
+
+def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(
+    history: sqlite3.Connection, tmp_path: Path
+) -> None:
+    for board, outcome in (("host", "passed"), ("microbit", "failed"), ("nucleo", "passed")):
+        _add(history, _run(_NEWEST - 1, board=board, tests={"test_a": "failed"}))
+        _add(history, _run(_NEWEST, board=board, tests={"test_a": outcome}))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    text = (tmp_path / "pages" / "test-1.html").read_text()
+    places = [text.index(f"VIRTUAL {board}") for board in ("microbit", "host", "nucleo")]
+    assert places == sorted(places)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.history.reports import asked, project, report_of, write
+from tests.history.reports import Asked, asked, project, report_of, write
 from utvm.history import record, store
 from utvm.history.store import open_history
 
@@ -203,3 +203,32 @@ def test_reports_that_cannot_be_read_are_left_out_by_name(project: Path) -> None
     assert done.stdout.count("warning: left out: ") == 2
     assert "1 runs added, 0 were there, 2 reports left out" in done.stdout
     assert inv("history.import", "nowhere").returncode == 2
+
+
+def test_another_history_is_merged_by_run(asked: Asked, project: Path) -> None:
+    nights = [
+        report_of(day, tests={"test_a": "passed", "test_b": word}, models={"digits": {"instructions": 1000 + day}})
+        for day, word in ((1, "passed"), (2, "failed"), (3, "failed"))
+    ]
+    # Boards and tests have other numbers there.
+    other = report_of(4, tests={"test_c": "passed"}, models={"other": {}}, board="host", kind="process")
+    mine, theirs, whole = project / "build" / "history.sqlite", project / "theirs.sqlite", project / "whole.sqlite"
+    assert record(mine, *nights[:2]) == record(theirs, other, *reversed(nights[1:])) == ""
+    assert record(whole, *nights, other) == ""
+    done = inv("history.import", "theirs.sqlite")
+    assert done.stdout.endswith("2 runs added, 1 were there, 0 reports left out\n"), done.stderr
+    assert "0 runs added, 3 were there" in inv("history.import", "theirs.sqlite").stdout
+
+    def rows(path: Path) -> list[list[tuple[object, ...]]]:
+        queries = (
+            "select run_id, name, kind, commit_, verdict from run join board using (board)",
+            "select run_id, id, outcome, duration_ms from outcome join run using (run) join test using (test)",
+            "select run_id, model, executor, figure, name, value, f.started from figure f join run using (run)"
+            " join series using (series) join board b on b.board = series.board",
+        )
+        with contextlib.closing(sqlite3.connect(path)) as history:
+            return [sorted(history.execute(query).fetchall(), key=repr) for query in queries]
+
+    assert rows(mine) == rows(whole)
+    (project / "text.sqlite").write_text("no history")
+    assert inv("history.import", "text.sqlite").returncode == 2

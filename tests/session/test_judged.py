@@ -63,3 +63,11 @@ def test_answers_that_are_no_scores_have_no_class_in_common() -> None:
     assert distance(pair, pair).same_class is None
     # Small integers differ by more than they can hold.
     assert distance([[np.array([-128, 0], np.int8)]], [[np.array([127, 0], np.int8)]]).largest == 255.0
+
+
+def test_samples_of_the_same_class_are_counted() -> None:
+    ours = [[np.array(values, np.int8)] for values in ([1, 2], [2, 1], [3, 1])]
+    theirs = [[np.array(values, np.int8)] for values in ([0, 9], [0, 9], [9, 0])]
+    assert distance(ours, theirs).same_class == 2
+    with pytest.raises(ValueError, match="shorter"):
+        distance(ours, [[np.zeros(6, np.int8)]])

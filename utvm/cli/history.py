@@ -34,15 +34,15 @@ def trend(_: Context, what: str, board: str = "") -> None:
 
 
 @cli.task(
-    runs="history_files:import_reports",
+    runs="history_files:import_runs",
     name="import",
     example="history.import build/reports",
     page="docs/history.md",
-    positional=["folder"],
-    help={"folder": "folder that is searched for reports of runs and nightly runs"},
+    positional=["source"],
+    help={"source": "folder that is searched for reports of runs and nightly runs, or another history file"},
 )
-def import_(_: Context, folder: str) -> None:
-    """Add runs to the history from their reports; runs already in it stay unchanged."""
+def import_(_: Context, source: str) -> None:
+    """Add runs to the history from their reports or another history; runs already in it stay unchanged."""
 
 
 @cli.task(
@@ -54,6 +54,7 @@ def import_(_: Context, folder: str) -> None:
         "annotations (GitHub) or quality (GitLab)",
         "output": "file to write, or folder of the pages (default: build/history for pages, else standard output)",
         "table": "for csv: figures (default), or outcomes, every test of every run",
+        "since": "for summary: list changes since this date or commit (default: since the last night)",
         "serve": "with pages: serve them on this TCP port of 127.0.0.1 until Ctrl-C; 0 takes a free port",
         "anyone": "with --serve: answer all users of this computer (default: only you)",
     },
@@ -63,6 +64,7 @@ def export(
     format: str = "csv",  # noqa: A002
     output: str = "",
     table: str = "figures",
+    since: str = "",
     serve: str = "",
     anyone: bool = False,
 ) -> None:

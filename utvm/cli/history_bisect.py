@@ -16,6 +16,7 @@ from utvm.errors import ConfigError, ProvisionError
 from utvm.hil.project import history_file
 from utvm.history import bisect_step, store
 from utvm.history.changes import changes, last_good
+from utvm.history.values import figure_of
 from utvm.options import words
 from utvm.paths import ROOT, project
 from utvm.selection import FarmChoice
@@ -68,6 +69,7 @@ def _of_test(what: str, board: str) -> Question:
 def _of_figure(what: str, board: str) -> Question:
     model, _, figure = what.partition(":")
     with store.open_history(history_file()) as history:
+        figure = figure_of(history, model, figure)
         points = [
             change
             for change in changes(history, 0)

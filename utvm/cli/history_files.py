@@ -12,11 +12,12 @@ from pathlib import Path
 
 from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
+from utvm.cli.history_show import begin_of
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil import limits, project
-from utvm.history.exports import EXPORTS, write_pages
-from utvm.history.store import OUTCOMES, add, open_history
+from utvm.history.exports import EXPORTS, summary, write_pages
+from utvm.history.store import OUTCOMES, add, merge, open_history
 from utvm.paths import work
 
 _RUN = (
@@ -31,13 +32,15 @@ _TABLES = {
 }
 
 
-def import_reports(folder: str) -> None:
-    if not Path(folder).is_dir():
-        raise ConfigError(f"{folder}: is no folder", "give one with reports in it, as build/reports")
+def import_runs(source: str) -> None:
     new, known, wrong = 0, 0, list[str]()
     path = project.history_file()
+    if not Path(source).exists():
+        raise ConfigError(f"{source}: does not exist", "give a folder of reports, as build/reports, or a history")
     with open_history(path, create=True) as history:
-        for report in limits.iter_reports(Path(folder)):
+        if Path(source).is_file():
+            new, known = merge(history, Path(source))
+        for report in limits.iter_reports(Path(source)):
             if isinstance(report, str):
                 wrong.append(report)
             elif add(history, report):
@@ -49,14 +52,24 @@ def import_reports(folder: str) -> None:
     OUT.print(f"{path}: {new} runs added, {known} were there, {len(wrong)} reports left out")
 
 
-def export_history(format: str, output: str, table: str, serve: str, *, anyone: bool) -> None:  # noqa: A002
+def export_history(
+    format: str,  # noqa: A002
+    output: str,
+    table: str,
+    since: str,
+    serve: str,
+    *,
+    anyone: bool,
+) -> None:
     known = ("csv", "pages", *EXPORTS)
     if format not in known:
         raise ConfigError(f"--format {format}: unknown format", f"choose one of {', '.join(known)}")
     if serve and format != "pages":
         raise ConfigError("--serve is for --format pages", "add --format pages")
+    if since and format != "summary":
+        raise ConfigError("--since is for --format summary", "history.changes --since prints changes as well")
     if format in EXPORTS:
-        _write_night(format, output)
+        _write_night(format, output, since)
     elif format != "pages":
         _export_table(output, table)
     elif serve:
@@ -129,10 +142,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         """Log no requests."""
 
 
-def _write_night(format: str, output: str) -> None:  # noqa: A002
+def _write_night(format: str, output: str, since: str) -> None:  # noqa: A002
     check_writable(output)
     with open_history(project.history_file()) as history:
-        text = EXPORTS[format](history)
+        text = summary(history, begin_of(history, since)) if since else EXPORTS[format](history)
     if output:
         write_whole(Path(output), text)
     else:

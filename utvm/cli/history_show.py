@@ -8,9 +8,10 @@ import time
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
 from utvm.hil import limits, project
-from utvm.history.changes import Change, Value, changes, last_good, newest_night, trend
+from utvm.history.changes import Change, changes, last_good, newest_night, trend
 from utvm.history.changes import flaky as flaky_tests
 from utvm.history.store import format_time, open_history, parse_time
+from utvm.history.values import Value, format_value
 from utvm.pages import readable_time
 
 _MONTH = 30 * 86400
@@ -54,7 +55,7 @@ def show_trend(what: str, board: str) -> None:
         if before.get(series) != point.value:
             key = (point.figure, f"{point.model} ({point.executor})", point.board)
             when = ((point.commit or "none")[:10], readable_time(point.started))
-            rows.append((*key, *when, _value_text(point.value)))
+            rows.append((*key, *when, format_value(point.figure, point.value)))
         before[series] = point.value
     OUT.table("figure", "of", "board", "commit", "since", "value", rows=rows)
     OUT.print(f"{len(points)} values; only changes are shown, --json has all")
@@ -111,12 +112,7 @@ def begin_of(history: sqlite3.Connection, since: str) -> int:
 
 def _values(change: Change) -> tuple[str, str]:
     sure = "" if change.sure == 1 else f", {100 * change.sure:.1f} % sure"
-    difference = f" {change.difference}" if change.difference else ""
-    return _value_text(change.was), f"{_value_text(change.now)}{difference}{sure}"
-
-
-def _value_text(value: Value) -> str:
-    return value if isinstance(value, str) else f"{value:,}"
+    return change.old, f"{change.new}{sure}"
 
 
 def _commits(change: Change) -> str:

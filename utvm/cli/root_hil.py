@@ -173,7 +173,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     Args:
         only: names of boards, separated by commas; empty for all.
         jobs: number of boards in parallel; 0 for as many as the machine carries.
-        notify: file for a message if the verdict changes; empty for none.
+        notify: file for a message on tests that broke or recovered; empty for none.
         advisories: folder of advisories for locked packages; empty for none.
     """
     if jobs < 0:

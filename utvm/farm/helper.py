@@ -29,9 +29,12 @@ _POLL = 0.2
 _RESERVATION_POLL = (2.0, 20.0)  # Seconds, at least and at most; labgrid drops a reservation after 60.
 _POLL_PER_WAITER = 0.05  # Seconds more for each client in the queue: all poll the one coordinator.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
+_SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
+_REPORT = 30.0  # Seconds between lines while waiting.
 _CONNECTING = 15.0
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
 _BAD_AFTER, _WELL_AFTER = "utvm_bad_after", "utvm_well_after"
+_PRESENT = "utvm_present"  # "no" while the host is away: labgrid reserves places by their tags alone.
 
 
 class Unavailable(Exception):
@@ -58,6 +61,8 @@ class LabgridClient:
         self._session: Any = None
         self._place = self._token = ""
         self._holding: asyncio.Task[None] | None = None
+        self._healthy: set[str] = set()  # places that fit, wherever their hosts are
+        self._suspects: dict[str, float] = {}  # place -> until when its host counts as away
 
     async def connect(self) -> None:
         await self._disconnect()
@@ -99,6 +104,16 @@ class LabgridClient:
             for resource, entry in resources.items()
             if entry.data and entry.avail and place and place.hasmatch((exporter, group, entry.cls, resource))
         }
+
+    def _present(self, name: str) -> bool:
+        return "UtvmBoard" in self._resources(name) and self._suspects.get(name, 0.0) < time.monotonic()
+
+    async def _update_presence(self) -> None:
+        """Tag places that fit by whether their hosts are there."""
+        for name in self._healthy:
+            place, present = self._session.places.get(name), "yes" if self._present(name) else "no"
+            if place and place.tags.get(_PRESENT) != present:
+                await self._call("SetPlaceTags", placename=name, tags={_PRESENT: present})
 
     async def _sync(self) -> None:
         """Synchronise with the coordinator, in a new session if the old one has ended."""
@@ -162,19 +177,15 @@ class LabgridClient:
             deadline = math.inf if wait is None else begun + wait
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
-                request_filters = filters
+                wanted = filters | {_PRESENT: "yes"}
                 if excluded:
                     places = await self._places()
-                    request_filters = filters | {
-                        "name": min(matching, key=lambda name: (bool(places[name].acquired), name))
-                    }
-                await self._reserve(request_filters, matching, deadline)
+                    wanted |= {"name": min(matching, key=lambda name: (bool(places[name].acquired), name))}
+                await self._reserve(wanted, matching, deadline)
                 resources = self._resources(self._place)
-                if "UtvmBoard" in resources:
+                if "UtvmBoard" in resources and await self._acquire(len(matching) > 1):
                     break
-                # The host has just left: the place no longer matches.
                 await self._cancel()
-            await self._call("AcquirePlace", placename=self._place)
             # At once: otherwise the place stays idle for up to 15 s after its release.
             await self._cancel()
             await self._heartbeat()
@@ -191,18 +202,31 @@ class LabgridClient:
             others=len(matching - {self._place}),
         )
 
+    async def _acquire(self, others: bool) -> bool:
+        """Acquire the reserved place; False if its host does not answer and there are others."""
+        try:
+            await self._call("AcquirePlace", placename=self._place)
+        except grpc.RpcError:
+            if not others:
+                raise
+            # A computer that was switched off is listed until its connection times out.
+            self._suspects[self._place] = time.monotonic() + _SUSPECT
+            self._place = ""
+            return False
+        return True
+
     async def _wait_for_hosts(self, filters: dict[str, str], excluded: Sequence[str], deadline: float) -> set[str]:
         """Return matching places; if all their hosts are away, wait for one."""
         last = min(time.monotonic() + _AWAY, deadline)
-        reported = ""
+        reported, next_line = "", 0.0
         while True:
             try:
                 return await self._matching_places(filters, excluded)
             except HostsAway as away:
                 if time.monotonic() > last:
                     raise
-                if str(away) != reported:
-                    reported = str(away)
+                if str(away) != reported or time.monotonic() > next_line:
+                    reported, next_line = str(away), time.monotonic() + _REPORT
                     say(away=reported)
             await asyncio.sleep(_RESERVATION_POLL[0])
 
@@ -226,7 +250,9 @@ class LabgridClient:
         if not healthy:
             why = "; ".join(f"{place.name}: {place.comment or 'no reason given'}" for place in matching)
             raise Unavailable(f"all boards with {tags} are in quarantine: {why}")
-        present = {place.name for place in healthy if "UtvmBoard" in self._resources(place.name)}
+        self._healthy = {place.name for place in healthy}
+        await self._update_presence()
+        present = {name for name in self._healthy if self._present(name)}
         if not present:
             raise HostsAway(f"the hosts of all boards with {tags} are away: {', '.join(p.name for p in healthy)}")
         return present
@@ -234,8 +260,9 @@ class LabgridClient:
     async def _reserve(self, filters: dict[str, str], matching: set[str], deadline: float) -> None:
         created = await self._call("CreateReservation", prio=0.0, filters={"main": {"filter": filters}})
         self._token = created.reservation.token
-        reported = None
+        reported, next_line = None, 0.0
         while True:
+            await self._update_presence()
             reservation = (await self._call("PollReservation", token=self._token)).reservation
             if reservation.state == 1:
                 self._place = reservation.allocations["main"]
@@ -249,8 +276,8 @@ class LabgridClient:
             places = self._session.places
             busy = {name: holder for name in sorted(matching & places.keys()) if (holder := places[name].acquired)}
             position = tokens.index(self._token) + 1 if self._token in tokens else 1
-            if reported != (position, busy):
-                reported = (position, busy)
+            if reported != (position, busy) or time.monotonic() > next_line:
+                reported, next_line = (position, busy), time.monotonic() + _REPORT
                 say(position=position, busy=busy)
             # Hundreds of clients polling too often would overload the coordinator.
             polled, least, most = time.monotonic(), *_RESERVATION_POLL

@@ -20,9 +20,10 @@ from utvm.base.storage import config, files
 from utvm.drivers import BoardIdentity
 from utvm.errors import ConfigError, UtvmError
 from utvm.hil import report, schemas
-from utvm.hil.project import RELATIVE, history_file, load_project
+from utvm.hil.project import history_file, load_project
 from utvm.hil.results import CaseResult, ModelResult, Outcome, Verdict
 from utvm.history import changes, store
+from utvm.history.values import LIMITED
 from utvm.paths import PROJECT_FILE, project, work
 from utvm.provenance.location import current_kind, read_checkout
 
@@ -62,7 +63,7 @@ def _limit_cases(
 ) -> Iterator[CaseResult]:
     for model in dict.fromkeys(model.name for model in models):
         for name, limit in limits.get(model, {}).items():
-            figure = RELATIVE[name]
+            figure = LIMITED[name]
             figures = [result.figures.get(figure) for result in models if result.name == model]
             values = [value for value in figures if value is not None]
             if not values:
@@ -111,7 +112,7 @@ def accept_figures() -> Path:
     for row in rows:
         limits = content.models.get(row["model"])
         for name in limits.relative() if limits else ():
-            if RELATIVE[name] == row["figure"]:
+            if LIMITED[name] == row["figure"]:
                 board = BoardIdentity(row["name"], row["kind"]).full_name
                 figures.setdefault(board, {}).setdefault(row["model"], {})[name] = row["value"]
     text = "# What the limits of utvm.yaml are relative to. history.changes --accept writes it; review it.\n"

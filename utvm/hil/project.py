@@ -18,6 +18,7 @@ from utvm import compiler, errors, selection
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.config import Record, load_yaml
 from utvm.hil.results import ModelResult
+from utvm.history.values import LIMITED
 from utvm.paths import DATA, PROJECT_FILE, project, work
 from utvm.provenance.location import LocationKind, current_kind
 
@@ -115,9 +116,6 @@ class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy can
         return value
 
 
-RELATIVE = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_bytes"}
-"""Limits that may be relative, and their figures."""
-
 Share = Annotated[str, Field(pattern=r"^\+\d+(\.\d+)? ?%$")]
 Most = Annotated[int, Field(gt=0)]
 
@@ -136,7 +134,7 @@ class Limits(Record):
     ram: Most | Share | None = None
 
     def relative(self) -> dict[str, str]:
-        return {name: limit for name in RELATIVE if isinstance(limit := getattr(self, name), str)}
+        return {name: limit for name in LIMITED if isinstance(limit := getattr(self, name), str)}
 
 
 class Quarantine(Record):
@@ -187,7 +185,7 @@ class ProjectModel:
             messages.append(
                 f"accuracy is {figures.get('accuracy', 'not known')}, and at least {limits.accuracy} is asked"
             )
-        for name, figure in RELATIVE.items():
+        for name, figure in LIMITED.items():
             value, most = figures.get(figure), getattr(limits, name)
             if isinstance(most, int) and value is not None and value > most:
                 unit = " bytes" if figure.endswith("bytes") else ""

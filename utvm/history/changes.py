@@ -8,6 +8,7 @@ from statistics import median
 
 from utvm.errors import ConfigError
 from utvm.history.store import MEASURED, format_time
+from utvm.history.values import Value, figure_of, format_difference, format_value, unknown_model
 
 _NIGHT = 12 * 3600
 _MONTH = 30 * 86400
@@ -16,7 +17,6 @@ _LEAST, _MOST = 5, 10
 SURE = 0.99
 """Minimum confidence for a changed measured figure."""
 
-Value = int | float | str
 Row = sqlite3.Row
 
 
@@ -42,12 +42,16 @@ class Change:
 
     @property
     def difference(self) -> str:
-        """Difference of two numbers, ``+12 (+0.10 %)``; otherwise empty."""
-        if isinstance(self.was, str) or isinstance(self.now, str):
-            return ""
-        by = self.now - self.was
-        fraction = f" ({100 * by / self.was:+.2f} %)" if self.was else ""
-        return (f"{by:+,}" if isinstance(by, int) else f"{by:+.4g}") + fraction
+        return format_difference(self.what, self.was, self.now)
+
+    @property
+    def old(self) -> str:
+        return format_value(self.what, self.was)
+
+    @property
+    def new(self) -> str:
+        """New value with its difference."""
+        return f"{format_value(self.what, self.now)} {self.difference}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,7 @@ def _outcomes(history: sqlite3.Connection, board: int, test: int, since: int) ->
 
 def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str = "") -> list[Point]:
     """Return values of a model's figures, run by run; optionally of one figure, on boards of one name."""
+    figure = figure_of(history, model, figure) if figure else ""
     rows = history.execute(
         "select f.value, f.started, run_id, commit_, s.*, b.name, b.kind, b.serial from series s"
         " join board b using (board) join figure f using (series) join run using (run)"
@@ -227,11 +232,7 @@ def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str 
         (model, figure, board),
     ).fetchall()
     if not rows:
-        known = ", ".join(row[0] for row in history.execute("select distinct model from series order by 1"))
-        raise ConfigError(
-            f"the history has no {figure or 'figures'} of {model}" + (f" on {board}" if board else ""),
-            f"choose one of its models: {known or 'none'}",
-        )
+        raise unknown_model(history, model, board)
     return [
         Point(
             *(format_time(row["started"]), row["run_id"], row["commit_"], row["model"], row["executor"]),

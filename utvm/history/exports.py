@@ -24,10 +24,12 @@ from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_mes
 from utvm.errors import ConfigError
 from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
 from utvm.history.store import DECISIVE, format_time
+from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
-_WORST = ("infrastructure", "bad", "interrupted", "not run", "error", "failed", "passed")
+# An interruption by a person says nothing of the boards.
+_WORST = ("infrastructure", "bad", "not run", "error", "failed", "passed", "interrupted")
 _COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
 _NO_VERDICT = "#a35a00"
 _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" role="img"
@@ -56,9 +58,10 @@ def _metrics(history: sqlite3.Connection) -> str:
     (newest,) = history.execute("select max(started) from run").fetchone()
     rows = history.execute(
         f"select name, kind, serial, max(started) last, avg(verdict in {DECISIVE}) share,"
-        f" (select verdict in {DECISIVE} from run r where r.board = run.board"
+        f" (select verdict in {DECISIVE} from run r where r.board = run.board and verdict <> 'interrupted'"
         " order by started desc, run desc limit 1) up"
-        " from run join board using (board) where started >= ? group by board order by name, kind, serial",
+        " from run join board using (board) where started >= ? and verdict <> 'interrupted'"
+        " group by board order by name, kind, serial",
         ((newest or 0) - _MONTH,),
     ).fetchall()
     gauges = {
@@ -82,17 +85,27 @@ def gauge(name: str, text: str, values: Sequence[tuple[Mapping[str, str], float]
 
 
 def _failures(history: sqlite3.Connection) -> list[sqlite3.Row]:
+    # Other columns are of the row with the maximum: sqlite.org/lang_select.html#bareagg.
     return history.execute(
-        "select id, message, board.* from run cross join outcome using (run) join test using (test)"
-        " join board using (board)"
-        " where started >= ? and outcome = 1 order by id, name, kind, serial",
+        "select id, message, name, kind, serial from (select run.board, test, outcome, message, max(started), run"
+        " from run cross join outcome using (run) where started >= ? and outcome in (0, 1) group by 1, 2)"
+        " join test using (test) join board using (board) where outcome = 1 order by id, name, kind, serial",
         (newest_night(history),),
     ).fetchall()
 
 
-def _summary(history: sqlite3.Connection) -> str:
-    since = newest_night(history)
-    lines = [f"## Boards: {verdict_of_night(history)}", ""]
+def _job_link() -> str:
+    """Return a link to the running CI job, from variables of GitHub or GitLab."""
+    if "GITHUB_RUN_ID" in os.environ:
+        parts = [os.environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID")]
+        return " ([job]({}/{}/actions/runs/{}))".format(*parts)
+    return f" ([job]({os.environ['CI_JOB_URL']}))" if "CI_JOB_URL" in os.environ else ""
+
+
+def summary(history: sqlite3.Connection, since: int | None = None) -> str:
+    """Markdown: failed tests of the last night, and changes in it, or since a time in seconds since the epoch."""
+    since = newest_night(history) if since is None else since
+    lines = [f"## Boards: {verdict_of_night(history)}{_job_link()}", ""]
     if failures := _failures(history):
         lines += ["| failed | board | |", "|---|---|---|"]
         lines += [_row(row["id"], board_label(row), (row["message"] or "").partition("\n")[0]) for row in failures]
@@ -101,9 +114,24 @@ def _summary(history: sqlite3.Connection) -> str:
         lines += [f"| changed since {format_time(since)} | board | was | is | commits |", "|---|---|---|---|---|"]
         for change in changed:
             commits = f"{(change.last or 'none')[:8]}..{(change.first or 'none')[:8]}"
-            now = f"{change.now} {change.difference}".rstrip()
-            lines.append(_row(f"{change.what}, {change.name}", change.board, str(change.was), now, commits))
+            lines.append(_row(f"{change.what}, {change.name}", change.board, change.old, change.new, commits))
+        lines.append("")
+    if figures := list(_figures(history)):
+        lines += ["| model | board | figures |", "|---|---|---|", *(_row(*row) for row in figures)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _figures(history: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Yield model, board and figures of the last night's newest runs."""
+    rows = history.execute(
+        "select model, executor, name, kind, serial, figure, value, max(figure.started) from figure"
+        " join series using (series) join board using (board)"
+        f" where figure.started >= ? and {_IS_NUMBER} group by series order by 1, 2, 3, 4, 5, 6",
+        (newest_night(history),),
+    ).fetchall()
+    for key, group in itertools.groupby(rows, key=lambda row: (row["model"], row["executor"], board_label(row))):
+        texts = [f"{row['figure']} {format_value(row['figure'], row['value'])}" for row in group]
+        yield f"{key[0]} ({key[1]})", key[2], ", ".join(texts)
 
 
 def _row(*cells: str) -> str:
@@ -136,7 +164,7 @@ def _quality(history: sqlite3.Connection) -> str:
 
 
 EXPORTS: Mapping[str, Callable[[sqlite3.Connection], str]] = MappingProxyType(
-    {"badge": _badge, "metrics": _metrics, "summary": _summary, "annotations": _annotations, "quality": _quality}
+    {"badge": _badge, "metrics": _metrics, "summary": summary, "annotations": _annotations, "quality": _quality}
 )
 
 
@@ -288,12 +316,14 @@ def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
     for row in history.execute(query, (newest - _DAYS * _DAY,)):
         # The last run of a day counts: a night's health check comes before its suites.
         verdicts.setdefault(row["board"], {})[row["day"]] = row["verdict"]
-        up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
+        if row["verdict"] != "interrupted":
+            up.setdefault(row["board"], []).append(row["verdict"] in DECISIVE)
     for board in history.execute("select * from board order by name, kind, serial").fetchall():
         number = board["board"]
         if number in verdicts:
             by_day = tuple((day, verdicts[number].get(day, "no run")) for day in days)
-            yield BoardRow(number, board_label(board), by_day, sum(up[number]) / len(up[number]))
+            runs = up.get(number, [True])
+            yield BoardRow(number, board_label(board), by_day, sum(runs) / len(runs))
 
 
 def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
@@ -348,7 +378,13 @@ def _trends(history: sqlite3.Connection, board: int, month: int) -> Iterator[dic
             points = _points(history, row["series"], month)
             path, now, steps = _step_path(points), points[-1][1], _count_steps([value for _, value in points])
         name = f"{row['model']} ({row['executor']})"
-        yield {"name": name, "figure": row["figure"], "path": path, "now": now, "steps": steps}
+        yield {
+            "name": name,
+            "figure": row["figure"],
+            "path": path,
+            "now": format_value(row["figure"], now),
+            "steps": steps,
+        }
 
 
 def _step_path(points: Points) -> str:

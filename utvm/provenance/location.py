@@ -28,6 +28,7 @@ from utvm.base.process.run import run_tool
 from utvm.base.storage.cache import content_key
 
 _CHECKOUT = "UTVM_CHECKOUT"
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ def read_checkout(root: Path | None = None) -> Checkout:
         commit = run_tool([*git, "rev-parse", "--verify", "HEAD"], cwd=root, timeout=30).strip()
         changed = run_tool([*git, "status", "--porcelain"], cwd=root, timeout=60)
     except errors.UtvmError:
-        return Checkout(None, None, platform.node())
+        # Variables of GitHub and GitLab.
+        commit = os.environ.get("GITHUB_SHA") or os.environ.get("CI_COMMIT_SHA") or ""
+        return Checkout(commit if _COMMIT.fullmatch(commit) else None, None, platform.node())
     return Checkout(commit, bool(changed.strip()), platform.node())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a nightly run, its report, and the message if the verdict has changed.
+"""Results of a nightly run, its report, and the message on changed tests.
 
 A report is ``nightly.json``, ``junit.xml``, ``index.html``, and the report of each board. Its directory appears by
 one atomic rename; names sort by start time.
@@ -9,7 +9,7 @@ import contextlib
 import json
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -295,24 +295,87 @@ def last_line(report: NightlyReport) -> str:
     )
 
 
-def previous_verdict(root: Path) -> str:
-    """Verdict of the newest nightly report; passed if there is none."""
-    for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads(path.read_text(encoding="utf-8"))["verdict"])
-    return Verdict.PASSED.value
+_NIGHTS = 30  # How many nightly reports to search for a test's last outcome.
+_DECISIVE = ("passed", "failed", "error")
+State = dict[tuple[str, str], str]
+"""Label of a board and test -> outcome. The empty test is ``failed`` on a board without a verdict."""
 
 
-def write_message(path: Path, report: NightlyReport, before: str) -> None:
-    """Write the message, its first line the subject; remove it if the verdict is unchanged."""
-    now = report.verdict.value
-    if now == before:
+def _state(boards: Iterable[tuple[str, str, Mapping[str, Any] | None]]) -> State:
+    """Return the state of boards, given by label, verdict and ``report.json``."""
+    state = {}
+    for label, verdict, content in boards:
+        if verdict not in ("interrupted", "not run"):
+            state[label, ""] = "passed" if verdict in _DECISIVE else "failed"
+        for test in content.get("tests", ()) if content else ():
+            if test["outcome"] in _DECISIVE:
+                state[label, test["id"]] = test["outcome"]
+    return state
+
+
+@dataclass(frozen=True)
+class News:
+    """Tests and boards that differ from their last state in earlier nightly reports.
+
+    Attributes:
+        broken: names of failing tests that did not fail, and of boards without a verdict that had one.
+        recovered: names of those that failed.
+        failing: number of the others that fail.
+    """
+
+    broken: tuple[str, ...]
+    recovered: tuple[str, ...]
+    failing: int
+
+
+def find_news(report: NightlyReport, root: Path) -> News:
+    """Compare a nightly run with the earlier reports below ``root``, where it is not yet."""
+    now = _state((result.label, result.verdict.value, result.content) for result in report.boards)
+    before: State = {}
+    for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True)[:_NIGHTS]:
+        if before.keys() >= now.keys():
+            break
+        before = _state(_read_boards(path)) | before
+    was = {key: before.get(key, "passed") == "passed" for key in now}
+    return News(
+        tuple(_name(key) for key in now if now[key] != "passed" and was[key]),
+        tuple(_name(key) for key in now if now[key] == "passed" and not was[key]),
+        sum(now[key] != "passed" and not was[key] for key in now),
+    )
+
+
+def _name(key: tuple[str, str]) -> str:
+    label, test = key
+    return f"{test} on {label}" if test else label
+
+
+def _read_boards(path: Path) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
+    """Yield the boards of a nightly report; a damaged file holds nothing."""
+    for board in _read(path).get("boards", ()):
+        yield board["label"], board["verdict"], _read(path.parent / board["report"]) if board["report"] else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def write_message(path: Path, report: NightlyReport, news: News) -> None:
+    """Write the message, its first line the subject; without news, remove it."""
+    if not news.broken and not news.recovered:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise errors.ConfigError(f"{path}: cannot be removed: {error.strerror}") from error
         return
-    lines = [f"nightly run {report.run_id}: {now}, {before} before", "", last_line(report)]
+    counts = (("broken", len(news.broken)), ("recovered", len(news.recovered)), ("still failing", news.failing))
+    subject = ", ".join(f"{count} {word}" for word, count in counts if count)
+    lines = [f"nightly run {report.run_id}: {subject}", "", last_line(report)]
+    lines += [f"broken: {name}" for name in news.broken]
+    lines += [f"recovered: {name}" for name in news.recovered]
     lines += [
         f"{result.full_name}: {result.verdict.value}; {first_line(result.reason)}".removesuffix("; ")
         for result in report.boards

@@ -25,7 +25,7 @@ from utvm.hil import limits, schemas
 from utvm.hil.display import standard_output
 from utvm.hil.nightly import plan, report
 from utvm.hil.nightly.display import NightlyDisplay
-from utvm.hil.nightly.report import BoardResult, NightlyReport, previous_verdict, write_message
+from utvm.hil.nightly.report import BoardResult, NightlyReport, find_news, write_message
 from utvm.hil.report import new_run_id
 from utvm.hil.results import Verdict
 from utvm.options import words
@@ -281,7 +281,7 @@ def run(
     """Run all jobs, print their results, and write the report.
 
     Args:
-        notify: file for a message, written only if the verdict has changed since the last run; empty for none.
+        notify: file for a message, written only if a test or board broke or recovered; empty for none.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -308,10 +308,10 @@ def run(
         interrupted=interrupted,
         advisories=advisories,
     )
-    previous = previous_verdict(report_root)
+    news = find_news(night, report_root)
     directory = report.write_report(night, report_root)
     if notify:
-        write_message(Path(notify), night, previous)
+        write_message(Path(notify), night, news)
     display.close(night, directory, limits.remember(report_root, *limits.iter_board_runs(directory)))
     return night.verdict.exit_code
 
