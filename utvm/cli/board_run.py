@@ -71,7 +71,7 @@ def program_fpga(where: BoardSelection, bitstream: str) -> None:
     found, file = find_debugged(where), Path(bitstream)
     if not bitstream:
         raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
-    read_bitstream(file, found.board.programmable.part)
+    read_bitstream(file, found.board.programmable)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":
