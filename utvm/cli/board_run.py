@@ -18,7 +18,7 @@ from utvm.drivers import Connection
 from utvm.errors import BoardError, ConfigError, TransportError
 from utvm.runtime import Pipe
 from utvm.selection import BoardSelection
-from utvm.session.application import SILENT, Application, read_elf
+from utvm.session.application import SILENT, Application, read_image
 from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -27,14 +27,17 @@ _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so
 _LOOK = 0.2  # Seconds between two checks of the board.
 
 
-def flash(where: BoardSelection, elf: str, seconds: float, pipe: Pipe | None = None) -> None:
-    """Flash an ELF file, start it, and print its console for some seconds.
+def flash(
+    where: BoardSelection, file: str, seconds: float, pipe: Pipe | None = None, address: int | None = None
+) -> None:
+    """Flash an image, start it, and print its console for some seconds.
 
     Args:
         pipe: channel of its output, if not the console.
+        address: of a plain binary.
     """
     found = find_debugged(where)
-    image = read_elf(found.board, elf)
+    image = read_image(found.board, file, address)
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
         print_use(image)

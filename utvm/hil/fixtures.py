@@ -30,7 +30,7 @@ from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.selection import BoardFolders, BoardSelection, ReportChoice
 from utvm.session import RunResult, Session
-from utvm.session.application import Application, read_elf
+from utvm.session.application import Application, read_image
 from utvm.session.board_holder import BoardHolder
 from utvm.session.rpc import RpcBoard
 
@@ -145,12 +145,12 @@ class Images:
         return self._holder.link(libraries)
 
     def elf(self, path: str | Path) -> Firmware:
-        """Read your own image; raises as :func:`utvm.session.application.read_elf`.
+        """Read your own image; raises as :func:`utvm.session.application.read_image`.
 
         Args:
             path: relative to the project folder, or to the current folder outside a project.
         """
-        return read_elf(self._holder.board, (own_project() or Path()) / path)
+        return read_image(self._holder.board, (own_project() or Path()) / path)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from utvm.firmware import compile_for
 from utvm.paths import work
 from utvm.probe.console import Console
 from utvm.selection import BoardSelection
-from utvm.session.application import Application, read_elf
+from utvm.session.application import Application, read_image
 from utvm.session.board_holder import BoardHolder
 from utvm.session.profile import Profile, profile_of
 from utvm.session.rpc import RpcSession
@@ -90,9 +90,9 @@ class OpenBoard(Closing):
     def flash(self, elf: str | Path) -> Application:
         """Flash an image of your own and return it, halted before its first instruction.
 
-        Raises UtvmError if it is not an ELF file for this board's memory, or the board refuses.
+        Raises UtvmError if it is not an image (ELF, Intel HEX, UF2) for this board's memory, or the board refuses.
         """
-        return Application(self._holder.reset_board(), read_elf(self._holder.board, elf))
+        return Application(self._holder.reset_board(), read_image(self._holder.board, elf))
 
 
 class LoadedModel:
