@@ -59,7 +59,8 @@ def run_suites(
         if usb and not where.serial:
             where = dataclasses.replace(where, serial=board.model.serial)
         elif probe:
-            where = dataclasses.replace(where, serial=probe.serial)
+            # A machine of its own has no other probe.
+            where = dataclasses.replace(where, serial=probe.serial if other.has_usb else probe.selector)
         root = report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)

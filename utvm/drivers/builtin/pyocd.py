@@ -9,6 +9,7 @@ from utvm.boards.parts import PyOcdPart
 from utvm.drivers.builtin.usb import kind_of, on_usb
 from utvm.drivers.connection import Connection
 from utvm.drivers.driver import BoardIdentity, Driver, ReachableBoard, Setup, check_identity, open_console
+from utvm.errors import ConfigError
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
@@ -27,6 +28,10 @@ def _part(board: Board) -> PyOcdPart | None:
 def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     probe = find_probe(board, wanted.kind, wanted.serial)
     if probe is not None:
+        if probe.by_path:
+            raise ConfigError(
+                f"pyOCD finds a probe by its serial number alone, and two have {probe.serial}", "use OpenOCD"
+            )
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: Setup) -> Connection:

@@ -48,6 +48,8 @@ def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tu
     match = match_of(board, probe)
     assert board.physical and match
     commands = [board.physical.select_serial.format(serial=tcl(probe.serial))]
+    if probe.by_path:
+        commands.append(f"adapter usb location {probe.usb_path}")
     openocd, gdb = start_openocd(setup, board, commands, match.openocd)
     return openocd, OpenOcdPort(gdb, live="memory while running" in able)
 
@@ -75,7 +77,8 @@ def on_usb(
         server, port = serve(ready.probe)
     probe = ready.probe
     check_identity(board.name, physical.identity, port.gdb, probe.serial)
-    console_url = next(iter(serial_ports(probe.serial, physical.console_interface)), None)
+    path = probe.usb_path if probe.by_path else ""
+    console_url = next(iter(serial_ports(probe.serial, physical.console_interface, path)), None)
     return Connection(
         board,
         kind,
