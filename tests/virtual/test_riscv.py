@@ -10,8 +10,9 @@ from elftools.elf.elffile import ELFFile
 from utvm import boards
 from utvm.virtual.bus import Bus
 from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE
-from utvm.virtual.riscv.hart import TRIGGER, Hart
+from utvm.virtual.riscv.hart import MACHINE, TRIGGER, Hart
 from utvm.virtual.riscv.machine import Uart16550
+from utvm.virtual.riscv.triggers import TDATA1, TDATA2
 
 _CODE, _DATA, _NOWHERE, _UART = 0x80000000, 0x82000000, 0x90000000, 0x10000000
 _BY_NAME = {"ra": 1, "sp": 2, "t0": 5, "t1": 6, "t2": 7, "s0": 8, "a0": 10, "a1": 11}
@@ -41,6 +42,12 @@ class Target:
 
     def get(self, name: str) -> int:
         return self.core.read_x(_BY_NAME[name])
+
+    def trigger(self, address: int, accesses: int, control: int = 1 << 12 | 1 << 6) -> None:
+        """Set the first trigger, by default for a debugger and machine mode (mcontrol: action 1, m)."""
+        dmode = 1 << (self.core.xlen - 5)
+        self.core.write_trigger(TDATA1, dmode | control | accesses, debugger=True)
+        self.core.write_trigger(TDATA2, address, debugger=True)
 
     def run(self) -> None:
         """Run until it halts, or for 100 instructions or traps."""
@@ -93,12 +100,12 @@ def test_a_trigger_stops_before_what_reads_or_writes_an_address(
     isa: str, text: str, access: int, tmp_path: Path
 ) -> None:
     target = Target(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     target.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
     for wanted in (LOAD, STORE):
         target.core.pc = _CODE
         target.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
-        target.core.set_triggers([(_address(text), wanted)])
+        target.trigger(_address(text), wanted)
         target.run()
         stopped = target.hart.cause == TRIGGER and target.core.pc == _CODE + 4
         assert stopped == bool(wanted & access)
@@ -114,7 +121,7 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
         "handler: csrr a0, mcause\n csrr a1, mtval\n csrr t1, mepc\n ebreak\n"
         "1: .globl here\n sw t0, 12(s0)",
     )
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     target.run()
     assert (target.get("a0"), target.get("a1")) == (7, _NOWHERE + 12)
     for instruction, cause, value in (
@@ -138,7 +145,7 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
 def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> None:
     """A locked entry forbids its range in machine mode too (Volume II, 3.7.1)."""
     target = Target(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     for number, value in ((0x3B0, _DATA >> 2), (0x3B1, _DATA + 0x1000 >> 2), (0x3A0, 0x8800), (0x305, _CODE + 4)):
         assert target.core.write_csr(number, value)
     target.set(sp=_DATA + 0xF00)
@@ -160,7 +167,7 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
     for _ in range(1 + 3 * rounds + 1):
         stepped.hart.step()
     ran = Target(tmp_path, isa, program)
-    ran.hart.ebreak_halts = True
+    ran.hart.ebreak_halts = frozenset({MACHINE})
     ran.run()
     assert stepped.core.state.count == ran.core.state.count == 1 + 3 * rounds + 1
     assert stepped.get("t2") == ran.get("t2") == 1 + 3 * rounds
@@ -169,8 +176,8 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
 
 def test_trigger_stops_before_an_instruction(tmp_path: Path) -> None:
     target = Target(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
-    target.hart.ebreak_halts = True
-    target.core.set_triggers([(_CODE + 4, EXECUTE)])
+    target.hart.ebreak_halts = frozenset({MACHINE})
+    target.trigger(_CODE + 4, EXECUTE)
     target.run()
     assert (target.core.pc, target.get("a0")) == (_CODE + 4, 1)
     target.core.set_triggers([])
