@@ -19,6 +19,7 @@ from utvm.drivers.driver import (
 from utvm.errors import ProbeError
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import DebugPort, OpenOcdPort
+from utvm.probe.openocd import NO_ANSWER
 from utvm.probe.usb import Probe, serial_ports
 from utvm.probe.vitals import Readiness, make_ready
 from utvm.selection import BoardSelection
@@ -50,7 +51,15 @@ def _serve(setup: Setup, board: Board, probe: Probe, able: frozenset[str]) -> tu
     commands = [board.physical.select_serial.format(serial=tcl(probe.serial))]
     if probe.by_path:
         commands.append(f"adapter usb location {probe.usb_path}")
-    openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    try:
+        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    except ProbeError as error:
+        # Firmware in a low-power mode, or that switches its debug pins off, is reached while held in reset.
+        if error.hint != NO_ANSWER:
+            raise
+        setup.say("the chip does not answer: once more, connecting under reset")
+        commands += ["reset_config connect_assert_srst", "lappend post_init_commands {reset halt}"]
+        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
     return openocd, OpenOcdPort(gdb, live="memory while running" in able)
 
 
