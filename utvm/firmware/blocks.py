@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images without an ELF file around them: Intel HEX, UF2 and plain binaries."""
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,22 +18,8 @@ _UF2_START = b"UF2\n\x57\x51\x5d\x9e"
 _UF2_END = 0x0AB16F30
 _NOT_MAIN, _IS_FILE, _HAS_FAMILY = 0x1, 0x1000, 0x2000
 
-# Families of UF2 files (uf2families.json of the format's repository) and their cores, as toolchains name them.
-_FAMILIES = {
-    0x00FF6919: ("STM32L4", "cortex-m4"), 0x04240BDF: ("STM32L5", "cortex-m33"),
-    0x1B57745F: ("nRF52", "cortex-m4"), 0x1C5F21B0: ("ESP32", "xtensa"), 0x1E1F432D: ("STM32L1", "cortex-m3"),
-    0x202E3A91: ("STM32L0", "cortex-m0plus"), 0x2ABC77EC: ("LPC55", "cortex-m33"),
-    0x300F5633: ("STM32G0", "cortex-m0plus"), 0x4C71240A: ("STM32G4", "cortex-m4"),
-    0x4FB2D5BD: ("i.MX RT10xx", "cortex-m7"), 0x53B80F00: ("STM32F7", "cortex-m7"),
-    0x55114460: ("SAMD51", "cortex-m4"), 0x57755A57: ("STM32F4", "cortex-m4"),
-    0x5D1A0A2E: ("STM32F2", "cortex-m3"), 0x5EE21072: ("STM32F1", "cortex-m3"),
-    0x621E937A: ("nRF52833", "cortex-m4"), 0x647824B6: ("STM32F0", "cortex-m0"),
-    0x68ED2B88: ("SAMD21", "cortex-m0plus"), 0x6B846188: ("STM32F3", "cortex-m4"),
-    0x6D0922FA: ("STM32F407", "cortex-m4"), 0x6DB66082: ("STM32H7", "cortex-m7"),
-    0x70D16653: ("STM32WB", "cortex-m4"), 0x8FB060FE: ("STM32F407VG", "cortex-m4"),
-    0xADA52840: ("nRF52840", "cortex-m4"), 0xBFDD4EEE: ("ESP32-S2", "xtensa"), 0xC47E5767: ("ESP32-S3", "xtensa"),
-    0xD42BA06C: ("ESP32-C3", "rv32imc"), 0xE48BFF56: ("RP2040", "cortex-m0plus"),
-}  # fmt: skip
+# Families of UF2 files (uf2families.json of the format's repository), and their cores as toolchains name them.
+_FAMILIES = Path(__file__).with_name("uf2_families.json")
 
 
 @dataclass(frozen=True)
@@ -135,11 +122,12 @@ def _read_hex(path: Path, raw: bytes) -> Iterator[tuple[int, bytes]]:
 def _read_uf2(path: Path, raw: bytes, board: Board) -> Iterator[tuple[int, bytes]]:
     """Yield the data of a UF2 file (github.com/microsoft/uf2, "File format")."""
     count = blocks = 0
+    families = json.loads(_FAMILIES.read_text("utf-8"))
     for at in range(0, len(raw) - _UF2.size + 1, _UF2.size):
         *_, flags, address, size, _, blocks, family, data, end = _UF2.unpack_from(raw, at)
         if not raw.startswith(_UF2_START, at) or end != _UF2_END or size > len(data):
             raise ConfigError(f"{path}: is damaged at byte {at}", "copy or build it again")
-        name, needed = _FAMILIES.get(family, ("", "")) if flags & _HAS_FAMILY else ("", "")
+        name, needed = families.get(f"0x{family:08X}", ("", "")) if flags & _HAS_FAMILY else ("", "")
         if needed and not f"{board.cpu}-".startswith(f"{needed}-"):
             raise ConfigError(
                 f"{path}: is for {name}, with {needed}, and {board.full_name} has {board.cpu}",

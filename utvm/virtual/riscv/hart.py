@@ -237,9 +237,8 @@ class RiscvCore(CountedCore):
         """Execute the access to a trigger's register at PC; False if it is none, or not in machine mode."""
         instruction = self._instruction()
         number, source, function = instruction >> 20, instruction >> 15 & 31, instruction >> 12 & 7
-        if instruction & 0x7F != 0x73 or not TSELECT <= number <= TINFO or not function & 3:
-            return False
-        if self.privilege != MACHINE:
+        is_access = instruction & 0x7F == 0x73 and function & 3 and TSELECT <= number <= TINFO
+        if not is_access or self.privilege != MACHINE:
             return False
         before = self.triggers.read(number)
         operand = source if function & 4 else self.read_x(source)
@@ -250,10 +249,6 @@ class RiscvCore(CountedCore):
         self.state.count += 1
         self.pc += 4
         return True
-
-    def trigger_at_pc(self) -> bool | None:
-        """Effect of the trigger that stopped the hart before the instruction at PC; see :meth:`Triggers.halts`."""
-        return self.triggers.halts(self.state.fired, self.privilege)
 
 
 EBREAK, TRIGGER, HALT_REQUEST, STEP = 1, 2, 3, 4
@@ -321,7 +316,7 @@ class Hart(CoreRunner):
         if reason is Pause.READ_COUNTER:
             reason = self.core.read_counter()
         if reason is Pause.TRIGGER:
-            halts = self.core.trigger_at_pc()
+            halts = self.core.triggers.halts(self.core.state.fired, self.core.privilege)
             if halts is None:
                 return self._pass()
             if halts:

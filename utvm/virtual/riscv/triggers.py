@@ -9,7 +9,7 @@ _ACTION, _ENTER_DEBUG_MODE = 0xF << 12, 1 << 12
 # Bits 0 to 2 of mcontrol: load, store, execute. A debugger sets all modes and expects to read them back.
 _ACCESSES = LOAD | STORE | EXECUTE
 _MODES = 0x58
-_IN_MODE = {0: 1 << 3, 3: 1 << 6}
+_IN_MODE = (1 << 3, 1 << 4, 1 << 5, 1 << 6)  # By privilege mode.
 
 
 class Triggers:
