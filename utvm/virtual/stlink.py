@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 COMMAND_SIZE = 16
 MAX_BLOCK_BYTES = 6144  # one transfer of 16 or 32-bit accesses
 MAX_BYTES_BLOCK_BYTES = 64  # one transfer of 8-bit accesses: a full-speed USB packet
+_V3_BYTES_BLOCK_BYTES, _V3_MISC_ITEMS = 512, 1227
 MAX_MISC_ITEMS = 64
 
 # Statuses, the first byte of most replies
@@ -46,7 +47,7 @@ PRODUCTS = (V2, V2_1, 0x3752, *V3)
 
 _FIRMWARE = {V2: 2 << 12 | 40 << 6 | 7, **dict.fromkeys(V3, 3 << 12)}  # V2 J40 S7; a V3 has another command
 _FIRMWARE_2_1 = 2 << 12 | 40 << 6 | 27  # V2 J40 M27
-_VERSION_3 = bytes([3, 0, 5, 3, 0, 0, 0, 0])  # V3 J5 M3, and numbers of other parts
+_VERSION_3 = bytes([3, 0, 13, 4, 0, 0, 0, 0])  # V3 J13 M4, and numbers of other parts
 _CLOCKS = (24000, 8000, 3300, 1000, 200)  # kHz, of a V3's SWD
 _ADC_REFERENCE = 1500  # counts at 1.2 V; the converter measures half of the target's voltage
 
@@ -90,6 +91,7 @@ class StLink:
     def __init__(self, board: TargetBoard, product: int = V2_1) -> None:
         self._board = board
         self._product = product
+        self._misc_items = _V3_MISC_ITEMS if product in V3 else MAX_MISC_ITEMS
         self._port = SwDebugPort(board, board.port_ids)
         self._mode = _MODE_MASS_STORAGE
         self._status = OK
@@ -124,7 +126,7 @@ class StLink:
             0x50: self._write_words_in_place,
             0x51: self._misc_out,
             0x52: lambda *_: self._misc_results,
-            0x53: lambda *_: struct.pack("<BxxxI", OK, MAX_MISC_ITEMS),
+            0x53: lambda *_: struct.pack("<BxxxI", OK, self._misc_items),
             0x54: self._read_words_in_place,
             0x61: lambda *_: bytes([OK]),  # set clock of a V3
             0x62: lambda *_: struct.pack(f"<B7xI{len(_CLOCKS)}I", OK, len(_CLOCKS), *_CLOCKS),
@@ -258,7 +260,8 @@ class StLink:
         return b""
 
     def _is_block_valid(self, address: int, size: int, access_port: int, width: int) -> bool:
-        limit = MAX_BYTES_BLOCK_BYTES if width == 1 else MAX_BLOCK_BYTES
+        bytewise = _V3_BYTES_BLOCK_BYTES if self._product in V3 else MAX_BYTES_BLOCK_BYTES
+        limit = bytewise if width == 1 else MAX_BLOCK_BYTES
         if access_port not in self._port.memory_ports:
             self._status = BAD_AP
         elif size > limit or size % width or address % width:
@@ -273,9 +276,9 @@ class StLink:
     def _misc_out(self, command: bytes, data: bytes) -> bytes:
         (items,) = struct.unpack_from("<I", command, 2)
         values_at = (items + 3) & ~3
-        if items > MAX_MISC_ITEMS or len(data) != values_at + 4 * items:
+        if items > self._misc_items or len(data) != values_at + 4 * items:
             _log.warning("%d mixed accesses in %d bytes refused", items, len(data))
-            self._misc_results = struct.pack("<I", FAULT) * min(2 * items, 2 * MAX_MISC_ITEMS)
+            self._misc_results = struct.pack("<I", FAULT) * min(2 * items, 2 * self._misc_items)
             return b""
         results: list[int] = []
         statuses: list[int] = []

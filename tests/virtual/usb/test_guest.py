@@ -225,7 +225,7 @@ def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
 def test_a_probe_tells_its_firmware_and_its_board_s_voltage(bench: Bench) -> None:
     assert bench.guest.ask("examine LEFT-1") == V2_1
     assert bench.guest.ask("examine DAP-3") == {"firmware": "CMSIS-DAP 2.1.0", "volts": None, "left_out": ""}
-    assert bench.guest.ask("examine NEW-6") == {**V2_1, "firmware": "V3J5M3"}
+    assert bench.guest.ask("examine NEW-6") == {**V2_1, "firmware": "V3J13M4"}
     assert bench.guest.ask("examine OLD-7") == {**V2_1, "firmware": "V2J40S7"}
     dark = bench.guest.ask("examine DARK-5")
     assert dark == {"firmware": "V2J40M27", "volts": pytest.approx(0.2, abs=0.01), "left_out": ""}
@@ -289,7 +289,7 @@ def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None
     ("kind", "serial", "said"),
     [
         ("cmsis-dap", "DAP-3", "CMSIS-DAP: "),
-        ("st-link", "NEW-6", "STLINK V3J5M3"),
+        ("st-link", "NEW-6", "STLINK V3J13M4"),
         ("st-link", "OLD-7", "STLINK V2J40S7"),
     ],
 )
