@@ -210,6 +210,11 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
         "reset halt",
         "echo reset:[get_reg -force pc]:[read_memory 0x80000000 32 1]",
         "echo nowhere:[catch {read_memory 0x70000000 32 1}]",
+        # The timer's comparison is with 0, the floating-point unit is off, and an ecall is from user mode.
+        "write_memory 0x02004000 32 {0 0}; echo mip:[get_reg -force mip]; echo fcsr:[get_reg -force fcsr]",
+        "reg mtvec 0x80000000; reg priv 0; echo mode:[get_reg -force priv]",
+        "write_memory 0x80000020 32 {0x00000073}; reg pc 0x80000020; step",
+        "echo after:[get_reg -force {priv mcause}]",
         "shutdown",
     )
     with start_jtag(board, tmp_path) as machine:
@@ -229,5 +234,9 @@ def test_openocd_by_itself_drives_our_hart(name: str, tmp_path: Path) -> None:
         f"stopped:a00x{zeros}0000000dpc0x{zeros}8000000c",
         f"reset:pc0x{zeros}80000000:0x500513",
         "nowhere:1",
+        f"mip:mip0x{zeros}00000080",
+        f"fcsr:fcsr0x{zeros}00000000",
+        "mode:priv0x00",
+        f"after:priv0x03mcause0x{zeros}00000008",
     ):
         assert expected in said, done.stderr

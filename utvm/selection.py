@@ -52,7 +52,9 @@ class BoardSelection:
         physical="use only a board that is plugged in",
         virtual="use the virtual board, even if a physical one is plugged in",
     )
-    serial: str = option("", "serial number of the probe, if several are plugged in (see board.detect)")
+    serial: str = option(
+        "", "serial number or USB path of the probe, if several are plugged in (see board.detect)"
+    )
     wait: float = option(
         0.0, "wait for a busy physical board: this many seconds, or until it is free", bare=math.inf
     )

@@ -18,11 +18,11 @@ def test_a_foreign_board_s_probe_is_in_the_rules(tmp_path: Path) -> None:
     mine = tmp_path / "boards" / "mine"
     shutil.copytree(boards.load("stm32f746").directory, mine)
     text = (mine / "board.yaml").read_text().replace("name: stm32f746", "name: mine")
-    (mine / "board.yaml").write_text(text.replace("product: 0x3752", "product: 0x374e"))
+    (mine / "board.yaml").write_text(text.replace("product: 0x3752", "product: 0x3799"))
     done = inv("board.install-udev", "--board-path", mine.parent, "--output", tmp_path)
     assert done.returncode == 0, done.stderr
     rules = (tmp_path / udev.NAME).read_text()
-    assert '# mine\nATTRS{idVendor}=="0483", ATTRS{idProduct}=="374e"' in rules
+    assert '# mine\nATTRS{idVendor}=="0483", ATTRS{idProduct}=="3799"' in rules
     sharing = "mine, nrf52840dk, nrf5340dk, nucleo-h743zi, nucleo-l4r5zi, nucleo-l552ze-q, stm32f407, stm32f746"
     assert f'# {sharing}\nATTRS{{idVendor}}=="0483", ATTRS{{idProduct}}=="374b"' in rules
 

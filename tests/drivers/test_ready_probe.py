@@ -10,6 +10,7 @@ import yaml
 
 from tests.probe import fake_usb
 from tests.probe.fake_libusb import Bus, Port
+from tests.probe.virtual_rig import assemble
 from tests.virtual.fake_board import FakeBoard
 from tests.virtual.usb.hung import HangingStLink
 from utvm import boards
@@ -18,6 +19,7 @@ from utvm.drivers import attach
 from utvm.errors import BoardError, ProbeError
 from utvm.probe.usb import libusb
 from utvm.probe.virtual import start_virtual
+from utvm.session.application import read_image
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.probes import StLinkProbe
@@ -107,3 +109,41 @@ def test_openocd_trouble_stays_with_a_working_probe(
         attach(behind(FAILS_ONCE.format(once=tmp_path / "once")), "physical", log_directory=tmp_path / "logs"),
     ):
         pass
+
+
+# It allows no debugger in Stop mode (RM0385, 40.16: DBGMCU_CR), and enters it (ARM DDI 0403E, B3.2.7: SLEEPDEEP).
+STOPS = """
+        .word   0x20001000
+        .word   start + 1
+        .rept 14
+        .word   start + 1
+        .endr
+        .thumb_func
+        .global start
+start:  ldr     r1, =0xE0042004
+        movs    r0, #0
+        str     r0, [r1]
+        ldr     r1, =0xE000ED10
+        movs    r0, #4
+        str     r0, [r1]
+loop:   wfi
+        b       loop
+        .ltorg
+"""
+
+
+def test_chip_in_stop_mode_is_reached_under_reset(
+    plug: Plug, behind: Callable[[str], Board], tmp_path: Path
+) -> None:
+    plug(HangingStLink(SERIAL))
+    board = behind("")
+    image = read_image(board, assemble(STOPS, tmp_path).elf)
+    said: list[str] = []
+    with attach(board, "physical", log_directory=tmp_path / "first") as connection:
+        connection.program(image)
+        with pytest.raises(ProbeError):  # It takes its clock away from the debugger.
+            connection.reset(halt=False)
+    with attach(board, "physical", log_directory=tmp_path / "second", say=said.append) as connection:
+        assert connection.gdb.read_register("pc") == image.symbols["start"]
+        assert connection.first_difference(image) is None
+    assert said == ["the chip does not answer: once more, connecting under reset"]

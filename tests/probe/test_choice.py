@@ -112,6 +112,34 @@ def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plu
             find_probe(board, kind, serial)  # type: ignore[arg-type]
 
 
+def test_of_two_with_one_serial_number_one_is_named_by_usb_path(board: Board, plug: Plug) -> None:
+    twin = dataclasses.replace(ANOTHER, serial=NUCLEO.serial)
+    plug(NUCLEO, twin)
+    with pytest.raises(ConfigError, match="have one serial number") as caught:
+        find_probe(board, "physical", NUCLEO.serial)
+    assert "--serial 1-2.1" in caught.value.hint
+    for probe in (NUCLEO, twin):
+        chosen = find_probe(board, "physical", probe.usb_path)
+        assert chosen == dataclasses.replace(probe, by_path=True)
+        assert chosen.selector == probe.usb_path
+    # Alone, it is known by its serial number, which survives another port.
+    plug(NUCLEO, ANOTHER)
+    chosen = find_probe(board, "physical", ANOTHER.usb_path)
+    assert chosen and chosen.selector == ANOTHER.serial
+    with pytest.raises(ProbeError, match=r"no probe 1-9"):
+        find_probe(board, "physical", "1-9")
+
+
+@pytest.mark.parametrize("product", [0x3744, 0x3748, 0x374B, 0x374D, 0x374E, 0x374F, 0x3752, 0x3753, 0x3754])
+def test_any_st_link_may_be_on_a_board_with_one(board: Board, plug: Plug, product: int) -> None:
+    """The products of OpenOCD's interface/stlink.cfg; a Nucleo-H743ZI2 has 374e."""
+    probe = dataclasses.replace(NUCLEO, product=product)
+    plug(probe)
+    assert find_probe(board, "auto", "") == probe
+    match = choice.match_of(board, probe)
+    assert match and ("console" in match.lacks) == (product in (0x3744, 0x3748))
+
+
 def test_probe_of_unreadable_maker_is_not_physical(board: Board, plug: Plug) -> None:
     plug(dataclasses.replace(NUCLEO, problem="Linux could not read its manufacturer"))
     with pytest.raises(ProbeError, match=r"the probe 066BFF303430 at USB 1-2\.1 cannot be used"):

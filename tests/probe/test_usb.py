@@ -74,6 +74,21 @@ def test_many_strange_devices_hide_no_other(bus: Path, told: dict[str, bytes]) -
     _ask_a_strange_device(bus, told)
 
 
+@pytest.mark.parametrize(
+    ("serial", "spelled"),
+    [
+        # OpenOCD's example in interface/stlink.cfg, and one with a newline at its end.
+        ("\xaa\xbc\x6e\x06\x50\x75\xff\x55\x17\x42\x19\x3f", "AABC6E065075FF551742193F"),
+        (" \xbc\x6e\x06\x50\x75\xff\x55\x17\x42\x19\n", "20BC6E065075FF551742190A"),
+        ("066CFF495177", "066CFF495177"),
+    ],
+)
+def test_serial_number_of_an_old_st_link_is_spelled_as_openocd_does(bus: Path, serial: str, spelled: str) -> None:
+    plug_in(bus, "2.1", serial, numbers=(0x0483, 0x3748))
+    (probe,) = detect([ProbeId("st-link", 0x0483, 0x3748)]).probes
+    assert probe.serial == spelled
+
+
 def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
     plug_in(bus, "1", "")
     assert (_only().serial_number, _only().problem) == ("", "")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damaged ELF files of somebody else's build: read or refused, and nothing outside of the memory is loaded."""
 
+import struct
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from utvm import boards
 from utvm.errors import ConfigError
-from utvm.session.application import read_elf
+from utvm.session.application import read_elf, read_image
 
 _BOARD = boards.load("stm32f746")
 _SOURCE = "int given = 5; volatile int seen; void start(void) { seen = given; for (;;) {} }"
@@ -34,7 +35,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def _with_damage(whole: bytes, choose: st.DataObject) -> bytes:
     # Half of the damage is where the file says what is where: its header and the tables of segments and sections.
-    tables = st.integers(0, 200) | st.integers(len(whole) - 500, len(whole) - 1)
+    tables = st.integers(0, min(200, len(whole) - 1)) | st.integers(max(0, len(whole) - 500), len(whole) - 1)
     places = st.lists(st.tuples(tables | st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=8)
     data = bytearray(whole)
     for place, value in choose.draw(places):
@@ -62,6 +63,26 @@ _CHOICES = settings(deadline=None, suppress_health_check=[HealthCheck.function_s
 @given(st.data())
 def test_a_damaged_image_is_read_or_refused(linked: bytes, tmp_path: Path, choose: st.DataObject) -> None:
     _read(linked, tmp_path, choose)
+
+
+@_CHOICES
+@given(st.data())
+@pytest.mark.parametrize("form", ["ihex", "uf2"])
+def test_a_damaged_file_of_blocks_is_read_or_refused(form: str, tmp_path: Path, choose: st.DataObject) -> None:
+    """Two records, or two blocks, for the start of flash: what their formats' descriptions say."""
+    whole = b":020000040800F2\n:0400000001020304F2\n:00000001FF\n"
+    if form == "uf2":
+        heads = [struct.pack("<8I", 0x0A324655, 0x9E5D5157, 0, 0x08000000, 256, place, 2, 0) for place in range(2)]
+        whole = b"".join(head + bytes(476) + struct.pack("<I", 0x0AB16F30) for head in heads)
+    path = tmp_path / "damaged"
+    path.write_bytes(_with_damage(whole, choose))
+    try:
+        image = read_image(_BOARD, path)
+    except ConfigError as error:
+        assert str(path) in str(error)
+        return
+    for start, data in image.segments:
+        assert sum(image.parts(start, len(data)).values()) == len(data)
 
 
 @pytest.mark.nightly

@@ -2,6 +2,7 @@
 """An image for another core is refused, and a core that does not run is not said to run: images of some bytes."""
 
 import re
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from utvm.drivers import choose
 from utvm.errors import BoardError, ConfigError
 from utvm.selection import BoardSelection
 from utvm.session import StandaloneRunner
-from utvm.session.application import read_elf
+from utvm.session.application import read_elf, read_image
 from utvm.session.fault import ARCHITECTURES
 
 # A vector table, and what is behind it: where an M-profile core begins, and where it comes to in a HardFault.
@@ -116,6 +117,134 @@ def test_image_too_large_for_ram_is_said_to_be(build: _Build) -> None:
     elf = build(reserved=0x20050000 - 0x20010000 + 8)
     with pytest.raises(ConfigError, match=r"is 8 bytes too large for \w+ of stm32f746"):
         read_elf(boards.load("stm32f746"), elf)
+
+
+def _objcopy(elf: Path, name: str, *options: str) -> Path:
+    path = elf.with_name(name)
+    subprocess.run(["arm-none-eabi-objcopy", *options, elf, path], check=True)
+    return path
+
+
+def _uf2(folder: Path, data: bytes, family: int) -> Path:
+    """A UF2 file at the start of flash, by the format's description: blocks of 512 bytes for 256 of data."""
+    parts = [data[at : at + 256].ljust(256, b"\xff") for at in range(0, len(data), 256)]
+    path = folder / "app.uf2"
+    with path.open("wb") as file:
+        for number, part in enumerate(parts):
+            address = 0x08000000 + 256 * number
+            head = struct.pack("<8I", 0x0A324655, 0x9E5D5157, 0x2000, address, 256, number, len(parts), family)
+            file.write(head + part.ljust(476, b"\0") + struct.pack("<I", 0x0AB16F30))
+    return path
+
+
+@pytest.mark.parametrize("form", ["stripped", "no sections", "hex", "bin", "uf2"])
+def test_other_files_of_an_image_are_flashed_as_well(build: _Build, form: str, tmp_path: Path) -> None:
+    elf = build(".space 1000\nb .")
+    options: tuple[str, ...] = ()
+    if form == "stripped":
+        file = _objcopy(elf, "app", "--strip-all")
+    elif form == "no sections":
+        # e_shoff, e_shnum and e_shstrndx of the header (ELF specification, figure 4-3), as sstrip leaves them.
+        data = bytearray(elf.read_bytes())
+        data[32:36], data[48:52] = bytes(4), bytes(4)
+        file = tmp_path / "app"
+        file.write_bytes(data)
+    elif form == "hex":
+        file = _objcopy(elf, "app.hex", "-Oihex")
+    else:
+        file = _objcopy(elf, "app.bin", "-Obinary")
+        options = ("--address", "0x08000000") if form == "bin" else ()
+    if form == "uf2":
+        file = _uf2(tmp_path, file.read_bytes(), 0x53B80F00)
+    done = inv("firmware.flash", file, "--board", "stm32f746", "--virtual", *options)
+    assert done.returncode == 0, done.stderr
+    # Its start is behind the vector table; it runs through zeros, which do nothing, to the branch.
+    assert "programmed and compared" in done.stdout and "it runs, at 0x080003f8" in done.stdout
+    assert re.search(r"^flash: 1,\d\d\d of 1,048,576 bytes", done.stdout, re.MULTILINE)
+
+
+def _damaged(elf: Path, form: str) -> Path:
+    folder = elf.parent
+    if form in ("checksum", "cut", "twice", "no record"):
+        path = _objcopy(elf, "app.hex", "-Oihex")
+        lines = path.read_text().splitlines()
+        changed = {
+            "checksum": [*lines[:1], f"{lines[1][:-2]}{int(lines[1][-2:], 16) ^ 1:02X}", *lines[2:]],
+            "cut": lines[:-1],
+            "twice": [*lines[:2], *lines[1:]],
+            "no record": [lines[0], "hello", *lines[1:]],
+        }
+        path.write_text("\n".join(changed[form]))
+        return path
+    path = folder / "app.o" if form == "object" else folder / "app.bin"
+    if form in ("object", "archive"):
+        subprocess.run(["arm-none-eabi-gcc", "-mcpu=cortex-m7", "-c", "-oapp.o", "app.s"], cwd=folder, check=True)
+    if form == "archive":
+        subprocess.run(["arm-none-eabi-ar", "rc", "app.a", "app.o"], cwd=folder, check=True)
+        return folder / "app.a"
+    if form in ("plain", "large", "outside"):
+        path.write_bytes(bytes((1 << 20) + 131_209 if form == "large" else 8))
+    if form == "family":
+        return _uf2(folder, b"x", 0xADA52840)
+    if form in ("blocks", "block"):
+        path = _uf2(folder, bytes(1000), 0x53B80F00)
+        data = path.read_bytes()
+        path.write_bytes(data[:-512] if form == "blocks" else data[:-1] + b"x")
+    if form == "zip":
+        path.write_bytes(b"PK\x03\x04")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("form", "said", "address"),
+    [
+        ("checksum", "line 2 has a wrong checksum", None),
+        ("cut", "ends without the record that ends", None),
+        ("twice", "has two values for address 0x08000000", None),
+        ("no record", "line 2 is no record of Intel HEX", None),
+        ("object", "app.o: is an object file, not linked", None),
+        ("archive", "app.a: is an archive of object files, not an image", None),
+        ("zip", "is a ZIP archive, not an image", None),
+        ("plain", "a .bin file does not say its address", None),
+        ("large", "app.bin: is 131,209 bytes too large for flash of stm32f746", 0x08000000),
+        ("outside", "8 bytes at 0x00800000, is not in the memory of stm32f746", 0x800000),
+        ("object", "--address is for a .bin file", 0x08000000),
+        ("family", "is for nRF52840, with cortex-m4, and stm32f746 has cortex-m7", None),
+        ("blocks", "ends after 3 blocks of 4", None),
+        ("block", "is damaged at byte 1536", None),
+    ],
+)
+def test_what_is_no_whole_image_is_refused(build: _Build, form: str, said: str, address: int | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_image(boards.load("stm32f746"), _damaged(build(), form), address)
+    assert said in caught.value.message
+
+
+def test_an_address_that_is_none_is_refused(build: _Build) -> None:
+    done = inv("firmware.flash", _damaged(build(), "plain"), "--board", "stm32f746", "--address=flash")
+    assert done.returncode == 2
+    assert "--address flash is no address" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("core", "board", "said"),
+    [
+        ("-mcpu=cortex-m33", "stm32f746", "is for Armv8-M, and stm32f746 has a cortex-m7"),
+        ("-mcpu=cortex-a9", "stm32f746", "is for Arm's A profile, and stm32f746 has a cortex-m7"),
+        ("-mcpu=cortex-m4", "stm32vldiscovery", "is for Armv7E-M, and stm32vldiscovery has a cortex-m3"),
+        ("-mcpu=cortex-m4", "pynq-z1", "is for Armv7E-M, and pynq-z1:memory=ocm has a cortex-a9"),
+        ("-mcpu=cortex-m0plus", "stm32f746", ""),
+        ("-mcpu=cortex-m4", "stm32f746", ""),
+    ],
+)
+def test_image_for_another_arm_core_is_refused(build: _Build, core: str, board: str, said: str) -> None:
+    elf = build(options=(core,))
+    if not said:
+        read_elf(boards.load(board), elf)
+        return
+    with pytest.raises(ConfigError) as caught:
+        read_elf(boards.load(board), elf)
+    assert said in caught.value.message
 
 
 def test_process_takes_no_image(build: _Build) -> None:

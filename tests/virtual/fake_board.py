@@ -26,7 +26,7 @@ class FakeBoard:
         self._transfer = 0
 
     @property
-    def powered(self) -> bool:
+    def debuggable(self) -> bool:
         return self.volts > 1.7
 
     def read(self, address: int, size: int) -> bytes:

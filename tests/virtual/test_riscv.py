@@ -10,8 +10,9 @@ from elftools.elf.elffile import ELFFile
 from utvm import boards
 from utvm.virtual.bus import Bus
 from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE
-from utvm.virtual.riscv.hart import TRIGGER, Hart
-from utvm.virtual.riscv.machine import Uart16550
+from utvm.virtual.riscv.hart import MACHINE, MIP, TRIGGER, USER, Hart
+from utvm.virtual.riscv.machine import Clint, Uart16550
+from utvm.virtual.riscv.triggers import TDATA1, TDATA2, TSELECT
 
 _CODE, _DATA, _NOWHERE, _UART = 0x80000000, 0x82000000, 0x90000000, 0x10000000
 _BY_NAME = {"ra": 1, "sp": 2, "t0": 5, "t1": 6, "t2": 7, "s0": 8, "a0": 10, "a1": 11}
@@ -41,6 +42,12 @@ class Target:
 
     def get(self, name: str) -> int:
         return self.core.read_x(_BY_NAME[name])
+
+    def trigger(self, address: int, accesses: int, control: int = 1 << 12 | 1 << 6) -> None:
+        """Set the first trigger, by default for a debugger and machine mode (mcontrol: action 1, m)."""
+        dmode = 1 << (self.core.xlen - 5)
+        self.core.write_trigger(TDATA1, dmode | control | accesses, debugger=True)
+        self.core.write_trigger(TDATA2, address, debugger=True)
 
     def run(self) -> None:
         """Run until it halts, or for 100 instructions or traps."""
@@ -93,12 +100,12 @@ def test_a_trigger_stops_before_what_reads_or_writes_an_address(
     isa: str, text: str, access: int, tmp_path: Path
 ) -> None:
     target = Target(tmp_path, isa, f".option norvc\n nop\n .option rvc\n {text}\n ebreak")
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     target.core.write_csr(0x300, 1 << 13)  # mstatus: the floating-point unit is on
     for wanted in (LOAD, STORE):
         target.core.pc = _CODE
         target.set(s0=_DATA + 0x1000, sp=_DATA + 0x1000)
-        target.core.set_triggers([(_address(text), wanted)])
+        target.trigger(_address(text), wanted)
         target.run()
         stopped = target.hart.cause == TRIGGER and target.core.pc == _CODE + 4
         assert stopped == bool(wanted & access)
@@ -114,7 +121,7 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
         "handler: csrr a0, mcause\n csrr a1, mtval\n csrr t1, mepc\n ebreak\n"
         "1: .globl here\n sw t0, 12(s0)",
     )
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     target.run()
     assert (target.get("a0"), target.get("a1")) == (7, _NOWHERE + 12)
     for instruction, cause, value in (
@@ -138,7 +145,7 @@ def test_a_fault_says_where_it_reached_for_and_what_it_was(isa: str, tmp_path: P
 def test_protected_memory_cannot_be_written_and_says_where(tmp_path: Path) -> None:
     """A locked entry forbids its range in machine mode too (Volume II, 3.7.1)."""
     target = Target(tmp_path, "rv32imafc", "c.swsp a0, 252(sp)\n ebreak\n .balign 4\n handler: ebreak")
-    target.hart.ebreak_halts = True
+    target.hart.ebreak_halts = frozenset({MACHINE})
     for number, value in ((0x3B0, _DATA >> 2), (0x3B1, _DATA + 0x1000 >> 2), (0x3A0, 0x8800), (0x305, _CODE + 4)):
         assert target.core.write_csr(number, value)
     target.set(sp=_DATA + 0xF00)
@@ -160,7 +167,7 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
     for _ in range(1 + 3 * rounds + 1):
         stepped.hart.step()
     ran = Target(tmp_path, isa, program)
-    ran.hart.ebreak_halts = True
+    ran.hart.ebreak_halts = frozenset({MACHINE})
     ran.run()
     assert stepped.core.state.count == ran.core.state.count == 1 + 3 * rounds + 1
     assert stepped.get("t2") == ran.get("t2") == 1 + 3 * rounds
@@ -169,8 +176,8 @@ def test_steps_and_runs_count_the_same(isa: str, tmp_path: Path) -> None:
 
 def test_trigger_stops_before_an_instruction(tmp_path: Path) -> None:
     target = Target(tmp_path, "rv32imafc", ".option norvc\n li a0, 1\n li a0, 2\n ebreak")
-    target.hart.ebreak_halts = True
-    target.core.set_triggers([(_CODE + 4, EXECUTE)])
+    target.hart.ebreak_halts = frozenset({MACHINE})
+    target.trigger(_CODE + 4, EXECUTE)
     target.run()
     assert (target.core.pc, target.get("a0")) == (_CODE + 4, 1)
     target.core.set_triggers([])
@@ -203,3 +210,93 @@ def test_a_uart_has_sixteen_bytes_at_a_time_and_loses_none(tmp_path: Path) -> No
     for _ in range(1000):
         target.run()
     assert target.bus.read(_DATA, 101) == sent + b"\0"
+
+
+_BOTH = pytest.mark.parametrize("isa", ["rv32imafc", "rv64imafdc"])
+
+
+@_BOTH
+def test_misa_has_the_letters_of_the_core_and_user_mode(isa: str, tmp_path: Path) -> None:
+    """Volume II, 3.1.1. What misa lacks is an illegal instruction: satp of S, and D of a core without it."""
+    satp = "csrr a0, satp\n li t1, 0"
+    double = ".word 0x02007053 # fadd.d ft0, ft0, ft0\n li t1, 0"
+    for text in (satp, double):
+        target = Target(
+            tmp_path,
+            isa,
+            f"csrr s0, misa\n la t0, 1f\n csrw mtvec, t0\n li t0, 0x6000\n csrw mstatus, t0\n li t1, 1\n {text}\n"
+            ".align 2\n1: csrr a0, mcause\n ebreak",
+        )
+        target.hart.ebreak_halts = frozenset({MACHINE})
+        target.run()
+        letters = sum(1 << ord(letter) - ord("a") for letter in f"{isa[4:]}u")
+        width = {32: 1 << 30, 64: 2 << 62}[target.core.xlen]
+        assert target.get("s0") == letters | width
+        exists = "d" in isa[4:] and text == double
+        assert (target.get("t1"), target.get("a0") == 2) == ((0, False) if exists else (1, True))
+
+
+@_BOTH
+def test_a_program_goes_to_user_mode_and_comes_back(isa: str, tmp_path: Path) -> None:
+    """Causes and MPP: Volume II, table 3.6 and 3.1.6.1. There is no CSR of machine mode in user mode."""
+    target = Target(
+        tmp_path,
+        isa,
+        """la t0, trap; csrw mtvec, t0; csrw mstatus, zero; la t0, user; csrw mepc, t0; mret
+        user: csrr a0, mtvec; ecall
+        .align 2
+        trap: csrr t0, mcause; csrr t1, mstatus; csrr t2, mepc; slli s0, s0, 8; or s0, s0, t0
+        addi t2, t2, 4; csrw mepc, t2; li a1, 8; beq t0, a1, 1f; mret
+        1: ebreak""".replace(";", "\n"),
+    )
+    target.hart.ebreak_halts = frozenset({MACHINE})
+    target.set(s0=0)
+    target.run()
+    assert target.get("s0") == 0x0208  # an illegal instruction, then a call from user mode
+    assert target.get("t1") >> 11 & 3 == USER
+    assert target.core.privilege == MACHINE
+
+
+def test_mip_shows_what_devices_want(tmp_path: Path) -> None:
+    """Volume II, 3.1.9: bit 7 is the timer's, and only the timer clears it."""
+    target = Target(tmp_path, "rv32imafc", "csrr a0, mip\n csrw mip, zero\n csrr a1, mip\n ebreak")
+    target.hart.ebreak_halts = frozenset({MACHINE})
+    clint = Clint(target.hart, 100)
+    target.hart.sources.append(clint)
+    assert target.core.read_csr(MIP) == 0
+    for offset in (0x4000, 0x4004):
+        clint.write(offset, 4, 0)  # mtimecmp
+    assert target.core.read_csr(MIP) == 1 << 7
+    target.run()
+    assert target.get("a0") == target.get("a1") == 1 << 7
+
+
+def test_a_debugger_sees_fcsr_while_the_unit_is_off(tmp_path: Path) -> None:
+    target = Target(tmp_path, "rv32imafc", "ebreak")
+    assert target.core.write_csr(3, 0x61)
+    assert [target.core.read_csr(number) for number in (1, 2, 3)] == [1, 3, 0x61]
+    assert (target.core.read_csr(0x300) or 0) & 0x6000 == 0
+
+
+@_BOTH
+def test_triggers_are_the_program_s_too(isa: str, tmp_path: Path) -> None:
+    """External Debug Support 0.13.2, 5.2: a program sets one that raises a breakpoint, and no debugger's."""
+    target = Target(
+        tmp_path,
+        isa,
+        """li t0, 1; csrw tselect, t0; csrr a0, tselect; csrr a1, tinfo; la t0, 1f; csrw mtvec, t0
+        li t1, 0x1045; csrw tdata1, t1; la t2, there; csrw tdata2, t2; csrr t1, tdata1
+        csrw tselect, zero; csrw tdata1, zero
+        there: nop; nop
+        .align 2
+        1: csrr t0, mcause; csrr s0, mepc; ebreak""".replace(";", "\n"),
+    )
+    target.hart.ebreak_halts = frozenset({MACHINE})
+    target.trigger(_DATA, LOAD)
+    target.run()
+    assert (target.get("a0"), target.get("a1"), target.get("t0")) == (1, 1 << 2, 3)
+    assert target.get("s0") == target.get("t2")
+    # Of type mcontrol; entering Debug Mode is the debugger's to choose.
+    assert target.get("t1") == 2 << (target.core.xlen - 4) | 0x45
+    target.core.write_csr(TSELECT, 0)
+    assert (target.core.read_csr(TDATA1) or 0) & LOAD

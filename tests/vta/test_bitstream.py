@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bitstreams are looked through before one is sent: what is damaged, cut short or for another chip stays here."""
 
+import hashlib
+import io
+import json
 import subprocess
+import urllib.error
+import urllib.request
+import urllib.response
+from email.message import Message
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hil_tests.bitstreams import made
+from hil_tests.bitstreams import DATA, made
 from tests.cli.running import inv
 from utvm import boards, vta
 from utvm.errors import ConfigError
 from utvm.probe.debug_port import OpenOcdPort
 from utvm.probe.gdb import GdbClient
+from utvm.runtime.vta.configuration import DEFAULT
 
 
 def program(tmp_path: Path, raw: bytes) -> None:
@@ -29,14 +37,79 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VTA_RPC_HOST", raising=False)
 
 
-def test_a_whole_one_for_the_chip_is_sent(tmp_path: Path) -> None:
-    program(tmp_path, made())
+def with_idcode(idcode: int) -> bytes:
+    """A bitstream that writes IDCODE, as the published ones do after the synchronisation word."""
+    return made(data=DATA[:-64] + bytes.fromhex("30018001") + idcode.to_bytes(4, "big") + DATA[-64:])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        made(),
+        # That of the published ones: same die, more pins.
+        made(part=b"7z020clg484"),
+        made(part=b"7z020iclg484"),
+        made(part=b"xc7z020clg400"),
+        # Of every revision of the die.
+        with_idcode(0x03727093),
+        with_idcode(0x23727093),
+    ],
+)
+def test_a_whole_one_for_the_die_is_sent(raw: bytes, tmp_path: Path) -> None:
+    program(tmp_path, raw)
+
+
+class Published(urllib.request.HTTPSHandler):
+    """The published address, with something else there."""
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        if "/0.0.2/" in req.full_url:
+            raise urllib.error.URLError("no route")
+        reply = urllib.response.addinfourl(io.BytesIO(b"something else"), Message(), req.full_url, 200)
+        reply.msg = "OK"  # urllib reads it
+        return reply
+
+
+def test_published_ones_are_known_by_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a file, that of the configuration comes from the cache or its address, and is the right one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("UTVM_VTA_CONFIG", str(tmp_path / "vta_config.json"))
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    remote = vta.connect(vta.get_env(str(DEFAULT)))
+    configuration = json.loads(DEFAULT.read_text()) | {"TARGET": "pynq"}
+
+    def refusal(**changes: object) -> str:
+        (tmp_path / "vta_config.json").write_text(json.dumps(configuration | changes))
+        with pytest.raises(ConfigError) as caught:
+            vta.program_fpga(remote)
+        return str(caught.value)
+
+    urllib.request.install_opener(urllib.request.build_opener(Published(), urllib.request.ProxyHandler({})))
+    name = "0.0.2/1x16_i8w8a32_15_15_18_17.bit"
+    place = tmp_path / "utvm/bitstreams" / name
+    assert f"/bitstreams/pynq/{name}: cannot be fetched: no route" in (said := refusal())
+    assert f"put the file at {place}" in said
+    place.parent.mkdir(parents=True)
+    place.write_bytes(made())
+    assert (
+        f"{name}: has SHA-256 {hashlib.sha256(made()).hexdigest()}, and the published file 0b24cdf9001d"
+        in refusal()
+    )
+    assert "something" not in (said := refusal(HW_VER="0.0.1")) and "and the published file c8808d2f4877" in said
+    assert not (tmp_path / "utvm/bitstreams/0.0.1").exists()
+    assert "no bitstream 0.0.2/1x32_i8w8a32_15_15_18_17.bit is published" in refusal(LOG_BLOCK=5)
+    (tmp_path / "vta_config.json").write_text(DEFAULT.read_text())
+    vta.program_fpga(remote)  # A model has none.
 
 
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (made(part=b"7a35tcpg236"), "is for the chip '7a35tcpg236', and this one is 7z020clg400"),
+        (made(part=b"7a35tcpg236"), "is for the chip '7a35tcpg236', and this one is 7z020"),
+        (made(part=b"7z010clg400"), "is for the chip '7z010clg400', and this one is 7z020"),
+        (made(part=b"7z0201clg400"), "is for the chip '7z0201clg400'"),
+        # The header may be of another file: the chip looks at the data (UG470, table 1-1: the XC7Z010).
+        (with_idcode(0x03722093), "is for a die with IDCODE 0x03722093, and this one has 0x03727093"),
         (made()[:-1], "has 119 bytes of data, and its header says 120"),
         (made(length=10_000_000), "has 120 bytes of data, and its header says 10,000,000"),
         (made(data=b"\0" * 200), "no synchronisation word"),
@@ -86,7 +159,7 @@ def test_emulated_board_remembers_its_flash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("board", "raw", "said"),
     [
-        ("pynq-z1", made(part=b"7a35tcpg236"), "is for the chip '7a35tcpg236', and this one is 7z020clg400"),
+        ("pynq-z1", made(part=b"7a35tcpg236"), "is for the chip '7a35tcpg236', and this one is 7z020"),
         ("pynq-z1", made()[:-1], "has 119 bytes of data, and its header says 120"),
         ("stm32f746", made(), "stm32f746 has no programmable logic"),
     ],

@@ -2,21 +2,27 @@
 """Xilinx bitstreams (``.bit``): checked before they are sent to a chip.
 
 A header of fields, each with a letter, a length and a value, precedes the configuration data. Their meaning is
-known from tools that read such files.
+known from tools that read such files. The chip compares the data's IDCODE with its own, which is that of a die:
+the package does not matter (Xilinx UG470, "Device Identification Register").
 """
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from utvm import boards, errors
 from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import check_readable, open_regular, write_whole
+from utvm.boards.parts import Logic
+from utvm.errors import ConfigError
 
 _MAGIC = bytes.fromhex("00090ff00ff00ff00ff0000001")
 _SYNC = bytes.fromhex("aa995566")
 _FIELDS = {"a": "design", "b": "part", "c": "date", "d": "time"}
 _SYNC_WITHIN = 512  # Padding and bus-width words come first.
+_IDCODE = bytes.fromhex("30018001")  # Write one word to the register IDCODE (UG470, tables 5-20 and 5-23).
+_REVISION = 0xF0000000  # Bits of an IDCODE that the chip does not compare.
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,8 @@ class Bitstream:
     data: bytes
 
 
-def read_bitstream(path: Path, part: str) -> Bitstream:
-    """Read a bitstream and check that it is complete and for a chip, given by its part name."""
+def read_bitstream(path: Path, logic: Logic) -> Bitstream:
+    """Read a bitstream and check that it is complete and for a chip's die."""
     check_readable(path, "--bitstream FILE.bit")
     try:
         raw = path.read_bytes()
@@ -56,11 +62,18 @@ def read_bitstream(path: Path, part: str) -> Bitstream:
     if raw[at : at + 1] != b"e":
         raise errors.ConfigError(f"{path}: its header is damaged at byte {at}, where its data should be")
     if len(data) != length:
-        raise errors.ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
-    if header["part"] != part:
-        raise errors.ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {part}")
+        raise ConfigError(f"{path}: has {len(data):,} bytes of data, and its header says {length:,}")
+    # Grade and package follow the die.
+    if not re.match(rf"(x[acq])?{re.escape(logic.die)}[il]*[a-z]{{2,3}}\d", header["part"]):
+        raise ConfigError(f"{path}: is for the chip {header['part']!r}, and this one is {logic.die}")
     if _SYNC not in data[:_SYNC_WITHIN]:
-        raise errors.ConfigError(f"{path}: its data starts with no synchronisation word")
+        raise ConfigError(f"{path}: its data starts with no synchronisation word")
+    if (at := data.find(_IDCODE, 0, _SYNC_WITHIN)) >= 0:
+        idcode = int.from_bytes(data[at + 4 : at + 8], "big")
+        if (idcode ^ logic.idcode) & ~_REVISION:
+            raise ConfigError(
+                f"{path}: is for a die with IDCODE {idcode:#010x}, and this one has {logic.idcode:#010x}"
+            )
     return Bitstream(**header, data=data)
 
 

@@ -256,9 +256,10 @@ class VirtualModel(Record):
 
 
 class Logic(Record):
-    """Programmable logic: the chip's name in bitstreams, and the OpenOCD commands that load ``{file}``."""
+    """Programmable logic: its die's name in bitstreams and IDCODE, and the OpenOCD commands for ``{file}``."""
 
-    part: Annotated[str, Field(min_length=1)]
+    die: Annotated[str, Field(min_length=1)]
+    idcode: Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
     load: Annotated[str, Field(pattern=r"\{file\}")]
 
 

@@ -139,7 +139,7 @@ def program_fpga(_: Context, where: selection.BoardSelection, bitstream: str = "
         "board": selection.BOARD,
         "port": "TCP port for OpenOCD's st-link backend (its default, 7184; with --usb any free one)",
         "latency": "microseconds that each probe command takes (a real ST-Link: about 2000)",
-        "usb": "also serve a USB probe over usbredir: st-link or cmsis-dap",
+        "usb": "also serve a USB probe over usbredir: cmsis-dap or st-link, also as st-link:374e (USB product)",
         "listen": "with --usb: unix:PATH, or a TCP port of 127.0.0.1",
         "serial": "with --usb: serial number of the probe",
         "millivolts": "supply voltage of the board (default: 3300; below 1700 it is off)",

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from utvm import drivers, errors, runtime, selection
+from utvm import drivers, errors, selection
 from utvm.base.log import log_into
 from utvm.base.text.quoting import printable_lines
 from utvm.boards.bitstream import read_bitstream, remember_bitstream
 from utvm.cli import compiling, output
-from utvm.session.application import SILENT, Application, read_elf
+from utvm.errors import ConfigError
+from utvm.runtime import Pipe
+from utvm.selection import BoardSelection
+from utvm.session.application import SILENT, Application, read_image
 from utvm.session.diagnosis import check_core
 from utvm.session.pipes import open_pipe
 from utvm.session.transport import Transport
@@ -23,14 +26,17 @@ _MOMENT = 0.3  # Seconds in which a program that faults at its start has done so
 _LOOK = 0.2  # Seconds between two checks of the board.
 
 
-def flash(where: selection.BoardSelection, elf: str, seconds: float, pipe: runtime.Pipe | None = None) -> None:
-    """Flash an ELF file, start it, and print its console for some seconds.
+def flash(
+    where: BoardSelection, file: str, seconds: float, pipe: Pipe | None = None, address: int | None = None
+) -> None:
+    """Flash an image, start it, and print its console for some seconds.
 
     Args:
         pipe: channel of its output, if not the console.
+        address: of a plain binary.
     """
     reachable = compiling.find_with_debug_port(where)
-    image = read_elf(reachable.board, elf)
+    image = read_image(reachable.board, file, address)
     with _open(where, "firmware.flash") as connection:
         program = Application(connection, image)
         compiling.print_use(image)
@@ -66,8 +72,8 @@ def program_fpga(where: selection.BoardSelection, bitstream: str) -> None:
     """Program a board's programmable logic; an emulated board only stores the bitstream."""
     reachable, file = compiling.find_with_debug_port(where), Path(bitstream)
     if not bitstream:
-        raise errors.ConfigError("no bitstream is named", "--bitstream FILE.bit")
-    read_bitstream(file, reachable.board.programmable.part)
+        raise ConfigError("no bitstream is named", "--bitstream FILE.bit")
+    read_bitstream(file, reachable.board.programmable)
     with _open(where, "board.program-fpga") as connection:
         programmed = connection.program_logic(file)
         if connection.kind == "virtual":

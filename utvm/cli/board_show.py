@@ -26,6 +26,7 @@ from utvm.probe.virtual import UsbProbe, start_jtag, start_virtual
 from utvm.probe.vitals import examine
 from utvm.session.board_holder import executor_for
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER
+from utvm.virtual.stlink import PRODUCTS
 
 _LAST_PORT = 65535
 _MOST_MILLIVOLTS = 5500  # limit of an ST-Link
@@ -259,8 +260,11 @@ def _tell_switches(machine: service.Service, probe: UsbProbe | None, serial: str
 def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
     if not kind and not listen:
         return None
-    if kind not in ("st-link", "cmsis-dap"):
-        known = "--usb st-link or --usb cmsis-dap"
+    kind, _, product = kind.partition(":")
+    products = {f"{number:04x}": number for number in PRODUCTS} if kind == "st-link" else {}
+    if kind not in ("st-link", "cmsis-dap") or (product and product not in products):
+        known = f"--usb st-link, st-link:PRODUCT with {', '.join(f'{n:04x}' for n in PRODUCTS)}, or cmsis-dap"
+        kind = f"{kind}:{product}" if product else kind
         raise ConfigError(f"--usb {kind}: there is no such probe" if kind else "--usb is missing", known)
     is_port = listen.isdecimal() and int(listen) <= _LAST_PORT
     is_path = listen.startswith("unix:") and listen != "unix:"
@@ -273,4 +277,4 @@ def _usb_probe(kind: str, listen: str) -> UsbProbe | None:
         raise ConfigError(f"--listen {listen}: its folder does not exist")
     # Allows libvirt's QEMU to connect.
     user = libvirt.qemu_user() if is_port else ""
-    return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen, user)
+    return UsbProbe(cast(Literal["st-link", "cmsis-dap"], kind), listen, user, products.get(product))

@@ -10,12 +10,13 @@ from utvm import boards, errors
 from utvm.base.storage.files import write_whole
 from utvm.cli.output import OUT
 from utvm.probe import udev
+from utvm.probe.choice import with_st_links
 
 
 def rules_for_boards() -> str:
     probes: dict[tuple[int, int], list[str]] = {}
     for board in boards.probe_boards():
-        for probe in board.probes:
+        for probe in with_st_links(board.probes):
             names = probes.setdefault((probe.vendor, probe.product), [])
             if board.name not in names:
                 names.append(board.name)

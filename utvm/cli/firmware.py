@@ -74,20 +74,33 @@ def build(
     example="firmware.flash app.elf --board stm32f746 --monitor",
     page="docs/own-project.md",
     positional=["elf"],
-    help={"elf": "ELF file of your build, or the folder of a project of project.create, which is built first"},
+    help={
+        "elf": "image of your build: ELF, Intel HEX, UF2 or .bin; or the folder of a project of project.create, "
+        "which is built first",
+        "address": "address of a .bin file, such as 0x08000000",
+    },
 )
-def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenChoice) -> None:
-    """Flash an ELF file or a project to a board, verify it and start it; refuses one linked for other memory."""
+def flash(_: Context, elf: str, where: selection.BoardSelection, listen: ListenChoice, address: str = "") -> None:
+    """Flash an image or a project to a board, verify it and start it; refuses one linked for other memory."""
     from utvm.cli import board_run
 
     if Path(elf).is_dir():
         from utvm.project import Project
 
+        if address:
+            raise errors.ConfigError("--address is for a .bin file", "leave it out")
         project = Project(elf)
         where = where if where.board else dataclasses.replace(where, board=project.facts.board)
         board_run.flash(where, str(project.build().elf), listen.monitor, project.facts.pipe)
     else:
-        board_run.flash(where, elf, listen.monitor)
+        board_run.flash(where, elf, listen.monitor, address=_parse_address(address))
+
+
+def _parse_address(text: str) -> int | None:
+    try:
+        return int(text, 0) if text else None
+    except ValueError:
+        raise errors.ConfigError(f"--address {text} is no address", "give a number, such as 0x08000000") from None
 
 
 @cli.task(

@@ -55,7 +55,10 @@ def run_suites(
         if usb and not where.serial:
             where = dataclasses.replace(where, serial=board.model.serial_number)
         elif probe:
-            where = dataclasses.replace(where, serial=probe.serial_number)
+            # A machine of its own has no other probe.
+            where = dataclasses.replace(
+                where, serial_number=probe.serial_number if other.has_usb else probe.selector
+            )
         root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)

@@ -168,7 +168,7 @@ class Connection:
         fail.
         """
         logic = self.board.programmable
-        bitstream = read_bitstream(file, logic.part)
+        bitstream = read_bitstream(file, logic)
         self._port.program_logic(file, logic.load)
         return bitstream
 

@@ -209,7 +209,11 @@ def usb_access(probes: Sequence[Probe]) -> ContainerAccess:
     The whole bus is mounted as a folder, so that a probe can be replugged; the nodes' permissions decide, as on
     the host. A serial port keeps its current name.
     """
-    ports = tuple(port for probe in probes for port in serial_ports(probe.serial_number))
+    ports = tuple(
+        port
+        for probe in probes
+        for port in serial_ports(probe.serial_number, usb_path=probe.usb_path if probe.by_path else "")
+    )
     owners = set()
     for node in [*ports, *(str(NODES / f"{probe.bus:03}" / f"{probe.address:03}") for probe in probes)]:
         with contextlib.suppress(OSError):  # just unplugged

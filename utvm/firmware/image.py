@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.dwarf.callframe import FDE
-from elftools.elf.constants import SH_FLAGS
+from elftools.elf.constants import P_FLAGS, SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section as ELFSection
 
@@ -93,6 +93,11 @@ class Firmware:
                             load = address - segment["p_vaddr"] + segment["p_paddr"]
                 writable = bool(flags & SH_FLAGS.SHF_WRITE)
                 result.append(Section(section.name, address, section["sh_size"], load, writable))
+            if not result:  # A file may have been stripped of them.
+                for segment in segments:
+                    load = segment["p_paddr"] if segment["p_filesz"] else None
+                    writable = bool(segment["p_flags"] & P_FLAGS.PF_W)
+                    result.append(Section("", segment["p_vaddr"], segment["p_memsz"], load, writable))
         return tuple(sorted(result, key=lambda section: section.address))
 
     @property
@@ -102,7 +107,7 @@ class Firmware:
     @functools.cached_property
     def segments(self) -> tuple[tuple[int, bytes], ...]:
         with self.elf.open("rb") as file:
-            if self.in_ram:
+            if self.in_ram and any(self.section_names):
                 # A segment may include the file's headers.
                 loaded = [(s.name, s.address) for s in self.sections if s.load_address is not None]
                 return tuple((address, ELFFile(file).get_section_by_name(name).data()) for name, address in loaded)
@@ -124,9 +129,11 @@ class Firmware:
 
     @functools.cached_property
     def symbols(self) -> dict[str, int]:
-        """Addresses of functions (without the Thumb bit) and objects."""
+        """Addresses of functions (without the Thumb bit) and objects; empty of a stripped file."""
         with self.elf.open("rb") as file:
             table = ELFFile(file).get_section_by_name(".symtab")
+            if table is None:
+                return {}
             return {
                 symbol.name: symbol["st_value"] & ~1
                 if symbol["st_info"]["type"] == "STT_FUNC"

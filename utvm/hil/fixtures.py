@@ -22,6 +22,7 @@ from utvm.hil.display import Display, standard_output
 from utvm.hil.run import HilRun
 from utvm.paths import project as own_project
 from utvm.session import RunResult, Session, application, board_holder, rpc
+from utvm.session.application import read_image
 
 _RUN = pytest.StashKey[HilRun]()
 
@@ -136,12 +137,12 @@ class Images:
         return self._holder.link(libraries)
 
     def elf(self, path: str | Path) -> Firmware:
-        """Read your own image; raises as :func:`utvm.session.application.read_elf`.
+        """Read your own image; raises as :func:`utvm.session.application.read_image`.
 
         Args:
             path: relative to the project folder, or to the current folder outside a project.
         """
-        return application.read_elf(self._holder.board, (own_project() or Path()) / path)
+        return read_image(self._holder.board, (own_project() or Path()) / path)
 
 
 @pytest.fixture(scope="session")

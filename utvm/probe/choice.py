@@ -3,6 +3,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from utvm import boards, selection
 from utvm.base.storage.lock import hold
@@ -15,27 +16,50 @@ class NotPluggedIn(ProbeError):
     """The selected probe is not on this computer's USB."""
 
 
+# Products of vendor 0x0483 in OpenOCD 0.12's interface/stlink.cfg: V1 and V2, which have no serial line; V2-1, V3.
+_ST_LINKS = (0x3744, 0x3748, 0x374B, 0x374D, 0x374E, 0x374F, 0x3752, 0x3753, 0x3754)
+_WITHOUT_LINE = (0x3744, 0x3748)
+# Kinds that OpenOCD finds by USB path.
+_BY_PATH = ("st-link", "ftdi", "jlink")
+
+
+def with_st_links(matches: tuple[ProbeMatch, ...]) -> tuple[ProbeMatch, ...]:
+    """Return a board's probes, and in place of an ST-Link any other."""
+    link = next((match for match in matches if match.kind == "st-link"), None)
+    if link is None:
+        return matches
+    known = {(match.vendor, match.product) for match in matches}
+    others = (
+        link.model_copy(update={"product": product, "lacks": link.lacks | lacks})
+        for product in _ST_LINKS
+        if (link.vendor, product) not in known
+        for lacks in [frozenset({"console"} if product in _WITHOUT_LINE else ())]
+    )
+    return (*matches, *others)
+
+
 def ids_of(board: boards.Board) -> list[ProbeId]:
     """Return the USB ids of a board's probes."""
-    return [ProbeId(match.kind, match.vendor, match.product) for match in (*board.probes, *board.virtual_probes)]
+    matches = (*with_st_links(board.probes), *with_st_links(board.virtual_probes))
+    return [ProbeId(match.kind, match.vendor, match.product) for match in matches]
 
 
 def match_of(board: boards.Board, probe: Probe) -> ProbeMatch | None:
     """Return the board file's entry for a probe, or None."""
     numbers = (probe.vendor, probe.product)
-    of_its_kind = board.virtual_probes if probe.virtual else board.probes
+    of_its_kind = with_st_links(board.virtual_probes if probe.virtual else board.probes)
     return next((match for match in of_its_kind if (match.vendor, match.product) == numbers), None)
 
 
 def probes_for(board: boards.Board | None, serial: str) -> tuple[Probe, ...]:
-    """Return the usable probes of a board, or of all boards if None, with a serial number if given."""
+    """Return the usable probes of a board, or of all boards if None, with a serial number or USB path if given."""
     if board is not None and not board.physical:
         raise ConfigError(f"{board.name} is emulated: it has no probe", "leave out --board")
     known = (board,) if board else boards.probe_boards()
     detection = detect([identity for candidate in known for identity in ids_of(candidate)])
     fitting = [probe for probe in detection.probes if any(match_of(candidate, probe) for candidate in known)]
     problem = detection.problem or next((probe.problem for probe in fitting if not probe.serial_number), "")
-    probes = tuple(probe for probe in fitting if serial in ("", probe.serial_number))
+    probes = tuple(probe for probe in fitting if serial in ("", probe.serial_number, probe.usb_path))
     if not probes:
         which = f"probe {serial}" if serial else f"probe for {board.name}" if board else "probe"
         raise ProbeError(f"there is no {which}: {problem or 'none is plugged in'}", "see ./inv board.detect")
@@ -48,7 +72,7 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
     """Return the probe on USB for a board, or None if another driver is to be used.
 
     A virtual probe on USB is used only if its serial number is given: without one, the virtual board is the same
-    on every machine.
+    on every machine. In place of a serial number, ``serial`` may be a USB path.
     """
     if request == "virtual" and not serial:
         return None
@@ -61,7 +85,7 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
         candidates = [
             probe
             for probe in detection.probes
-            if probe.serial_number == serial and (probe in known or probe.problem)
+            if serial in (probe.serial_number, probe.usb_path) and (probe in known or probe.problem)
         ]
     else:
         candidates = [probe for probe in known if not probe.virtual]
@@ -74,8 +98,11 @@ def find_probe(board: boards.Board, request: selection.BoardKind, serial: str) -
         raise ConfigError(
             f"{len(candidates)} probes could be {board.name}: {serials}", "name one with --serial SERIAL"
         )
-    _check_usable(candidates[0], request, known)
-    return candidates[0]
+    probe = candidates[0]
+    alike = [other for other in known if other.serial_number == probe.serial_number and other != probe]
+    by_path = bool(alike) and serial == probe.usb_path and probe.kind in _BY_PATH
+    _check_usable(probe, request, [] if by_path else alike)
+    return replace(probe, by_path=by_path)
 
 
 @contextlib.contextmanager
@@ -84,10 +111,10 @@ def hold_probe(board: boards.Board, probe: Probe, wait: float, say: Callable[[st
 
     Waits up to ``wait`` seconds; ``say`` is called with the holder's name before.
     """
-    name = f"{probe.kind} {probe.serial_number}"
+    name = f"{probe.kind} {probe.serial_number}{f' at USB {probe.usb_path}' if probe.by_path else ''}"
     with hold(name, patience=wait, waiting=lambda holder: say(f"waiting for {name}, {holder}")):
         # It may have been replugged during the wait.
-        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.serial_number)
+        now = find_probe(board, "virtual" if probe.virtual else "physical", probe.selector)
         assert now
         yield now
 
@@ -102,7 +129,7 @@ def _not_there(board: boards.Board, serial: str, problem: str, known: list[Probe
     return NotPluggedIn(f"there is no {which}: {reason}", "see ./inv board.detect, or use --virtual")
 
 
-def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]) -> None:
+def _check_usable(probe: Probe, request: selection.BoardKind, alike: list[Probe]) -> None:
     if not probe.serial_number:
         # OpenOCD would take any probe of the kind.
         raise ProbeError(
@@ -112,11 +139,13 @@ def _check_usable(probe: Probe, request: selection.BoardKind, known: list[Probe]
     if probe.problem:
         # Without a readable manufacturer, it might be a virtual one.
         raise ProbeError(f"the probe {probe.serial_number} at USB {probe.usb_path} cannot be used", probe.problem)
-    if alike := [other for other in known if other.serial_number == probe.serial_number and other != probe]:
+    if alike:
         raise ConfigError(
             f"the probes at USB {probe.usb_path} and {alike[0].usb_path} have one serial number, "
             f"{probe.serial_number}",
-            "unplug one: OpenOCD would take either",
+            f"name one by its USB path, such as --serial {probe.usb_path}"
+            if probe.kind in _BY_PATH
+            else "unplug one: OpenOCD would take either",
         )
     if probe.virtual and request == "physical":
         raise ConfigError(f"the probe {probe.serial_number} is VIRTUAL: it says so itself", "leave out --physical")

@@ -25,6 +25,9 @@ _TCL = (
     "{ catch { rename $command {} } }; rename puts {}; proc puts {args} { echo [lindex $args end] }"
 )
 
+NO_ANSWER = "the probe works but the board does not answer: is it powered, is the debug cable in place?"
+"""Hint if a probe finds no chip."""
+
 # Messages of OpenOCD 0.12 and their remedies. The first match applies: causes before consequences.
 _HINTS: tuple[tuple[str, str], ...] = (
     (r"LIBUSB_ERROR_ACCESS", ACCESS_HINT),
@@ -42,7 +45,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"target voltage may be too low|init mode failed|unable to connect to the target|Error connecting DP"
         r"|Could not initialize the debug port|" + re.escape(_NO_TARGET),
-        "the probe works but the board does not answer: is it powered, is the debug cable in place?",
+        NO_ANSWER,
     ),
     (
         r"IR capture error|scan chain interrogation failed|UNEXPECTED: ",

@@ -17,12 +17,18 @@ class UsbProbe:
     """A virtual board's probe on USB.
 
     ``listen`` is its socket, ``unix:PATH`` or a TCP port of the loopback interface; ``user`` may connect to that
-    too.
+    too. ``product`` is the USB product of an ST-Link, in place of that of a V2-1.
     """
 
     kind: UsbKind
     listen: str
     user: str = ""
+    product: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Kind with the product, if any: ``st-link:374e``."""
+        return self.kind if self.product is None else f"{self.kind}:{self.product:04x}"
 
 
 def on_bus(board: boards.Board) -> Peripheral | None:
@@ -62,7 +68,7 @@ def start_virtual(
             f"--millivolts={millivolts}",
             f"--serial={serial or board.model.serial_number}",
             *(["--anyone"] if anyone else []),
-            *([f"--usb={usb.kind}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
+            *([f"--usb={usb.name}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
         ],
         log=log_directory / "virtual.log",
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",

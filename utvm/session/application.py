@@ -2,34 +2,67 @@
 """Flashes an application from a foreign build, controls it, and accesses its symbols by name."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
 
 from utvm import boards, drivers, firmware
 from utvm.base.storage.files import check_readable
 from utvm.errors import BoardError, ConfigError
+from utvm.firmware import Firmware
+from utvm.firmware.blocks import BlockImage, read_blocks
 from utvm.session.fault import ARCHITECTURES
+from utvm.toolchain.object_file import core_of
 
 SILENT = "is its serial line plugged in? Of a board without one, model.run and project.run read over RTT"
 """Hint for a board without a console."""
 
 _MAX_BYTES = 256 << 20
 _ALIGNMENT = 4096  # Largest gap between two sections of one region, in bytes.
+# Files by their first bytes that builds and downloads leave beside an image.
+_OTHERS = {
+    b"!<arch>\n": "an archive of object files",
+    b"!<thin>\n": "an archive of object files",
+    b"PK\x03\x04": "a ZIP archive",
+    b"\x1f\x8b": "a gzip file",
+    b"DfuSe": "a DfuSe file",
+    b"S0": "a file of Motorola S-records",
+}
+# Architectures of Arm's M profile, their tags in an image (Arm IHI 0045, 3.3.5.2) and their cores. A core runs
+# images for those above it.
+_M_PROFILE = (
+    ("Armv6-M", (11, 12), ("cortex-m0", "cortex-m0plus", "cortex-m1")),
+    ("Armv8-M Baseline", (16,), ("cortex-m23",)),
+    ("Armv7-M", (10,), ("cortex-m3",)),
+    ("Armv7E-M", (13,), ("cortex-m4", "cortex-m7")),
+    ("Armv8-M", (17,), ("cortex-m33", "cortex-m35p")),
+    ("Armv8.1-M", (21,), ("cortex-m52", "cortex-m55", "cortex-m85")),
+)
 _LOCKED_UP = 0xFFFFFFFE  # PC of an M-profile core in lockup (Armv7-M ARM, B1.5.15).
 
 
-def read_elf(board: boards.Board, path: str | Path) -> firmware.Firmware:
+def read_image(board: boards.Board, path: str | Path, address: int | None = None) -> Firmware:
+    """Read and check an image built elsewhere: ELF, Intel HEX, UF2 or, with its address, a plain binary.
+
+    Raises ConfigError if it is none, or does not fit the board.
+    """
+    file = Path(path).resolve()
+    _check_file(board, file)
+    blocks = read_blocks(file, board, address)
+    if blocks is None:
+        return read_elf(board, file)
+    image = BlockImage(board, file, (), blocks=blocks)
+    _check_place(image, [("block", start, len(data)) for start, data in blocks])
+    return replace(image, in_ram=_is_in_ram(image))
+
+
+def read_elf(board: boards.Board, path: str | Path) -> Firmware:
     """Read and check an ELF file built elsewhere. Raises ConfigError if it does not fit the board."""
     elf = Path(path).resolve()
-    if not board.memory:
-        raise ConfigError(
-            f"{board.name} has no memory map, so that no image can be put into it",
-            "take a board that has one, virtual ones too: stm32f746",
-        )
-    image = firmware.Firmware(board, elf, ())
+    _check_file(board, elf)
+    image = Firmware(board, elf, ())
     try:
         _check_extents(elf, board)
         parts = [
@@ -37,26 +70,54 @@ def read_elf(board: boards.Board, path: str | Path) -> firmware.Firmware:
             for section in image.sections
             for address in {section.address, section.load_address or section.address}
         ]
-        # A core fetches its first instruction after reset from one of these.
-        lasting = {board.layout.code, *(region.name for region in board.memory if region.kind == "flash")}
-        in_ram = not any(image.region_of(start) in lasting for start, _ in image.segments)
+        in_ram = _is_in_ram(image)
         if not in_ram:
             parts += [("segment", start, len(data)) for start, data in image.segments]
         _ = image.symbols
     except (OSError, ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # pyelftools raises many exception types for corrupt files.
         raise ConfigError(f"{elf}: not an ELF file: {error}", "did the build finish?") from error
+    _check_place(image, parts)
+    return Firmware(board, elf, (), in_ram=in_ram)
+
+
+def _check_file(board: boards.Board, path: Path) -> None:
+    """Refuse a file that is not an image, by what it is, and a board without memory."""
+    if not board.memory:
+        raise ConfigError(
+            f"{board.name} has no memory map, so that no image can be put into it",
+            "take a board that has one, virtual ones too: stm32f746",
+        )
+    check_readable(path, "did the build finish?")
+    if (size := path.stat().st_size) > _MAX_BYTES:
+        raise ConfigError(
+            f"{path}: has {size} bytes, and {_MAX_BYTES} is the limit", "is it an image for a board?"
+        )
+    with path.open("rb") as file:
+        head = file.read(16)
+    if what := next((what for magic, what in _OTHERS.items() if head.startswith(magic)), ""):
+        raise ConfigError(f"{path}: is {what}, not an image", "give the file that the linker wrote")
+
+
+def _is_in_ram(image: Firmware) -> bool:
+    # A core fetches its first instruction after reset from one of these.
+    flash = (region.name for region in image.board.memory if region.kind == "flash")
+    lasting = {image.board.layout.code, *flash}
+    return not any(image.region_of(start) in lasting for start, _ in image.segments)
+
+
+def _check_place(image: Firmware, parts: Sequence[tuple[str, int, int]]) -> None:
     if overflow := _overflow(image, parts):
-        raise ConfigError(f"{elf}: {overflow}", "make it smaller, or take a board with more memory")
+        raise ConfigError(f"{image.elf}: {overflow}", "make it smaller, or take a board with more memory")
+    board = image.board
     for name, address, size in parts:
         if sum(image.parts(address, size).values()) != size:
             regions = ", ".join(f"{part.name} {part.address:#010x} to {part.end:#010x}" for part in board.memory)
             raise ConfigError(
-                f"{elf}: its {name}, {size} bytes at {address:#010x}, is not in the memory of {board.full_name}: "
-                "it was linked for another board",
+                f"{image.elf}: its {name or 'segment'}, {size} bytes at {address:#010x}, is not in the memory of "
+                f"{board.full_name}: it was linked for another board",
                 f"memory of {board.full_name}: {regions}",
             )
-    return firmware.Firmware(board, elf, (), in_ram=in_ram)
 
 
 def _overflow(image: firmware.Firmware, parts: Sequence[tuple[str, int, int]]) -> str:
@@ -79,11 +140,16 @@ def _misfit(elf: ELFFile, board: boards.Board) -> str:
     wide = any(flag.startswith("-march=rv64") for flag in cpu.flags)
     expected = (ARCHITECTURES[board.architecture].machine, 64 if wide else 32, True)
     header = (str(elf["e_machine"]), int(elf.elfclass), bool(elf.little_endian))
-    return (
-        ""
-        if header == expected
-        else f"is for {_format_header(*header)}, and {board.full_name} has {_format_header(*expected)}"
-    )
+    if header != expected:
+        return f"is for {_format_header(*header)}, and {board.full_name} has {_format_header(*expected)}"
+    core = core_of(elf)
+    profile = core.profile or "M"
+    needed = next((rank for rank, row in enumerate(_M_PROFILE) if core.level in row[1]), 0)
+    has = next((rank for rank, row in enumerate(_M_PROFILE) if cpu.core in row[2]), len(_M_PROFILE))
+    if not core.level or ((profile == "M") == (board.architecture == "cortex_m") and needed <= has):
+        return ""
+    image = _M_PROFILE[needed][0] if profile == "M" else f"Arm's {profile} profile"
+    return f"is for {image}, and {board.full_name} has a {cpu.core}"
 
 
 def _format_header(machine: str, bits: int, little: bool) -> str:
@@ -92,12 +158,7 @@ def _format_header(machine: str, bits: int, little: bool) -> str:
 
 def _check_extents(path: Path, board: boards.Board) -> None:
     """Reject an unsuitable or truncated file before reading all of it."""
-    check_readable(path, "did the build finish?")
     size = path.stat().st_size
-    if size > _MAX_BYTES:
-        raise ConfigError(
-            f"{path}: has {size} bytes, and {_MAX_BYTES} is the limit", "is it an image for a board?"
-        )
     with path.open("rb") as file:
         elf = ELFFile(file)
         ends = [segment["p_offset"] + segment["p_filesz"] for segment in elf.iter_segments()]
@@ -108,10 +169,10 @@ def _check_extents(path: Path, board: boards.Board) -> None:
         ]
         if misfit := _misfit(elf, board):
             raise ConfigError(f"{path}: {misfit}", "build it for this board, or name the board that it is for")
+        if elf["e_type"] == "ET_REL":
+            raise ConfigError(f"{path}: is an object file, not linked", "give the file that the linker wrote")
         if max(ends, default=0) > size:
             raise ConfigError(f"{path}: ends after {size} bytes of {max(ends)}", "copy or build it again")
-        if not isinstance(elf.get_section_by_name(".symtab"), SymbolTableSection):
-            raise ConfigError(f"{path}: has no symbols", "give the file as the linker made it, not stripped")
         if not any(segment["p_type"] == "PT_LOAD" and segment["p_filesz"] for segment in elf.iter_segments()):
             raise ConfigError(f"{path}: has nothing that can be loaded", "give the file as the linker made it")
 

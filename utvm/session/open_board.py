@@ -16,6 +16,7 @@ from utvm.paths import work
 from utvm.probe.console import Console
 from utvm.selection import BoardSelection
 from utvm.session import application, board_holder, rpc, running
+from utvm.session.application import Application, read_image
 from utvm.session.profile import Profile, profile_of
 
 
@@ -85,9 +86,9 @@ class OpenBoard(Closing):
     def flash(self, elf: str | Path) -> application.Application:
         """Flash an image of your own and return it, halted before its first instruction.
 
-        Raises UtvmError if it is not an ELF file for this board's memory, or the board refuses.
+        Raises UtvmError if it is not an image (ELF, Intel HEX, UF2) for this board's memory, or the board refuses.
         """
-        return application.Application(self._holder.reset_board(), application.read_elf(self._holder.board, elf))
+        return Application(self._holder.reset_board(), read_image(self._holder.board, elf))
 
 
 class LoadedModel:

@@ -211,7 +211,7 @@ class CmsisDap:
         return struct.pack("<HB", done, ack) + data
 
     def _first_ack(self) -> int:
-        return _ACK_OK if self._connected and self._board.powered else _ACK_NONE
+        return _ACK_OK if self._connected and self._board.debuggable else _ACK_NONE
 
     def _port_ack(self) -> int:
         return _ACK_FAULT if self._port.failed else _ACK_OK

@@ -30,6 +30,7 @@ typedef struct {
   uint64_t count, deadline, begun, width; /* of a register, in bits */
   volatile uint32_t stop;
   uint32_t reason, masks_matter, triggered; /* accesses that any trigger matches */
+  uint32_t fired, unused;                   /* number of the trigger that stopped the core */
   uint64_t target; /* data address of a refused instruction */
   uint64_t block_end; /* of instructions that are already counted and not interrupted */
 } core_t;

@@ -54,11 +54,18 @@ class BoardModel(CoreThread):
         self._peripherals: list[Device] = []
         for peripheral in spec.peripherals:
             self._add(peripheral)
+        self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
         self._reset(ResetCause.POWER)
 
     @property
     def powered(self) -> bool:
         return self.volts >= _LOWEST_SUPPLY
+
+    @property
+    def debuggable(self) -> bool:
+        """True if the debug port responds: with supply, and not in Stop mode without DBGMCU's clocks."""
+        stopped = self._cpu.deeply_asleep and any(not unit.clocks_in_stop for unit in self._debug_units)
+        return self.powered and not stopped
 
     def start(self) -> None:
         """Power the board: the core runs."""

@@ -25,6 +25,7 @@ from utvm.virtual.console import ConsoleServer
 from utvm.virtual.jtag.board import BitbangServer, JtagBoard
 from utvm.virtual.machine import BoardModel
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, SERIAL_NUMBER, JtagSpec, MachineSpec
+from utvm.virtual.stlink import PRODUCTS, V2_1
 from utvm.virtual.stlink_tcp import StLinkServer
 from utvm.virtual.usb.device import UsbDevice
 from utvm.virtual.usb.probes import CmsisDapProbe, StLinkProbe
@@ -129,13 +130,15 @@ def _run(
 def _usb_server(options: argparse.Namespace, machine: BoardModel, console: ConsoleServer) -> UsbServer:
     latency = options.latency_us / 1e6
     device: UsbDevice
-    if options.usb == "st-link":
+    kind, _, product = options.usb.partition(":")
+    if kind == "st-link":
         device = StLinkProbe(
             machine,
             serial=options.serial,
             backlog=console.backlog,
             type_in=machine.console_input,
             latency=latency,
+            product=int(product, 16) if product else V2_1,
         )
     else:
         device = CmsisDapProbe(machine, serial=options.serial, latency=latency)
@@ -151,7 +154,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--latency-us", type=int, default=0, help="time a probe command takes, in microseconds")
     add("--millivolts", type=int, default=NOMINAL_MILLIVOLTS, help="the board's supply")
     add("--serial", type=_serial_number, default="VIRTUAL-0001", help="serial number of its probes")
-    add("--usb", choices=["st-link", "cmsis-dap"], help="a probe on USB as well")
+    kinds = ["st-link", "cmsis-dap", *(f"st-link:{product:04x}" for product in PRODUCTS)]
+    add("--usb", choices=kinds, help="a probe on USB as well; of an ST-Link, also its USB product")
     add("--usb-listen", default="0", help="its socket: unix:PATH, or a TCP port, 0 for any free one")
     add("--usb-user", default="", help="a user who may connect to that TCP port besides one's own")
     add("--anyone", action="store_true", help="other users of this computer may connect, too")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The firmware of an ST-Link/V2-1: 16-byte commands in, replies out.
+"""The firmware of an ST-Link/V2, V2-1 or V3: 16-byte commands in, replies out.
 
 These commands have no public manual. Implemented are those that OpenOCD's drivers `hla` and `st-link` and ST's
-stlink-server send to a V2-1 with firmware V2J40M27, with its transfer limits. An unknown command is logged and
-returns an error status.
+stlink-server send to a V2-1 with firmware V2J40M27, with its transfer limits, to a V2 and to a V3 of those limits.
+An unknown command is logged and returns an error status.
 """
 
 import logging
@@ -31,14 +31,24 @@ _log = logging.getLogger(__name__)
 COMMAND_SIZE = 16
 MAX_BLOCK_BYTES = 6144  # one transfer of 16 or 32-bit accesses
 MAX_BYTES_BLOCK_BYTES = 64  # one transfer of 8-bit accesses: a full-speed USB packet
+_V3_BYTES_BLOCK_BYTES, _V3_MISC_ITEMS = 512, 1227
 MAX_MISC_ITEMS = 64
 
 # Statuses, the first byte of most replies
 OK, FAULT, JTAG_GET_IDCODE_ERROR, SWD_AP_FAULT, SWD_AP_STICKY_ERROR = 0x80, 0x81, 0x09, 0x11, 0x19
 BAD_AP = 0x1D
 
-_FIRMWARE = 2 << 12 | 40 << 6 | 27  # V2 J40 M27
-_USB_VENDOR, _USB_PRODUCT = 0x0483, 0x374B
+USB_VENDOR, V2, V2_1 = 0x0483, 0x3748, 0x374B
+"""USB vendor, and products of the V2 and the V2-1."""
+V3 = (0x374D, 0x374E, 0x374F, 0x3753, 0x3754)
+"""USB products of V3: those of OpenOCD 0.12's interface/stlink.cfg."""
+PRODUCTS = (V2, V2_1, 0x3752, *V3)
+"""USB products that this firmware serves; a V1 (3744) is a mass storage device."""
+
+_FIRMWARE = {V2: 2 << 12 | 40 << 6 | 7, **dict.fromkeys(V3, 3 << 12)}  # V2 J40 S7; a V3 has another command
+_FIRMWARE_2_1 = 2 << 12 | 40 << 6 | 27  # V2 J40 M27
+_VERSION_3 = bytes([3, 0, 13, 4, 0, 0, 0, 0])  # V3 J13 M4, and numbers of other parts
+_CLOCKS = (24000, 8000, 3300, 1000, 200)  # kHz, of a V3's SWD
 _ADC_REFERENCE = 1500  # counts at 1.2 V; the converter measures half of the target's voltage
 
 _MODE_MASS_STORAGE, _MODE_DEBUG, _PORT_DP = 1, 2, 0xFFFF
@@ -65,8 +75,8 @@ class TargetBoard(DebugMemory, Protocol):
     def volts(self) -> float: ...
 
     @property
-    def powered(self) -> bool:
-        """True if the supply suffices for the debug port."""
+    def debuggable(self) -> bool:
+        """True if the debug port responds."""
 
     def hold_reset(self) -> None:
         """Pull nRST low."""
@@ -78,8 +88,10 @@ class TargetBoard(DebugMemory, Protocol):
 class StLink:
     """The firmware of a probe on one board. Not thread-safe: one client opens a probe at a time."""
 
-    def __init__(self, board: TargetBoard) -> None:
+    def __init__(self, board: TargetBoard, product: int = V2_1) -> None:
         self._board = board
+        self._product = product
+        self._misc_items = _V3_MISC_ITEMS if product in V3 else MAX_MISC_ITEMS
         self._port = SwDebugPort(board, board.port_ids)
         self._mode = _MODE_MASS_STORAGE
         self._status = OK
@@ -114,8 +126,10 @@ class StLink:
             0x50: self._write_words_in_place,
             0x51: self._misc_out,
             0x52: lambda *_: self._misc_results,
-            0x53: lambda *_: struct.pack("<BxxxI", OK, MAX_MISC_ITEMS),
+            0x53: lambda *_: struct.pack("<BxxxI", OK, self._misc_items),
             0x54: self._read_words_in_place,
+            0x61: lambda *_: bytes([OK]),  # set clock of a V3
+            0x62: lambda *_: struct.pack(f"<B7xI{len(_CLOCKS)}I", OK, len(_CLOCKS), *_CLOCKS),
         }
 
     @property
@@ -136,7 +150,10 @@ class StLink:
         if group == 0xF2 and command[1] in self._commands:
             return self._commands[command[1]](command, data)
         if group == 0xF1:
-            return struct.pack(">H", _FIRMWARE) + struct.pack("<HH", _USB_VENDOR, _USB_PRODUCT)
+            version = struct.pack(">H", _FIRMWARE.get(self._product, _FIRMWARE_2_1))
+            return version + struct.pack("<HH", USB_VENDOR, self._product)
+        if group == 0xFB and self._product in V3:
+            return _VERSION_3 + struct.pack("<HH", USB_VENDOR, self._product)
         if group == 0xF5:
             return bytes([self._mode])
         if group == 0xF7:
@@ -150,7 +167,7 @@ class StLink:
     def _enter(self, command: bytes, _data: bytes) -> bytes:
         if command[2] != _ENTER_SWD:
             _log.warning("mode 0x%02x is not supported: this board has only SWD", command[2])
-        if command[2] != _ENTER_SWD or not self._board.powered:
+        if command[2] != _ENTER_SWD or not self._board.debuggable:
             return bytes([JTAG_GET_IDCODE_ERROR])
         self._mode = _MODE_DEBUG
         self._port.write(DP_ABORT, STKERRCLR)
@@ -243,7 +260,8 @@ class StLink:
         return b""
 
     def _is_block_valid(self, address: int, size: int, access_port: int, width: int) -> bool:
-        limit = MAX_BYTES_BLOCK_BYTES if width == 1 else MAX_BLOCK_BYTES
+        bytewise = _V3_BYTES_BLOCK_BYTES if self._product in V3 else MAX_BYTES_BLOCK_BYTES
+        limit = bytewise if width == 1 else MAX_BLOCK_BYTES
         if access_port not in self._port.memory_ports:
             self._status = BAD_AP
         elif size > limit or size % width or address % width:
@@ -258,9 +276,9 @@ class StLink:
     def _misc_out(self, command: bytes, data: bytes) -> bytes:
         (items,) = struct.unpack_from("<I", command, 2)
         values_at = (items + 3) & ~3
-        if items > MAX_MISC_ITEMS or len(data) != values_at + 4 * items:
+        if items > self._misc_items or len(data) != values_at + 4 * items:
             _log.warning("%d mixed accesses in %d bytes refused", items, len(data))
-            self._misc_results = struct.pack("<I", FAULT) * min(2 * items, 2 * MAX_MISC_ITEMS)
+            self._misc_results = struct.pack("<I", FAULT) * min(2 * items, 2 * self._misc_items)
             return b""
         results: list[int] = []
         statuses: list[int] = []
@@ -345,7 +363,7 @@ class StLink:
         The firmware clears the sticky flag after its own faults, so the next command works; the host clears the
         flag of its own register accesses.
         """
-        if self._port.failed or not self._port.powered:
+        if self._port.failed or not (self._port.powered and self._board.debuggable):
             return SWD_AP_STICKY_ERROR
         try:
             action()

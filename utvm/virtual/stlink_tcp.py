@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from utvm.base.process.peer import listen
 from utvm.virtual.dap import wait_until
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
+from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2_1, StLink, TargetBoard
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class StLinkServer:
     def _device_info(self) -> bytes:
         used = self._owner is not None
         return _word(_STATUS_OK) + struct.pack(
-            f"<I{_SERIAL_BYTES}sHHB", _DEVICE_ID, self._serial, 0x0483, 0x374B, used
+            f"<I{_SERIAL_BYTES}sHHB", _DEVICE_ID, self._serial, USB_VENDOR, V2_1, used
         )
 
     def _open(self, client: socket.socket) -> bytes:

@@ -31,6 +31,7 @@ from utvm.runtime.vta.header import CALLS, symbol
 from utvm.virtual.vta.picture import picture
 from utvm.virtual.vta.simulator import VtaSimulator
 from utvm.virtual.vta.simulator import simulator as create_simulator
+from utvm.vta.published import find_published
 
 __all__ = [
     "Configuration",
@@ -122,12 +123,13 @@ def program_fpga(remote: Any, bitstream: str | Path | None = None) -> None:
     """Program the hardware behind a session; a model ignores it.
 
     Args:
-        bitstream: a file for the chip of a PYNQ-Z1; by default the server's own for its configuration.
+        bitstream: a file for the chip of a PYNQ-Z1; by default the published one of the configuration, if its
+            ``TARGET`` is ``pynq``.
     """
     name = ""
-    if bitstream:
-        path = Path(bitstream)
-        read_bitstream(path, boards.load("pynq-z1").programmable.part)
+    if bitstream or get_env().TARGET == "pynq":
+        path = Path(bitstream) if bitstream else find_published(get_env().configuration)
+        read_bitstream(path, boards.load("pynq-z1").programmable)
         name = path.name
         remote.upload(str(path), name)
     remote.get_function(INIT)(name)

@@ -18,7 +18,10 @@ from utvm.probe import vitals
 from utvm.probe.usb import Probe, ProbeId, libusb, sysfs
 from utvm.probe.usb import detect as detect_probes
 
-KNOWN = [ProbeId("st-link", 0x0483, 0x374B), ProbeId("cmsis-dap", 0x0D28, 0x0204)]
+KNOWN = [
+    *(ProbeId("st-link", 0x0483, product) for product in (0x3748, 0x374B, 0x374E)),
+    ProbeId("cmsis-dap", 0x0D28, 0x0204),
+]
 NUMBERS = {(probe.vendor, probe.product): probe.kind for probe in KNOWN}
 NOBODY = 65534
 

@@ -18,12 +18,12 @@ from utvm.virtual.usb.server import UsbServer
 class Plug:
     """A probe's socket, the board behind it, and what its console carries."""
 
-    def __init__(self, kind: str, path: Path) -> None:
+    def __init__(self, kind: str, path: Path, product: int = 0x374B) -> None:
         self.board = FakeBoard()
         self.printed = Backlog()
         self.typed = bytearray()
         device = (
-            StLinkProbe(self.board, serial="S-1", backlog=self.printed, type_in=self.typed.extend)
+            StLinkProbe(self.board, serial="S-1", backlog=self.printed, type_in=self.typed.extend, product=product)
             if kind == "st-link"
             else CmsisDapProbe(self.board, serial="S-1")
         )
@@ -45,12 +45,12 @@ class Plug:
 
 
 @pytest.fixture
-def plug(tmp_path: Path) -> Iterator[Callable[[str], Plug]]:
+def plug(tmp_path: Path) -> Iterator[Callable[..., Plug]]:
     """Return what makes a plug of a kind."""
     made: list[Plug] = []
 
-    def make(kind: str) -> Plug:
-        made.append(Plug(kind, tmp_path / f"socket{len(made)}"))
+    def make(kind: str, product: int = 0x374B) -> Plug:
+        made.append(Plug(kind, tmp_path / f"socket{len(made)}", product))
         return made[-1]
 
     yield make

@@ -73,6 +73,39 @@ def test_an_st_link_says_that_it_is_one(peer: Peer) -> None:
     assert debug == {0x81: (BULK, 64, 0), 0x01: (BULK, 64, 0), 0x82: (BULK, 64, 0)}
 
 
+@pytest.mark.parametrize(
+    ("product", "out", "trace", "interfaces", "version"),
+    [
+        (0x3748, 0x02, 0x83, 1, bytes([0x2A, 0x07])),  # V2 J40 S7: 4, 6 and 6 bits
+        (0x374D, 0x01, 0x82, 3, bytes([0x30, 0x00])),
+        (0x374E, 0x01, 0x82, 3, bytes([0x30, 0x00])),
+        (0x374F, 0x01, 0x82, 3, bytes([0x30, 0x00])),
+        (0x3752, 0x01, 0x82, 3, bytes([0x2A, 0x1B])),
+        (0x3753, 0x01, 0x82, 3, bytes([0x30, 0x00])),
+        (0x3754, 0x01, 0x82, 3, bytes([0x30, 0x00])),
+    ],
+)
+def test_an_st_link_of_another_product(
+    plug: Callable[..., Plug], product: int, out: int, trace: int, interfaces: int, version: bytes
+) -> None:
+    """Endpoints and replies as OpenOCD 0.12 expects them (src/jtag/drivers/stlink_usb.c)."""
+    with Peer(plug("st-link", product).connect()) as peer:
+        device = struct.unpack("<BBHBBBBHHHBBBB", peer.descriptor(DEVICE) or b"")
+        assert device[7:9] == (0x0483, product)
+        parsed = parse(peer.descriptor(CONFIGURATION) or b"")
+        assert len(parsed.interfaces) == interfaces
+        assert {address for address, rest in parsed.endpoints.items() if rest[0] == 0} == {0x81, out, trace}
+        assert peer.put(out, b"\xf1".ljust(16, b"\0")) == SUCCESS
+        assert peer.get(0x81, 64) == version + struct.pack("<HH", 0x0483, product)
+        if version[0] >> 4 == 3:
+            assert peer.put(out, b"\xfb".ljust(16, b"\0")) == SUCCESS
+            reply = peer.get(0x81, 64)
+            assert (reply[0], reply[8:]) == (3, struct.pack("<HH", 0x0483, product))
+            assert peer.put(out, b"\xf2\x62".ljust(16, b"\0")) == SUCCESS
+            reply = peer.get(0x81, 64)
+            assert len(reply) == 52 and struct.unpack_from("<3I", reply, 8) == (5, 24000, 8000)
+
+
 def test_its_com_port_is_one_function_of_two_interfaces(peer: Peer) -> None:
     parsed = parse(peer.descriptor(CONFIGURATION) or b"")
     (association,) = parsed.associations

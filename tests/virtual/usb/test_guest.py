@@ -24,7 +24,7 @@ from tests.virtual.usb.hung import HangingStLink
 from utvm import boards, firmware
 from utvm.base.process.service import Service
 from utvm.firmware import Firmware
-from utvm.probe.virtual import UsbProbe, start_virtual
+from utvm.probe.virtual import UsbKind, UsbProbe, start_virtual
 from utvm.session.standalone import Report, ReportReader, result_of
 from utvm.virtual.console import Backlog
 from utvm.virtual.usb.device import UsbDevice
@@ -77,7 +77,7 @@ V2_1 = {"firmware": "V2J40M27", "volts": pytest.approx(3.3, abs=0.01), "left_out
 
 
 class Bench(NamedTuple):
-    """Three boards on one guest's USB: two probes of one kind, and one of the other. Two more probes have none.
+    """Boards on one guest's USB: two probes of one kind, one of the other, a V3, a V2. Two more probes have none.
 
     Attributes:
         boards: the processes of the boards, by the serial numbers of their probes.
@@ -138,9 +138,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     }
     with ExitStack() as stack:
         running = {}
-        left, right, other = UsbProbe("st-link", ""), UsbProbe("st-link", ""), UsbProbe("cmsis-dap", "")
-        for serial, probe in (("LEFT-1", left), ("RIGHT-2", right), ("DAP-3", other)):
-            usb = UsbProbe(probe.kind, f"unix:{directory}/{serial}")
+        kinds: dict[str, tuple[UsbKind, int | None]] = {
+            "LEFT-1": ("st-link", None),
+            "RIGHT-2": ("st-link", None),
+            "DAP-3": ("cmsis-dap", None),
+            "NEW-6": ("st-link", 0x374E),
+            "OLD-7": ("st-link", 0x3748),
+        }
+        for serial, (kind, product) in kinds.items():
+            usb = UsbProbe(kind, f"unix:{directory}/{serial}", product=product)
             board = start_virtual(boards.load("stm32f746"), directory / f"{serial}-logs", serial=serial, usb=usb)
             running[serial] = stack.enter_context(board)
         hanging = HangingStLink("HUNG-4")
@@ -176,8 +182,10 @@ def test_the_kernel_takes_them_for_what_they_are(bench: Bench) -> None:
         "0483:374b LEFT-1 12 utvm virtual board",
         "0483:374b RIGHT-2 12 utvm virtual board",
         "0d28:0204 DAP-3 480 utvm virtual board",
+        "0483:374e NEW-6 12 utvm virtual board",
+        "0483:3748 OLD-7 12 utvm virtual board",
     } <= {line.strip() for line in found.split("\n")}
-    assert bench.guest.run("ls /dev/ttyACM*").split() == [f"/dev/ttyACM{number}" for number in range(4)]
+    assert bench.guest.run("ls /dev/ttyACM*").split() == [f"/dev/ttyACM{number}" for number in range(5)]
     assert not re.search(
         r"usb.*(error|fail|invalid|unable|warn|no interface)", bench.guest.run("dmesg"), re.IGNORECASE
     )
@@ -187,13 +195,13 @@ def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> No
     (by_linux, numbers), (by_libusb, same_numbers) = bench.guest.ask("both")
     assert by_libusb == by_linux
     assert same_numbers == numbers == [probe["address"] for probe in by_linux]
-    assert {probe["serial"] for probe in by_linux} == {"LEFT-1", "RIGHT-2", "DAP-3", "HUNG-4", "DARK-5"}
+    assert {probe["serial"] for probe in by_linux} == {*bench.boards, "HUNG-4", "DARK-5"}
     assert {(probe["virtual"], probe["problem"]) for probe in by_linux} == {(True, "")}
 
 
 def test_user_without_access_sees_places_and_remedy(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
-    assert len(found) == 5
+    assert len(found) == 7
     for probe in found:
         assert probe["serial"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
 
@@ -217,6 +225,8 @@ def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
 def test_a_probe_tells_its_firmware_and_its_board_s_voltage(bench: Bench) -> None:
     assert bench.guest.ask("examine LEFT-1") == V2_1
     assert bench.guest.ask("examine DAP-3") == {"firmware": "CMSIS-DAP 2.1.0", "volts": None, "left_out": ""}
+    assert bench.guest.ask("examine NEW-6") == {**V2_1, "firmware": "V3J13M4"}
+    assert bench.guest.ask("examine OLD-7") == {**V2_1, "firmware": "V2J40S7"}
     dark = bench.guest.ask("examine DARK-5")
     assert dark == {"firmware": "V2J40M27", "volts": pytest.approx(0.2, abs=0.01), "left_out": ""}
 
@@ -275,10 +285,18 @@ def test_of_two_alike_the_one_that_was_named_is_programmed(bench: Bench) -> None
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 
-def test_cmsis_dap_programs_too(bench: Bench) -> None:
-    said = _openocd(bench.guest, "cmsis-dap", "DAP-3", "program doubler.elf verify reset")
-    assert "** Verified OK **" in said
-    result = result_of(bench.console("DAP-3"), bench.doubler, "instructions")
+@pytest.mark.parametrize(
+    ("kind", "serial", "said"),
+    [
+        ("cmsis-dap", "DAP-3", "CMSIS-DAP: "),
+        ("st-link", "NEW-6", "STLINK V3J13M4"),
+        ("st-link", "OLD-7", "STLINK V2J40S7"),
+    ],
+)
+def test_others_program_too(bench: Bench, kind: str, serial: str, said: str) -> None:
+    output = _openocd(bench.guest, kind, serial, "program doubler.elf verify reset")
+    assert "** Verified OK **" in output and said in output
+    result = result_of(bench.console(serial), bench.doubler, "instructions")
     assert result.outputs[0].tolist() == (2 * X).tolist()
 
 

@@ -8,6 +8,7 @@ from utvm.boards import Board
 from utvm.boards.parts import PyOcdPart
 from utvm.drivers import connection, driver
 from utvm.drivers.builtin.usb import kind_of, on_usb
+from utvm.errors import ConfigError
 from utvm.probe.choice import find_probe, hold_probe, match_of
 from utvm.probe.debug_port import PyOcdPort
 from utvm.probe.pyocd.client import PyOcdClient
@@ -26,6 +27,11 @@ def _part(board: Board) -> PyOcdPart | None:
 def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | None:
     probe = find_probe(board, selection.kind, selection.serial)
     if probe is not None:
+        if probe.by_path:
+            raise ConfigError(
+                f"pyOCD finds a probe by its serial number alone, and two have {probe.serial_number}",
+                "use OpenOCD",
+            )
         able = board.capabilities_of(kind_of(probe), match_of(board, probe))
 
         def start_physical(setup: driver.Setup) -> connection.Connection:

@@ -7,7 +7,16 @@ from typing import Literal
 from utvm import boards, errors
 from utvm.base.text.quoting import tcl
 from utvm.drivers import connection, driver
+from utvm.drivers.connection import Connection
+from utvm.drivers.driver import (
+    check_identity,
+    start_openocd,
+)
+from utvm.errors import ProbeError
 from utvm.probe import choice, debug_port, usb, vitals
+from utvm.probe.debug_port import OpenOcdPort
+from utvm.probe.openocd import NO_ANSWER
+from utvm.probe.usb import serial_ports
 from utvm.selection import BoardSelection
 
 
@@ -37,8 +46,18 @@ def _serve(
     match = choice.match_of(board, probe)
     assert board.physical and match
     commands = [board.physical.select_serial.format(serial=tcl(probe.serial_number))]
-    openocd, gdb = driver.start_openocd(setup, board, commands, match.openocd)
-    return openocd, debug_port.OpenOcdPort(gdb, live="memory while running" in able)
+    if probe.by_path:
+        commands.append(f"adapter usb location {probe.usb_path}")
+    try:
+        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    except ProbeError as error:
+        # Firmware in a low-power mode, or that switches its debug pins off, is reached while held in reset.
+        if error.hint != NO_ANSWER:
+            raise
+        setup.say("the chip does not answer: once more, connecting under reset")
+        commands += ["reset_config connect_assert_srst", "lappend post_init_commands {reset halt}"]
+        openocd, gdb = start_openocd(setup, board, commands, match.openocd)
+    return openocd, OpenOcdPort(gdb, live="memory while running" in able)
 
 
 def on_usb(
@@ -63,9 +82,10 @@ def on_usb(
             raise
         server, port = serve(ready.probe)
     probe = ready.probe
-    driver.check_identity(board.name, physical.identity, port.gdb, probe.serial_number)
-    console_url = next(iter(usb.serial_ports(probe.serial_number, physical.console_interface)), None)
-    return connection.Connection(
+    check_identity(board.name, physical.identity, port.gdb, probe.serial_number)
+    path = probe.usb_path if probe.by_path else ""
+    console_url = next(iter(serial_ports(probe.serial_number, physical.console_interface, path)), None)
+    return Connection(
         board,
         kind,
         "VIRTUAL board, a software model" if kind == "virtual" else "PHYSICAL board",

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from serial.tools import list_ports
@@ -37,6 +37,7 @@ class Probe:
         address: device number on the bus; a new one after every replug.
         virtual: True if its manufacturer string is that of the virtual boards.
         problem: why it cannot be used, with a remedy; empty if it can.
+        by_path: True if it is selected by its USB path, since another probe has its serial number.
     """
 
     kind: str
@@ -49,6 +50,12 @@ class Probe:
     description: str
     virtual: bool
     problem: str
+    by_path: bool = False
+
+    @property
+    def selector(self) -> str:
+        """Serial number, or USB path, that selects it."""
+        return self.usb_path if self.by_path else self.serial_number
 
     @property
     def full_name(self) -> str:
@@ -94,19 +101,40 @@ def detect(known: Sequence[ProbeId]) -> Detection:
     if reason := source.unavailable_reason():
         return Detection((), f"this machine has no USB ({reason})")
     kinds = {(identity.vendor, identity.product): identity.kind for identity in known}
-    return Detection(tuple(source.devices(kinds, Probe)), "")
+    return Detection(tuple(map(_with_readable_serial, source.devices(kinds, Probe))), "")
+
+
+def _with_readable_serial(probe: Probe) -> Probe:
+    """Return a probe with its serial number as OpenOCD 0.12 spells it.
+
+    Firmware of an ST-Link/V2 before V2J21S4 has the twelve bytes of the number as characters, in place of their
+    hexadecimal digits (``stlink_usb_get_alternate_serial``).
+    """
+    old = (
+        probe.kind == "st-link"
+        and len(probe.serial_number) == sysfs.OLD_SERIAL_LENGTH
+        and max(probe.serial_number) <= "\xff"
+    )
+    if not old or (probe.serial_number.isascii() and probe.serial_number.isprintable()):
+        return probe
+    return replace(probe, serial_number=probe.serial_number.encode("latin-1").hex().upper())
 
 
 def _source() -> Source:
     return sysfs if sysfs.DEVICES.is_dir() else libusb
 
 
-def serial_ports(serial: str, interface: int | None = None) -> tuple[str, ...]:
-    """Serial devices of a probe; with ``interface``, the one on that USB interface."""
+def serial_ports(serial: str, interface: int | None = None, usb_path: str = "") -> tuple[str, ...]:
+    """Serial devices of a probe; with ``interface``, the one on that USB interface.
+
+    Args:
+        usb_path: of the probe, if another has its serial number.
+    """
     # A location ends with configuration and interface: 1-2.1:1.0
     ending = "" if interface is None else f".{interface}"
     return tuple(
         port.device
         for port in list_ports.comports()
         if serial and port.serial_number == serial and (port.location or "").endswith(ending)
+        if not usb_path or (port.location or "").partition(":")[0] == usb_path
     )

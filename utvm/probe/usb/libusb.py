@@ -101,4 +101,5 @@ def _read_string(device: Any, index: int) -> str:
     language = languages[0] if languages else _ENGLISH
     data: bytes = usb.control.get_descriptor(device, 254, usb.util.DESC_TYPE_STRING, index, language).tobytes()
     # pyusb's decoder raises on half a surrogate pair. Linux and OpenOCD end a string at a NUL.
-    return data[2 : data[0] & 0xFE].decode("utf-16-le", "replace").partition("\0")[0].strip()
+    text = data[2 : data[0] & 0xFE].decode("utf-16-le", "replace").partition("\0")[0]
+    return text if len(text) == sysfs.OLD_SERIAL_LENGTH else text.strip()

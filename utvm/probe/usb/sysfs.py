@@ -13,6 +13,8 @@ NODES = Path("/dev/bus/usb")
 """Device nodes: a folder for each bus."""
 DEVICES = Path("/sys/bus/usb/devices")
 """The device list."""
+OLD_SERIAL_LENGTH = 12
+"""Characters in the serial number of an old ST-Link/V2."""
 # Offsets of string indices in a device descriptor; index 0 is no string (USB 2.0, table 9-8)
 _STRINGS = {"manufacturer": 14, "serial": 16}
 
@@ -65,7 +67,9 @@ def _problem_of(folder: Path, node: Path) -> str:
 
 def _text(folder: Path, name: str) -> str:
     try:
-        return (folder / name).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+        # The kernel adds one newline; the old ST-Link's serial number may begin or end with any character.
+        text = (folder / name).read_bytes().decode("utf-8", "replace").removesuffix("\n")
+        return text if name == "serial" and len(text) == OLD_SERIAL_LENGTH else text.strip("\0 \n")
     except OSError:
         return ""
 

@@ -285,6 +285,11 @@ class CortexM:
 
     # Sleep
 
+    @property
+    def deeply_asleep(self) -> bool:
+        """True in the sleep that SCR.SLEEPDEEP selects: a chip's low-power mode."""
+        return self.sleeping and bool(self.scb.value(scs.SCR) & scs.SLEEPDEEP)
+
     def _fall_asleep(self) -> None:
         instruction = int.from_bytes(self._bus.read(self.core.read(registers.PC), 2), "little")
         self.core.pass_sleep()

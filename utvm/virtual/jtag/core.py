@@ -59,7 +59,7 @@ class _CountedState(ctypes.Structure):
         ("memories", _Memory * MEMORIES),
         ("triggers", _Trigger * TRIGGERS),
         *fields(ctypes.c_uint64, "count deadline begun width"),
-        *fields(ctypes.c_uint32, "stop reason masks_matter triggered"),
+        *fields(ctypes.c_uint32, "stop reason masks_matter triggered fired unused"),
         *fields(ctypes.c_uint64, "target block_end"),
     )
 

@@ -6,8 +6,7 @@ caller holds the machine's lock.
 """
 
 from utvm.virtual.bus import Bus, BusError
-from utvm.virtual.jtag.core import EXECUTE, LOAD, STORE, TRIGGERS
-from utvm.virtual.riscv.hart import HALT_REQUEST, Hart
+from utvm.virtual.riscv.hart import HALT_REQUEST, MACHINE, USER, Hart
 
 # Registers of the module (section 3.12).
 _DATA0 = 0x04
@@ -37,17 +36,11 @@ _SB_ERRORS, _BAD_ADDRESS = 7 << 12, 2 << 12
 
 # Registers of a hart (sections 4.9 and 5.2), by the numbers of abstract commands (3.6.1.1).
 _DCSR, _DPC = 0x7B0, 0x7B1
-_TSELECT, _TDATA1, _TDATA2, _TINFO = 0x7A0, 0x7A1, 0x7A2, 0x7A4
 _X0, _F0, _END = 0x1000, 0x1020, 0x1040
-_XDEBUGVER, _MACHINE_MODE = 4 << 28, 3
-_EBREAKM, _STEPIE, _STEP = 1 << 15, 1 << 11, 1 << 2
-_DCSR_WRITABLE = _EBREAKM | _STEPIE | _STEP
-_MCONTROL = 2
-_ENTER_DEBUG_MODE = 1 << 12
-_IN_MACHINE_MODE = 1 << 6
-_ANY_MODE = 0x58  # A debugger sets all modes and expects to read them back, although the hart has only one.
-# Bits 0 to 2 of mcontrol: load, store, execute.
-_ACCESSES = LOAD | STORE | EXECUTE
+_XDEBUGVER, _PRIVILEGE = 4 << 28, 3
+_EBREAK = {MACHINE: 1 << 15, USER: 1 << 12}
+_STEPIE, _STEP = 1 << 11, 1 << 2
+_DCSR_WRITABLE = _EBREAK[MACHINE] | _EBREAK[USER] | _STEPIE | _STEP
 
 
 class DebugModule:
@@ -57,8 +50,6 @@ class DebugModule:
         self._hart = hart
         self._bus = bus
         self._have_reset = True
-        self._triggers = [[0, 0] for _ in range(TRIGGERS)]
-        self._selected = 0
         self._dcsr = 0
         self.reset_requested = False
         self._deactivate()
@@ -175,15 +166,10 @@ class DebugModule:
         if _F0 <= number < _END:
             return core.read_f(number - _F0)
         if number == _DCSR:
-            return _XDEBUGVER | self._dcsr | self._hart.cause << 6 | _MACHINE_MODE
+            return _XDEBUGVER | self._dcsr | self._hart.cause << 6 | core.privilege
         if number == _DPC:
             return core.pc
-        if number == _TDATA1:
-            control = self._triggers[self._selected][0]
-            # Always of type mcontrol, with dmode set.
-            return _MCONTROL << (core.xlen - 4) | 1 << (core.xlen - 5) | control
-        values = {_TSELECT: self._selected, _TDATA2: self._triggers[self._selected][1], _TINFO: 1 << _MCONTROL}
-        return values[number] if number in values else core.read_csr(number) if number < _X0 else None
+        return core.read_csr(number) if number < _X0 else None
 
     def _write_register(self, number: int, value: int) -> bool:
         core = self._hart.core
@@ -193,30 +179,15 @@ class DebugModule:
             core.write_f(number - _F0, value)
         elif number == _DCSR:
             self._dcsr = value & _DCSR_WRITABLE
-            self._hart.ebreak_halts = bool(value & _EBREAKM)
+            self._hart.ebreak_halts = frozenset(mode for mode, bit in _EBREAK.items() if value & bit)
             self._hart.step_interrupts = bool(value & _STEPIE)
+            if value & _PRIVILEGE in _EBREAK:
+                core.privilege = value & _PRIVILEGE
         elif number == _DPC:
             core.pc = value & ~1
-        elif number == _TSELECT:
-            self._selected = value if value < TRIGGERS else self._selected
-        elif number in (_TDATA1, _TDATA2):
-            self._set_trigger(number, value)
         else:
             return number < _X0 and core.write_csr(number, value)
         return True
-
-    def _set_trigger(self, number: int, value: int) -> None:
-        trigger = self._triggers[self._selected]
-        if number == _TDATA2:
-            trigger[1] = value
-        else:
-            trigger[0] = value & (0xF << 12 | _ANY_MODE | _ACCESSES)
-        self._hart.core.set_triggers(
-            [
-                (address, control & _ACCESSES if control & _IN_MACHINE_MODE and control & _ENTER_DEBUG_MODE else 0)
-                for control, address in self._triggers
-            ]
-        )
 
     def _fetch_bus_data(self) -> None:
         size = 1 << (self._sbcs >> 17 & 7)

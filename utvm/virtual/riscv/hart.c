@@ -89,16 +89,17 @@ uint64_t utvm_data_address(void *engine, core_t *hart) {
   return decode(engine, hart, fetch(hart, hart->begun)).address;
 }
 
-static int is_triggered(void *engine, const core_t *hart, uint64_t address, uint32_t op) {
+static int is_triggered(void *engine, core_t *hart, uint64_t address, uint32_t op) {
   access_t access = {0, 0, 0};
   if (hart->triggered & (LOAD | STORE))
     access = decode(engine, hart, op);
   for (uint32_t i = 0; i < TRIGGERS; i++) {
     const trigger_t *const trigger = &hart->triggers[i];
-    if ((trigger->accesses & EXECUTE) && trigger->address == address)
+    if (((trigger->accesses & EXECUTE) && trigger->address == address) ||
+        ((trigger->accesses & access.accesses) && trigger->address == access.address)) {
+      hart->fired = i;
       return 1;
-    if ((trigger->accesses & access.accesses) && trigger->address == access.address)
-      return 1;
+    }
   }
   return 0;
 }
@@ -119,8 +120,10 @@ static enum reason examine(core_t *hart, uint32_t op) {
   /* cycle, time, instret, mcycle, minstret and their upper halves. A write to a read-only one faults. */
   if ((half >= 0xC00u && half <= 0xC02u) || half == 0xB00u || half == 0xB02u)
     return (csr >> 10) == 3 && (bits(op, 13, 12) == 1 || bits(op, 19, 15)) ? NONE : READ_COUNTER;
-  /* mstatus, mie, mip: an interrupt may be unmasked. */
-  if (hart->masks_matter && (csr == 0x300u || csr == 0x304u || csr == 0x344u))
+  if (csr == 0x344u)
+    return READ_COUNTER; /* mip, whose bits are the devices' */
+  /* mstatus, mie: an interrupt may be unmasked. */
+  if (hart->masks_matter && (csr == 0x300u || csr == 0x304u))
     hart->stop = 1;
   return NONE;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RISC-V hart in machine mode: instruction set, traps, interrupts and debug mode.
+"""A RISC-V hart with machine and user mode: instruction set, traps, interrupts and debug mode.
 
 Unicorn executes, with physical memory protection, alignment faults and all CSRs. It enters no traps, has no exact
 counters and does not report the address of a fault; see ``hart.c``. Sources: RISC-V Instruction Set Manual, Volume
@@ -17,9 +17,12 @@ from unicorn import riscv_const, unicorn_const
 from utvm.virtual.bus import Bus
 from utvm.virtual.engine import NEVER
 from utvm.virtual.jtag.core import EXECUTE, STORE, CoreRunner, CountedCore, Pause
+from utvm.virtual.riscv.triggers import TINFO, TSELECT, Triggers
 
 MISA = 0x301
-MSTATUS, MIE, MTVEC, MEPC, MCAUSE, MTVAL = 0x300, 0x304, 0x305, 0x341, 0x342, 0x343
+MSTATUS, MIE, MTVEC, MEPC, MCAUSE, MTVAL, MIP = 0x300, 0x304, 0x305, 0x341, 0x342, 0x343, 0x344
+USER, MACHINE = 0, 3
+"""Privilege modes."""
 _NAMED = {
     MSTATUS: riscv_const.UC_RISCV_REG_MSTATUS,
     MIE: riscv_const.UC_RISCV_REG_MIE,
@@ -31,7 +34,8 @@ _NAMED = {
 _TIME = 0xC01
 _COUNTERS = (0xB00, 0xB02, 0xC00, _TIME, 0xC02)  # mcycle, minstret, cycle, time, instret
 _UPPER_HALF = 0x80
-_DOUBLE = 1 << 3  # misa: D
+_FLOAT = (1, 2, 3)  # fflags, frm, fcsr
+_FLOAT_ENABLED = 3 << 13  # FS in mstatus
 
 # Exceptions (Volume II, table 3.6).
 FETCH_FAULT, ILLEGAL, BREAKPOINT = 1, 2, 3
@@ -46,8 +50,8 @@ _BOXED = 0xFFFFFFFF << 32
 class RiscvCore(CountedCore):
     """The instruction set of an RV32 or RV64 hart; ``fault`` holds cause and mtval of the last fault.
 
-    ``isa``, for example ``rv32imafc``, gives the width and the presence of D. Unicorn has all other extensions.
-    ``time`` returns the CSR of that name.
+    ``isa``, for example ``rv32imafc``, gives the width and the extensions, those of misa. ``time`` and ``pending``
+    return the CSRs time and mip.
     """
 
     def __init__(self, isa: str, bus: Bus) -> None:
@@ -55,10 +59,44 @@ class RiscvCore(CountedCore):
         self.float_bits = 64 if "d" in isa[4:] else 32
         self.fault = (0, 0)
         self.time: Callable[[], int] = lambda: 0
+        self.pending: Callable[[], int] = lambda: 0
         mode = unicorn_const.UC_MODE_RISCV64 if self.xlen == 64 else unicorn_const.UC_MODE_RISCV32
         uc = unicorn.Uc(unicorn_const.UC_ARCH_RISCV, mode)
         super().__init__(uc, Path(__file__).with_name("hart.c"), bus, self.xlen)
         self._c.utvm_data_address.restype = ctypes.c_uint64
+        self.triggers = Triggers(self.xlen)
+        self._remove_extensions(sum(1 << ord(letter) - ord("a") for letter in f"{isa[4:]}u"))
+
+    def _remove_extensions(self, present: int) -> None:
+        """Leave only the extensions in a mask to Unicorn, whose misa is read-only: there are no others then."""
+        misa = int(self._uc.reg_read(riscv_const.UC_RISCV_REG_MISA))
+        size = self.xlen // 8
+        context = self._uc.context_save()
+        state = (ctypes.c_char * context.size).from_address(
+            ctypes.cast(context.context, ctypes.c_void_p).value or 0
+        )
+        value = misa & (present | -1 << 26) & self.mask
+        state.raw = state.raw.replace(misa.to_bytes(size, "little"), value.to_bytes(size, "little"))
+        self._uc.context_restore(context)
+        self._at_reset = context
+
+    @property
+    def privilege(self) -> int:
+        """Current privilege mode: USER or MACHINE."""
+        return int(self._uc.reg_read(riscv_const.UC_RISCV_REG_PRIV))
+
+    @privilege.setter
+    def privilege(self, mode: int) -> None:
+        self._uc.reg_write(riscv_const.UC_RISCV_REG_PRIV, mode)
+
+    @contextlib.contextmanager
+    def _in_machine_mode(self) -> Iterator[None]:
+        if (mode := self.privilege) == MACHINE:
+            yield
+            return
+        self.privilege = MACHINE
+        yield
+        self.privilege = mode
 
     def take_exception(self, number: int) -> None:
         if not self._faulted:
@@ -112,9 +150,14 @@ class RiscvCore(CountedCore):
         self._uc.reg_write(riscv_const.UC_RISCV_REG_F0 + number, boxed)
 
     def read_csr(self, number: int) -> int | None:
-        """Read a CSR; None if it does not exist."""
+        """Read a CSR, as a debugger or in machine mode; None if it does not exist."""
         if number in _NAMED:
-            return int(self._uc.reg_read(_NAMED[number])) & self.mask
+            with self._in_machine_mode():
+                return int(self._uc.reg_read(_NAMED[number])) & self.mask
+        if number == MIP:
+            return self.pending()
+        if TSELECT <= number <= TINFO:
+            return self.triggers.read(number)
         if number in _COUNTERS:
             return self._counter(number) & self.mask
         if number - _UPPER_HALF in _COUNTERS:
@@ -122,23 +165,32 @@ class RiscvCore(CountedCore):
         with self._saved_x(10):
             exists = self._execute(number << 20 | 2 << 12 | 10 << 7 | 0x73)  # csrrs a0, number, zero
             value = self.read_x(10)
-        if number == MISA and self.float_bits == 32:
-            value &= ~_DOUBLE
         return value if exists else None
 
     def _counter(self, number: int) -> int:
         return self.time() if number == _TIME else self.state.count
 
     def write_csr(self, number: int, value: int) -> bool:
-        """Write a CSR. False if it does not exist, is read-only or a counter."""
+        """Write a CSR, as a debugger. False if it does not exist, is read-only or a counter."""
         if number in _NAMED:
-            self._uc.reg_write(_NAMED[number], value & self.mask)
+            with self._in_machine_mode():
+                self._uc.reg_write(_NAMED[number], value & self.mask)
+            return True
+        if number == MIP:
+            return True  # Its bits are the devices'.
+        if TSELECT <= number <= TINFO:
+            self.write_trigger(number, value, debugger=True)
             return True
         if number in _COUNTERS or number - _UPPER_HALF in _COUNTERS:
             return False
         with self._saved_x(10):
             self.write_x(10, value)
             return self._execute(number << 20 | 10 << 15 | 1 << 12 | 0x73)  # csrrw zero, number, a0
+
+    def write_trigger(self, number: int, value: int, *, debugger: bool) -> None:
+        """Write a register of the triggers."""
+        self.triggers.write(number, value, debugger=debugger)
+        self.set_triggers(self.triggers.conditions)
 
     @contextlib.contextmanager
     def _saved_x(self, number: int) -> Iterator[None]:
@@ -152,8 +204,15 @@ class RiscvCore(CountedCore):
         self._uc.mem_map(_SCRATCH, _PAGE)
         self._uc.mem_write(_SCRATCH, instruction.to_bytes(4, "little"))
         state.deadline, state.stop, state.triggered, self._faulted = NEVER, 0, 0, False
-        with contextlib.suppress(unicorn.UcError):
-            self._uc.emu_start(_SCRATCH, _SCRATCH + 4)
+        with self._in_machine_mode():
+            status = int(self._uc.reg_read(riscv_const.UC_RISCV_REG_MSTATUS))
+            off = instruction >> 20 in _FLOAT and not status & _FLOAT_ENABLED
+            if off:  # A debugger sees the registers all the same.
+                self._uc.reg_write(riscv_const.UC_RISCV_REG_MSTATUS, status | _FLOAT_ENABLED)
+            with contextlib.suppress(unicorn.UcError):
+                self._uc.emu_start(_SCRATCH, _SCRATCH + 4)
+            if off:
+                self._uc.reg_write(riscv_const.UC_RISCV_REG_MSTATUS, status)
         self._uc.mem_unmap(_SCRATCH, _PAGE)
         self.pc, state.count, state.stop, state.triggered = saved
         return not self._faulted
@@ -163,10 +222,10 @@ class RiscvCore(CountedCore):
         return first | int.from_bytes(self._bus.read(self.pc + 2, 2), "little") << 16 if first & 3 == 3 else first
 
     def read_counter(self) -> Pause:
-        """Execute the counter read at PC; FAULT if a hart of this width has no such counter."""
+        """Execute the read of a counter or mip at PC; FAULT if the hart has none, or not in this mode."""
         instruction = self._instruction()
         value = self.read_csr(instruction >> 20)
-        if value is None:
+        if value is None or instruction >> 28 & 3 > self.privilege:
             self.fault = (ILLEGAL, instruction)
             return Pause.FAULT
         self.state.count += 1
@@ -174,13 +233,30 @@ class RiscvCore(CountedCore):
         self.pc += 4
         return Pause.REQUEST
 
+    def access_trigger(self) -> bool:
+        """Execute the access to a trigger's register at PC; False if it is none, or not in machine mode."""
+        instruction = self._instruction()
+        number, source, function = instruction >> 20, instruction >> 15 & 31, instruction >> 12 & 7
+        is_access = instruction & 0x7F == 0x73 and function & 3 and TSELECT <= number <= TINFO
+        if not is_access or self.privilege != MACHINE:
+            return False
+        before = self.triggers.read(number)
+        operand = source if function & 4 else self.read_x(source)
+        if function & 3 == 1 or source:
+            value = {1: operand, 2: before | operand, 3: before & ~operand}[function & 3]
+            self.write_trigger(number, value, debugger=False)
+        self.write_x(instruction >> 7 & 31, before)
+        self.state.count += 1
+        self.pc += 4
+        return True
+
 
 EBREAK, TRIGGER, HALT_REQUEST, STEP = 1, 2, 3, 4
 """Causes of a halt."""
 
 _INTERRUPTS_ENABLED = 1 << 3  # MIE in mstatus
 _PREVIOUS_SHIFT = 4  # from MIE to MPIE
-_FROM_MACHINE_MODE = 3 << 11  # MPP
+_MODE_SHIFT = 11  # MPP
 _BY_PRIORITY = (11, 3, 7)  # external, software, timer
 
 
@@ -189,16 +265,17 @@ class Hart(CoreRunner):
 
     Attributes:
         cause: cause of the last halt.
-        ebreak_halts: EBREAK halts instead of a trap (dcsr).
+        ebreak_halts: privilege modes in which EBREAK halts instead of a trap (dcsr).
         step_interrupts: interrupts are taken during a step (dcsr).
     """
 
     def __init__(self, isa: str, bus: Bus, start: int) -> None:
         super().__init__()
         self.core: RiscvCore = RiscvCore(isa, bus)
+        self.core.pending = self.pending
         self._start = start
         self.cause = HALT_REQUEST
-        self.ebreak_halts = False
+        self.ebreak_halts: frozenset[int] = frozenset()
         self.step_interrupts = False
         self.reset()
 
@@ -227,17 +304,34 @@ class Hart(CoreRunner):
                     break
         self.halt(STEP)
 
+    def _pass(self) -> bool:
+        """Execute the instruction at PC, whatever its triggers."""
+        self.core.set_triggers([])
+        try:
+            return self.handle(self.core.run(self.core.state.count + 1))
+        finally:
+            self.core.set_triggers(self.core.triggers.conditions)
+
     def handle(self, reason: Pause) -> bool:
         if reason is Pause.READ_COUNTER:
             reason = self.core.read_counter()
         if reason is Pause.TRIGGER:
-            self.halt(TRIGGER)
-        elif reason is Pause.BREAK and self.ebreak_halts:
+            halts = self.core.triggers.halts(self.core.state.fired, self.core.privilege)
+            if halts is None:
+                return self._pass()
+            if halts:
+                self.halt(TRIGGER)
+            else:
+                self._trap(BREAKPOINT, self.core.pc)
+            return not halts
+        if reason is Pause.FAULT and self.core.fault[0] == ILLEGAL and self.core.access_trigger():
+            return False
+        if reason is Pause.BREAK and self.core.privilege in self.ebreak_halts:
             self.halt(EBREAK)
         elif reason is Pause.BREAK:
             self._trap(BREAKPOINT, self.core.pc)
         elif reason is Pause.ECALL:
-            self._trap(CALL)
+            self._trap(CALL - MACHINE + self.core.privilege)
         elif reason is Pause.FAULT:
             self._trap(*self.core.fault)
         elif reason is Pause.SLEEP:
@@ -245,10 +339,11 @@ class Hart(CoreRunner):
         return reason in (Pause.BREAK, Pause.ECALL, Pause.FAULT)
 
     def _trap(self, cause: int, value: int = 0) -> None:
+        mode, self.core.privilege = self.core.privilege, MACHINE
         status = self._csr(MSTATUS)
         enabled = status & _INTERRUPTS_ENABLED
-        status &= ~(_INTERRUPTS_ENABLED | _INTERRUPTS_ENABLED << _PREVIOUS_SHIFT)
-        self.core.write_csr(MSTATUS, status | enabled << _PREVIOUS_SHIFT | _FROM_MACHINE_MODE)
+        status &= ~(_INTERRUPTS_ENABLED | _INTERRUPTS_ENABLED << _PREVIOUS_SHIFT | MACHINE << _MODE_SHIFT)
+        self.core.write_csr(MSTATUS, status | enabled << _PREVIOUS_SHIFT | mode << _MODE_SHIFT)
         self.core.write_csr(MEPC, self.core.pc)
         self.core.write_csr(MCAUSE, cause)
         self.core.write_csr(MTVAL, value)
@@ -265,7 +360,9 @@ class Hart(CoreRunner):
 
     def take_interrupt(self) -> bool:
         interrupts = self.wakeup_interrupts()
-        if not interrupts or not self._csr(MSTATUS) & _INTERRUPTS_ENABLED:
+        if not interrupts:
+            return False
+        if self.core.privilege == MACHINE and not self._csr(MSTATUS) & _INTERRUPTS_ENABLED:
             return False
         number = next(number for number in _BY_PRIORITY if interrupts >> number & 1)
         self._trap(number | 1 << (self.core.xlen - 1))

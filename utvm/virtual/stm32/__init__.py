@@ -106,10 +106,27 @@ def _flash(
     return controller
 
 
+class DebugMcu(PlainRegisters):
+    """DBGMCU, which clocks a core in Stop mode for a debugger; only power-on resets it (RM0385, 40.16)."""
+
+    _CONTROL, _STOP_OR_STANDBY = 4, 3 << 1
+
+    @property
+    def clocks_in_stop(self) -> bool:
+        return bool(self.load(self._CONTROL) & self._STOP_OR_STANDBY)
+
+    def reset(self) -> None:
+        self.values = {**self._after_reset, **getattr(self, "values", {})}
+
+    def was_reset(self, cause: ResetCause) -> None:
+        if cause is ResetCause.POWER:
+            self.values = dict(self._after_reset)
+
+
 def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
     if "idcode" not in peripheral.settings:
         raise ConfigError(f"{peripheral.model} needs the setting idcode")
-    return PlainRegisters({0: peripheral.settings["idcode"]}, read_only={0})
+    return DebugMcu({0: peripheral.settings["idcode"]}, read_only={0})
 
 
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:

@@ -6,6 +6,7 @@ pyOCD's Python may lack, and needs no USB in the kernel. Sources: USB network re
 Serial Bus Specification 2.0, section 9.6.
 """
 
+import contextlib
 import errno
 import queue
 import socket
@@ -47,6 +48,15 @@ class UsbRedirection:
         threading.Thread(target=self._listen, daemon=True).start()
         if not self._plugged.wait(_PATIENCE):
             raise OSError(errno.ENODEV, "nothing is plugged in there")
+        if self._unplugged:
+            raise usb.core.USBError("Resource busy", None, errno.EBUSY)
+
+    def close(self) -> None:
+        """Leave the device to the next client."""
+        # shutdown() wakes the thread that is blocked in recv(); close() alone does not.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
     def control(self, request_type: int, request: int, value: int, index: int, data: bytes, length: int) -> bytes:
         """Do a control transfer; raises USBError if the device rejects it."""
@@ -114,6 +124,7 @@ class UsbRedirection:
                 self._unplugged = True
                 for answer in self._answers.values():
                     answer.put((0, b""))
+            self._plugged.set()
 
     def _exactly(self, size: int) -> bytes:
         received = bytearray()
@@ -126,15 +137,16 @@ class UsbRedirection:
 
 
 class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
-    """One bus with one device (``usb.backend.IBackend``)."""
+    """One bus with one device (``usb.backend.IBackend``), which it holds while a handle is open."""
 
     def __init__(self, path: str) -> None:
+        self._path, self._handles = path, 0
         self._wire = UsbRedirection(path)
         self._device = self._descriptor(1, 18)
         total = struct.unpack_from("<H", self._descriptor(2, 9), 2)[0]
         self._configuration = self._descriptor(2, total)
         self._chosen = self._configuration[5]
-        self._wire.configure(self._chosen)
+        self._wire.close()
 
     def _descriptor(self, kind: int, length: int) -> bytes:
         return self._wire.control(_IN, _DESCRIPTOR, kind << 8, 0, b"", length)
@@ -188,10 +200,18 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         return parts
 
     def open_device(self, dev: Any) -> Any:
+        """Connect to the device; raises USBError if another program has it."""
+        if not self._handles:
+            self._wire = UsbRedirection(self._path)
+            self._wire.configure(self._chosen)
+        self._handles += 1
         return dev
 
     def close_device(self, _handle: Any) -> None:
-        """Do nothing: pyOCD reopens the device after probing it."""
+        """Disconnect with the last handle."""
+        self._handles -= 1
+        if not self._handles:
+            self._wire.close()
 
     def get_configuration(self, _handle: Any) -> int:
         return self._chosen

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual probes as USB devices: ST-Link/V2-1 with its virtual COM port, and CMSIS-DAP version 2."""
+"""The virtual probes as USB devices: ST-Links with their virtual COM port, and CMSIS-DAP version 2."""
 
 import struct
 import threading
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from utvm.virtual.cmsis_dap import PACKET_BYTES, CmsisDap
 from utvm.virtual.console import Backlog
 from utvm.virtual.dap import wait_until
-from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, StLink, TargetBoard
+from utvm.virtual.stlink import COMMAND_SIZE, MAX_BLOCK_BYTES, USB_VENDOR, V2, V2_1, StLink, TargetBoard
 from utvm.virtual.usb import MAKER
 from utvm.virtual.usb.device import (
     Cable,
@@ -32,15 +32,18 @@ _READS = (0x07, 0x0C, 0x47, 0x54)
 _MISC_OUT, _MISC_IN = 0x51, 0x52
 _STATUS_BYTES = 2
 # Sizes of replies; other commands reply with a status. Over TCP, the host sends the size.
-_GROUP_REPLY_BYTES = {0xF1: 6, 0xF3: 0, 0xF5: 2, 0xF7: 8}
-_DEBUG_REPLY_BYTES = {0x21: 0, 0x31: 12, 0x33: 8, 0x36: 8, 0x3A: 88, 0x3E: 12, 0x45: 8, 0x53: 8}
+_GROUP_REPLY_BYTES = {0xF1: 6, 0xF3: 0, 0xF5: 2, 0xF7: 8, 0xFB: 12}
+_DEBUG_REPLY_BYTES = {0x21: 0, 0x31: 12, 0x33: 8, 0x36: 8, 0x3A: 88, 0x3E: 12, 0x45: 8, 0x53: 8, 0x61: 8, 0x62: 52}
+# Endpoints of the V2: commands, and trace.
+_V2_OUT, _V2_TRACE = 0x02, 0x83
 
 
 class StLinkProbe(UsbDevice):
-    """An ST-Link/V2-1, with numbers and debug endpoints of the probe of a Nucleo board.
+    """An ST-Link, by default the V2-1 of a Nucleo board, with its numbers and debug endpoints.
 
     It has no mass storage, as with ST's firmware without it: the interfaces of the COM port follow the debug
-    interface. ``latency`` is in seconds per command.
+    interface; a V2 has none. A V3 has the numbers and commands of one, at full speed. ``latency`` is in seconds
+    per command.
     """
 
     def __init__(
@@ -51,29 +54,33 @@ class StLinkProbe(UsbDevice):
         backlog: Backlog,
         type_in: Callable[[bytes], None],
         latency: float = 0.0,
+        product: int = V2_1,
     ) -> None:
-        self._probe = StLink(board)
+        self._probe = StLink(board, product)
         self._latency = latency
-        self._port = SerialPort(backlog, type_in, first_interface=1)
-        endpoints = (Endpoint(address, Transfer.BULK, _PACKET) for address in (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN))
+        self._port = None if product == V2 else SerialPort(backlog, type_in, first_interface=1)
+        addresses = (_DEBUG_IN, _DEBUG_OUT, _TRACE_IN) if self._port else (_DEBUG_IN, _V2_OUT, _V2_TRACE)
+        endpoints = (Endpoint(address, Transfer.BULK, _PACKET) for address in addresses)
         debug = Interface((0xFF, 0xFF, 0xFF), "ST-Link Debug", tuple(endpoints))
         super().__init__(
             DeviceDescriptors(
                 speed=Speed.FULL,
-                vendor=0x0483,
-                product=0x374B,
+                vendor=USB_VENDOR,
+                product=product,
                 version=0x0100,
-                codes=(0xEF, 0x02, 0x01),  # several functions, some with several interfaces
+                # Several functions, some with several interfaces.
+                codes=(0xEF, 0x02, 0x01) if self._port else (0, 0, 0),
                 manufacturer=MAKER,
                 name="Virtual ST-Link",
                 serial=serial,
-                interfaces=(debug, *self._port.interfaces),
+                interfaces=(debug, *(self._port.interfaces if self._port else ())),
             )
         )
 
     def plug_in(self, cable: Cable) -> None:
         super().plug_in(cable)
-        self._port.plug_in(cable)
+        if self._port:
+            self._port.plug_in(cable)
 
     def reset(self) -> None:
         super().reset()
@@ -81,11 +88,11 @@ class StLinkProbe(UsbDevice):
         self._missing = 0
 
     def class_request(self, setup: SetupPacket, data: bytes) -> bytes | None:
-        return self._port.request(setup, data)
+        return self._port.request(setup, data) if self._port else None
 
     def take(self, cable: Cable, endpoint: int, data: bytes) -> None:
         """Receive a command, its data, or console input."""
-        if endpoint == _PORT_OUT:
+        if self._port and endpoint == _PORT_OUT:
             self._port.type_in(data)
             return
         if self._missing > 0:
