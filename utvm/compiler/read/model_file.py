@@ -10,7 +10,7 @@ from utvm.base.storage.files import check_readable
 from utvm.compiler.bounded import bounded
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
-from utvm.compiler.read import relax_file, tflite_graph, torch_file
+from utvm.compiler.read import packaging, relax_file, tflite_graph, torch_file
 from utvm.compiler.refusal import HINT
 from utvm.errors import CompileError, ConfigError
 
@@ -22,7 +22,8 @@ def load(
 ) -> Model:
     """Read a model file.
 
-    Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; and, with
+    Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; the
+    first two in gzip or an archive, and TensorFlow Lite as an array in C; and, with
     ``run_python``, a Python program ``NAME.py`` that builds a Relax module (see
     :func:`utvm.compiler.read.relax_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
     Args:
@@ -37,8 +38,8 @@ def load(
 
 
 def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -> Model:
-    content = _read(path)
-    name, origin = library_name(path.stem), str(path)
+    content = packaging.unpack(path, _read(path))
+    name, origin = library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
     model = _other_than_onnx(path, content, name, origin, run_python)
     if model is None:
         # Last, because an ONNX file has no magic number. Its parser and checker are C++.
@@ -76,6 +77,7 @@ def _check_permission(path: Path, suffix: str, run_python: bool, what: str) -> N
 
 
 def _read(path: Path) -> bytes:
+    packaging.refuse_folder(path)
     check_readable(path, "name a model's file")
     try:
         size = path.stat().st_size
