@@ -75,7 +75,8 @@ def check_named(model: str) -> Path:
 
 
 def load_named(choice: ModelChoice) -> compiler.Model:
-    return compiler.load(check_named(choice.model), run_python=choice.run_python, shapes=choice.shapes)
+    path = check_named(choice.model)
+    return compiler.load(path, run_python=choice.run_python, shapes=choice.shapes, values=choice.values)
 
 
 def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:

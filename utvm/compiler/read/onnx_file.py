@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from utvm.compiler.library import check_tensor
 from utvm.compiler.model import Model
+from utvm.compiler.read.onnx_order import Numbers, put_in_order, set_inputs
 from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError, ConfigError
 
@@ -28,6 +29,7 @@ def from_onnx(
     origin: str | None = None,
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    values: Mapping[str, Numbers] = MappingProxyType({}),
 ) -> Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
@@ -42,10 +44,13 @@ def from_onnx(
         raise ConfigError(
             f"{origin}: is not an ONNX file, or only a part of one: it holds no graph", "export the model again"
         )
+    changed = _bring_in_external_data(proto, origin, directory)
+    changed |= put_in_order(proto, origin)
     fix(proto, shapes, origin)
-    if _bring_in_external_data(proto, origin, directory) or shapes:
+    set_inputs(proto, values, origin)
+    changed |= check(proto, origin)
+    if changed or shapes or values:
         content = proto.SerializeToString(deterministic=True)
-    check(proto, origin)
     return Model(name, origin, "onnx", content)
 
 
@@ -123,7 +128,8 @@ def _dimensions(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimens
 _MOST = 4  # Names listed before the rest is counted.
 
 
-def check(proto: onnx.ModelProto, origin: str) -> None:
+def check(proto: onnx.ModelProto, origin: str) -> bool:
+    """Refuse what no library can be made of; return whether wrong sizes of results were dropped."""
     graph = proto.graph
     if not graph.node or not graph.output:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
@@ -142,10 +148,11 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
             ),
         ),
     )
-    _check_rules(proto, origin)
+    changed = _check_rules(proto, origin)
     versions = {item.domain: item.version for item in proto.opset_import}
     for node in graph.node:
         _check_given(node, versions.get(node.domain, 1), origin)
+    return changed
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
@@ -247,10 +254,22 @@ def _dtype(element_type: int) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
+def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
+    stale = False
     try:
         onnx.checker.check_model(proto)
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        try:
+            inferred = _infer(proto)
+        except onnx.shape_inference.InferenceError as error:
+            if "existing shape" not in str(error):
+                raise
+            # What was edited after its export states old sizes of results, which nothing depends on.
+            del proto.graph.value_info[:]
+            for value in proto.graph.output:
+                value.type.tensor_type.ClearField("shape")
+            inferred, stale = _infer(proto), True
+            del proto.graph.output[:]
+            proto.graph.output.extend(inferred.graph.output)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
         # With such a name, onnx's message is lost on the way here, differently in each Python.
         reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
@@ -260,6 +279,11 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         if value.name not in stored:
             _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
+    return stale
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
 
 
 def _is_text(message: Message) -> bool:

@@ -38,7 +38,7 @@ class KnownValues(Protocol):
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
     """True if a node with a converter is folded anyway: shapes, not arithmetic on weights."""
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type in ("Shape", "Size", "NonMaxSuppression", "NonZero", "Unique"):
         return True
     if node.op_type == "Constant":
         return not any(attribute.name == "value" for attribute in node.attribute)
