@@ -47,7 +47,8 @@ def _setting(text: str) -> Parts:
 
 
 def _settings(keys: tuple[str, ...]) -> Any:
-    text = f"KEY=VALUE, may be repeated; keys: {', '.join(keys)} (docs/compiler.md); or INPUT=NUMBERS of an ONNX model"
+    known = f"keys: {', '.join(keys)} (docs/compiler.md); or INPUT=NUMBERS of an ONNX model"
+    text = f"KEY=VALUE, may be repeated; {known}"
     return option((), text, spelled=_setting, keys=keys)
 
 
