@@ -58,7 +58,9 @@ def _check(model: Model, x: Array, wanted: Array, folder: Path) -> None:
     assert (result == wanted).all()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 24))]
+)
 def test_convolution(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed)
     random = draw.random
@@ -105,7 +107,9 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
     _check(model, x, wanted, tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12))]
+)
 def test_matrix_product(seed: int, tmp_path: Path) -> None:
     draw = _Draw(seed + 100)
     rows, depth, columns = (int(extent) for extent in draw.random.integers(1, 40, 3))

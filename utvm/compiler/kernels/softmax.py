@@ -181,7 +181,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
 
     shares = te.compute((rows, depth), exponential, "share")
     total = te.compute((rows,), lambda row: te.sum(shares[row, along[1]], axis=along[1]), "total")
-    bits = te.compute((rows,), lambda row: _bits(total[row]), "bits")
+    bits = te.compute((rows,), lambda row: count_bits(total[row]), "bits")
 
     def reciprocal(row: Any) -> Any:
         # Normalise to the highest bit at position 30; 16 bits stay.
@@ -245,7 +245,8 @@ def _look_up(table: Any, value: Any) -> Any:
     return table[index] + tirx.shift_right(slope * rest + number(64), number(7))
 
 
-def _bits(value: Any) -> Any:
+def count_bits(value: Any) -> Any:
+    """Return how many bits an int32 number that is not negative has."""
     count = number(0)
     for place in range(31):
         count = count + tirx.Select(value >= number(1 << place), number(1), number(0))
