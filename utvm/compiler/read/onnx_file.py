@@ -2,6 +2,7 @@
 """Read an ONNX file, checked before TVM (which may fail internally) and before stated sizes are allocated."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +17,12 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from utvm.compiler.library import check_tensor
 from utvm.compiler.model import Model
 from utvm.compiler.read.onnx_order import Numbers, put_in_order, set_inputs
+from utvm.compiler.read.onnx_rules import broken_rule, place
 from utvm.compiler.refusal import Reading, check_order, hints, refusals, refuse
 from utvm.errors import CompileError, ConfigError
 
+_LOG = logging.getLogger("utvm.compiler")
+_HINT = "export the model again; onnx.checker.check_model(model, full_check=True) has more"
 MAX_DATA_BYTES = 1 << 28
 """Larger weights are refused unread: no microcontroller holds a thousandth of them."""
 
@@ -189,7 +193,7 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    steps = [Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
+    steps = [Reading(place(node), list(node.input), list(node.output)) for node in graph.node]
     check_order(origin, steps, known, repr, "sort the nodes")
 
 
@@ -201,7 +205,7 @@ def _check_given(node: onnx.NodeProto, version: int, origin: str) -> None:
     for number, name in enumerate(node.input):
         expected = formal[min(number, len(formal) - 1)]
         if not name and expected.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
-            raise CompileError(f"{origin}: {_place(node)} lacks its input {number}, {expected.name}")
+            raise CompileError(f"{origin}: {place(node)} lacks its input {number}, {expected.name}")
 
 
 def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
@@ -210,7 +214,7 @@ def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
         for tensor in tensors:
             _check_constant(tensor, origin)
         if attribute.sparse_tensors or attribute.HasField("sparse_tensor"):
-            raise CompileError(f"{origin}: {_place(node)} has a sparse constant, which is not supported")
+            raise CompileError(f"{origin}: {place(node)} has a sparse constant, which is not supported")
 
 
 def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
@@ -261,19 +265,23 @@ def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
         try:
             inferred = _infer(proto)
         except onnx.shape_inference.InferenceError as error:
-            if "existing shape" not in str(error):
+            if "existing shape" in str(error):
+                # What was edited after its export states old sizes of results, which nothing depends on.
+                del proto.graph.value_info[:]
+                for value in proto.graph.output:
+                    value.type.tensor_type.ClearField("shape")
+                inferred, stale = _infer(proto), True
+                del proto.graph.output[:]
+                proto.graph.output.extend(inferred.graph.output)
+            elif broken_rule(proto):
                 raise
-            # What was edited after its export states old sizes of results, which nothing depends on.
-            del proto.graph.value_info[:]
-            for value in proto.graph.output:
-                value.type.tensor_type.ClearField("shape")
-            inferred, stale = _infer(proto), True
-            del proto.graph.output[:]
-            proto.graph.output.extend(inferred.graph.output)
+            else:  # Inference refuses some functions of ONNX's own, such as MeanVarianceNormalization.
+                inferred = onnx.shape_inference.infer_shapes(proto)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
         # With such a name, onnx's message is lost on the way here, differently in each Python.
-        reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
-        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
+        _LOG.debug("%s: %r", origin, error)
+        reason = (broken_rule(proto) or "the graph as a whole") if _is_text(proto) else "a name in it is no UTF-8"
+        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", _HINT) from error
     # Axes, scales and regions may be empty, wherever they are stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
@@ -294,8 +302,3 @@ def _is_text(message: Message) -> bool:
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
             return False
     return True
-
-
-def _place(node: onnx.NodeProto) -> str:
-    name = node.name or (node.output[0] if node.output else "without a name")
-    return f"node {name!r} ({node.op_type})"

@@ -32,7 +32,7 @@ def put_in_order(proto: onnx.ModelProto, origin: str) -> bool:
 
     Floats of 16 bits become float32, in inputs and outputs, too: a core computes no faster with them.
     """
-    inlined = _inline(proto, origin)
+    inlined = _inline(proto, origin) | _complete(proto)
     graphs = list(_graphs(proto.graph))
     widened = _widen(graphs)
     return any((inlined, widened, *map(_fold, graphs), *map(_open_sizes, graphs), *map(_sort, graphs)))
@@ -88,6 +88,22 @@ def _inline(proto: onnx.ModelProto, origin: str) -> bool:
             f"{origin}: a function that the file defines cannot be inlined: {names}",
             "onnx.inliner.inline_local_functions(model) says what is wrong with it",
         ) from error
+    return True
+
+
+def _complete(proto: onnx.ModelProto) -> bool:
+    """Add the shapes of outputs that have none."""
+    bare = [value for value in proto.graph.output if not value.type.tensor_type.HasField("shape")]
+    if not bare:
+        return False
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto)
+    except Exception:  # onnx raises several kinds here; the check that follows says what is wrong
+        return False
+    known = {value.name: value for value in (*inferred.graph.output, *inferred.graph.value_info)}
+    for value in bare:
+        if value.name in known:
+            value.CopyFrom(known[value.name])
     return True
 
 
