@@ -92,6 +92,8 @@ def _is_real(spec: Spec) -> bool:
 class Draw:
     """Draws what a layer is made of."""
 
+    _long = False
+
     def __init__(self, name: str, dtype: str) -> None:
         self.random = np.random.default_rng(zlib.crc32(name.encode()))
         self.dtype = dtype
