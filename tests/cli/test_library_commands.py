@@ -78,6 +78,7 @@ def test_a_report_counts_misra_findings_and_says_why_they_stay(tmp_path: Path) -
         (["--model", MODEL, "--set", "memory=fast=lots"], "'fast=lots' is no memory region"),
         (["--model", MODEL, "--set", "pin=image"], "TENSOR=REGION"),
         (["--model", MODEL, "--set", "colour=red"], "no key 'colour' here\n  hint: the keys are shape, tuned"),
+        (["--model", MODEL, "--set", "colour=3"], "no input that --set can fix: colour"),
         (["--model", MODEL, "--set", "in-ram=yes"], "has no key 'in-ram' here"),
         (["--model", MODEL, "--set", "tuned"], "--set 'tuned' is not KEY=VALUE"),
         (["--model", MODEL, "--set", "executor=aot", "--set", "executor=graph"], "--set executor is given twice"),

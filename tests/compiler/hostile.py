@@ -31,7 +31,7 @@ from utvm.paths import ROOT
 
 Array = npt.NDArray[Any]
 
-SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 SETS = 12
 _TARGETS = (ANY, DSP, MVE, NEON)
 _GRAPHS = {

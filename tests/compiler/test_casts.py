@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from host_library import HostLibrary
+from onnx import helper, numpy_helper
 
 from models.tflite_writer import Builder
-from utvm.compiler import compile_model, from_tflite, reference
+from utvm.compiler import compile_model, from_onnx, from_tflite, reference
 
 _FLOATS = np.array([np.nan, np.inf, -np.inf, 1e20, -1e20, 300.7, -300.7, -0.9, 2.0**31, -(2.0**31)], np.float32)
 _SANITIZERS = ("-O1", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all")
@@ -37,3 +38,47 @@ def test_a_quantisation_is_defined_for_every_float(tmp_path: Path) -> None:
     golden = [-128, 127, -128, 127, -128, 127, -128, 1, 127, -128]
     assert HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS)[0].tolist() == golden
     assert reference(model)([_FLOATS])[0].tolist() == golden
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint32"])
+def test_onnx_casts_the_same_at_run_time_and_while_compiling(dtype: str, tmp_path: Path) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["y"], to=kind),
+        helper.make_node("Cast", ["stored"], ["folded"], to=kind),
+        helper.make_node("Mul", ["stored", "one"], ["same"]),
+        helper.make_node("Cast", ["same"], ["computed"], to=kind),
+        helper.make_node("Identity", ["folded"], ["z"]),
+    ]
+    results = [helper.make_tensor_value_info(name, kind, _FLOATS.shape) for name in ("y", "z", "computed")]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, _FLOATS.shape)],
+        results,
+        [numpy_helper.from_array(_FLOATS, "stored"), numpy_helper.from_array(np.ones(1, np.float32), "one")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = from_onnx(proto.SerializeToString(), "m")
+    info = np.iinfo(dtype)
+    whole = [0 if np.isnan(value) else int(np.clip(float(value), -1e30, 1e30)) for value in _FLOATS]
+    golden = [min(max(value, info.min), info.max) for value in whole]
+    for results in (
+        HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(_FLOATS),
+        reference(model)([_FLOATS]),
+    ):
+        assert [result.tolist() for result in results] == [golden] * 3
+
+
+@pytest.mark.parametrize("count", [256, 511, 513, 4095, 4096])
+def test_shares_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
+    """Of more than 511 the kernel shifts by 32 bits, which C leaves undefined."""
+    builder = Builder()
+    builder.tensor("x", (1, count), "int8", scale=0.05, zero_point=0)
+    builder.tensor("y", (1, count), "int8", scale=1 / 256, zero_point=-128)
+    builder.operator("SOFTMAX", ["x"], ["y"])
+    model = from_tflite(builder.finish(["x"], ["y"]), "m")
+    x = np.full((1, count), 7, np.int8)
+    golden = [[int(np.floor(256 / count + 0.5)) - 128] * count]
+    assert HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(x)[0].tolist() == golden
+    assert reference(model)([x])[0].tolist() == golden

@@ -92,9 +92,12 @@ def _is_real(spec: Spec) -> bool:
 class Draw:
     """Draws what a layer is made of."""
 
+    _long = False
+
     def __init__(self, name: str, dtype: str) -> None:
         self.random = np.random.default_rng(zlib.crc32(name.encode()))
         self.dtype = dtype
+        self._long = " long " in name
 
     def integer(self, low: int, high: int) -> int:
         """Return a number from low to high."""
@@ -107,6 +110,9 @@ class Draw:
     def shape(self, rank: int, most: int = 6, first: int | None = None) -> Shape:
         """Return some extents."""
         drawn = tuple(self.integer(1, most) for _ in range(rank))
+        if self._long:  # The last axis of the first tensor: sums and shares are where length counts.
+            self._long = False
+            drawn = (*(min(extent, 2) for extent in drawn[:-1]), self.integer(65, 4096))
         return drawn if first is None else (first, *drawn[1:])
 
     def tensor(self, shape: Sequence[int], **changes: Any) -> Spec:

@@ -187,6 +187,11 @@ LAYERS: dict[str, tuple[Callable[[Draw], Layer], tuple[str, ...]]] = {
     "FULLY_CONNECTED of 4 bits": (a_narrow(a_dense), ("int8",)),
     "hybrid SVDF": (a_hybrid(a_svdf), ("float32",)),
 }
+_LONG = {
+    **dict.fromkeys(("ARG_MAX", "CUMSUM", "L2_NORMALIZATION", "LOG_SOFTMAX"), ("int8",)),
+    **dict.fromkeys(("BATCH_MATMUL", "FULLY_CONNECTED", "MEAN", "SOFTMAX", "SUM"), ("int8", "int16")),
+}
+LAYERS |= {f"{name} of a long axis": (LAYERS[name][0], kinds) for name, kinds in _LONG.items()}
 """Operator to what draws a layer of it, and the element types that are tried."""
 
 

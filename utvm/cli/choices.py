@@ -17,6 +17,7 @@ IN_SAMPLES = "-"
 
 _MIRROR = "URL of a Debian mirror; {archive} stands for debian and debian-security (default: apt's own)"
 _NUMBER = re.compile(r"-?\d+")
+_NUMBERS = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?(,[-+]?\d+(\.\d*)?([eE][-+]?\d+)?)*")
 
 MODEL = "ONNX, TensorFlow Lite or Relax (.json) file; with --run-python, also PyTorch (.pt2) or Relax (.py)"
 
@@ -45,7 +46,8 @@ def _setting(text: str) -> Parts:
 
 
 def _settings(keys: tuple[str, ...]) -> Any:
-    text = f"KEY=VALUE, may be repeated; keys: {', '.join(keys)} (docs/compiler.md)"
+    known = f"keys: {', '.join(keys)} (docs/compiler.md); or INPUT=NUMBERS of an ONNX model"
+    text = f"KEY=VALUE, may be repeated; {known}"
     return option((), text, spelled=_setting, keys=keys)
 
 
@@ -80,6 +82,8 @@ class ModelChoice:
         keys = self.keys()
         for text in self.set_:
             key, equals, value = text.partition("=")
+            if text.rpartition("=")[0] in self.values:
+                continue
             if key not in keys or not value:
                 known = f"the keys are {', '.join(keys)}"
                 problem = "is not KEY=VALUE" if key in keys or not equals else f"has no key {key!r} here"
@@ -87,6 +91,17 @@ class ModelChoice:
             if key in values and key != "shape":
                 raise errors.ConfigError(f"--set {key} is given twice", "give it once, with commas between values")
             values[key] = f"{values[key]};{value}" if key in values else value
+        return values
+
+    @property
+    def values(self) -> dict[str, tuple[float, ...]]:
+        """Values of inputs that become constants, from settings such as ``sr=16000``, whose key is no setting."""
+        values = {}
+        for text in self.set_:
+            name, _, numbers = text.rpartition("=")
+            if name and name.partition("=")[0] not in SETTINGS and _NUMBERS.fullmatch(numbers):
+                split = numbers.split(",")
+                values[name] = tuple(int(item) if _NUMBER.fullmatch(item) else float(item) for item in split)
         return values
 
     @property

@@ -75,7 +75,8 @@ def require_model_file(model: str) -> Path:
 
 
 def load_model(choice: ModelChoice) -> compiler.Model:
-    return compiler.load(require_model_file(choice.model), run_python=choice.run_python, shapes=choice.shapes)
+    path = require_model_file(choice.model)
+    return compiler.load(path, run_python=choice.run_python, shapes=choice.shapes, values=choice.values)
 
 
 def compile_options(board: Board | None, choice: CompiledChoice) -> CompileOptions:

@@ -108,6 +108,8 @@ def prepare(request: choices.SampleChoice, board: Board) -> tuple[Library, list[
     if weights and not entry.takes_weights:
         takers = ", ".join(name for name, other in CATALOGUE.items() if other.takes_weights)
         raise ConfigError(f"{request.model} takes no file of weights", f"these do: {takers}")
+    if request.values:
+        raise ConfigError(f"{request.model} has no input that --set can fix", "leave it out")
     arrays = _read(request)
     network = entry.make(_SEED, Path(weights) if weights else None)
     if network.read and arrays is not None and len(arrays) != 1 and not are_pictures(request.source):

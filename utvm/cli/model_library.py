@@ -46,6 +46,7 @@ def package(request: choices.CompileChoice, output: str) -> None:
             path,
             run_python=request.run_python,
             shapes=request.shapes,
+            values=request.values,
             target=options.target or ANY,
             executor=options.executor,
             memory=options.memory,

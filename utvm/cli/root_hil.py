@@ -56,9 +56,7 @@ def run_suites(
             where = dataclasses.replace(where, serial=board.model.serial_number)
         elif probe:
             # A machine of its own has no other probe.
-            where = dataclasses.replace(
-                where, serial_number=probe.serial_number if other.has_usb else probe.selector
-            )
+            where = dataclasses.replace(where, serial=probe.serial_number if other.has_usb else probe.selector)
         root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)

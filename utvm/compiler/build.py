@@ -9,7 +9,7 @@ from typing import Any
 
 from utvm.compiler import accelerator, c_files, notes, quantised, refusal, tvm_types
 from utvm.compiler.c.emit import Argument, CalledGraph, Kind, emit, print_control
-from utvm.compiler.c.printer import ALIGNMENT, print_function
+from utvm.compiler.c.printer import ALIGNMENT, CFunction, print_function
 from utvm.compiler.frontend import import_model
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.weights import least_bytes
@@ -95,7 +95,10 @@ def _emit_graph(
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
         symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
-        printed = [{item: print_function(symbols[item], body) for item, body in form.items()} for form in lowered]
+        printed = [
+            {item: _print(symbols[item], body, _made_by(graph, item)) for item, body in form.items()}
+            for form in lowered
+        ]
         operators = dict(printed[0])
     arguments = _arguments(graph, lowered[0])
     parts: list[Library] = []
@@ -146,6 +149,20 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
         leftovers=(*library.leftovers, *(leftover for part in parts for leftover in part.leftovers)),
         removals=(*library.removals, *(removal for part in parts for removal in part.removals)),
     )
+
+
+def _print(symbol: str, body: Any, place: str) -> CFunction:
+    try:
+        return print_function(symbol, body)
+    except CompileError as error:
+        raise CompileError(f"{place}: {error.message}", error.hint) from error
+
+
+def _made_by(graph: Graph, function: str) -> str:
+    """Return which tensors a function makes."""
+    steps = [step for step in graph.steps if step.function == function]
+    made = [_tensor_name(graph, place) for step in steps for place in step.writes]
+    return f"what makes {', '.join(made) or function}"
 
 
 def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Integerized) -> None:

@@ -114,8 +114,7 @@ def tvm_errors(origin: str, action: str) -> Iterator[None]:
             raise CompileError(
                 f"{origin}: could not {action}: an operator, a shape or an element type is used in a way that is "
                 "not supported",
-                "try it without its last operators, and without more of them; a log (--log-level debug) has what "
-                "TVM says",
+                "try it without its last operators, and without more of them; a log (--log-level debug) has more",
             ) from error
 
 

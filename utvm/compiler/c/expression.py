@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Print TIRx expressions as C expressions."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ _LOGIC = {"And": ("&&", 5), "Or": ("||", 4)}
 _DIVISIONS = {"Div": "quotient", "Mod": "remainder"}
 _HELPERS = {"Max": "max", "Min": "min", "FloorDiv": "floordiv", "FloorMod": "floormod"}
 _WRAPPING = {"Add": "add", "Sub": "sub", "Mul": "mul", "LShift": "shl"}
+_LOG = logging.getLogger("utvm.compiler")
 _OPERATOR_CALLS = {
     "shift_left": "LShift",
     "shift_right": "RShift",
@@ -47,6 +49,15 @@ _MATH_CALLS = ("fabs", "fmod", "exp2", "isnan")
 _POINTERS = ("address_of", "buffer_data", "reinterpret")
 _FLOATS = ("float32", "float64")
 _NARROW = ("int8", "uint8", "int16", "uint16")
+
+
+def no_form(what: str) -> CompileError:
+    """Return the error of a lowered function that this printer cannot write; its inner words go to the log."""
+    _LOG.debug("the printer lacks %s", what)
+    return CompileError(
+        "a part of it has no form in C",
+        "replace the operator by others, and report it; a log (--log-level debug) has the part",
+    )
 
 
 @dataclass(frozen=True)
@@ -83,10 +94,7 @@ class ExpressionPrinter:
             return self._condition(kind, node)
         method = getattr(self, f"_print_{kind}", None)
         if method is None:
-            raise CompileError(
-                f"the C printer does not know TIRx expressions of kind {kind}: {str(node)[:200]}",
-                "please report the operator that made it",
-            )
+            raise no_form(f"an expression {kind}: {str(node)[:200]}")
         printed: Text = method(node)
         return printed
 
@@ -154,9 +162,7 @@ class ExpressionPrinter:
             return self._math_call(name, *arguments)
         if name in _POINTERS:
             return self._pointer(name, *arguments)
-        raise CompileError(
-            f"the C printer does not know the TIRx intrinsic {name}", "please report the operator that made it"
-        )
+        raise no_form(f"a call of {name}")
 
     def _pointer(self, name: str, of: Any) -> Text:
         if name == "reinterpret":  # As a pointer of another type: C converts it implicitly.

@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir
 
 from utvm.compiler.accelerator import INCLUDE
-from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter
+from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter, no_form
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES
 from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
@@ -19,7 +19,6 @@ from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.lower import CHECKED
 from utvm.compiler.tvm_types import element_type
-from utvm.errors import CompileError
 
 ALIGNMENT = 16  # Bytes; alignment of every buffer in the arena.
 _LOCAL_BYTES = 64  # Buffers up to this size are on the stack; C compilers keep them in registers.
@@ -147,10 +146,7 @@ class _FunctionPrinter:
         kind = type(node).__name__
         method = getattr(self, f"_print_{kind}", None)
         if method is None:
-            raise CompileError(
-                f"the C printer does not know TIRx statements of kind {kind}",
-                "please report the operator that made it",
-            )
+            raise no_form(f"a statement {kind}")
         method(node)
 
     def _block(self, head: str, body: Any) -> None:
@@ -215,7 +211,7 @@ class _FunctionPrinter:
         (owner,) = node.data.args
         name = self._names.of(owner)
         if element_type(node.buffer) != self._dtypes[name]:
-            raise CompileError("the C printer does not know buffers that change their element type")
+            raise no_form("a buffer that changes its element type")
         self._names.alias(node.buffer, name)
 
     def _print_AllocBuffer(self, node: Any) -> None:

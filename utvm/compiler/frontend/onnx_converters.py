@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, topi
+from tvm.relax.frontend.onnx.onnx_frontend import Cast as _Cast
 from tvm.relax.frontend.onnx.onnx_frontend import Conv as _Conv
 from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
-from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
+from tvm.relax.frontend.onnx.onnx_frontend import get_type, onnx_input
 
-from utvm.compiler.tvm_types import shape_of
+from utvm.compiler.frontend.rewrite.fold import saturated
+from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError
 
 _STATIC = "quantise the model statically, with a calibration data set"
@@ -25,6 +27,17 @@ def cumulative_product(builder: Any, inputs: Sequence[Any], attributes: dict[str
         data = builder.emit_te(topi.flip, data, axis=axis)
     product = builder.emit(relax.op.cumprod(data, axis, exclusive=bool(attributes.get("exclusive", 0))))
     return builder.emit_te(topi.flip, product, axis=axis) if backwards else product
+
+
+def cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert Cast; a float outside an integer's range is limited to it, which ONNX leaves undefined."""
+    value, target = inputs[0], str(get_type(attributes["to"]))
+    source = dtype_of(getattr(value, "ty", None)) or ""
+    if not source.startswith("float") or not target.startswith(("int", "uint")):
+        return _Cast.get_converter(13)(builder, onnx_input(inputs), attributes, [{}, {}])
+    if _is_constant(value):
+        return relax.const(saturated(value.value.numpy(), target), target)
+    return relax.op.astype(value, target)
 
 
 def best(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -102,6 +115,7 @@ def matmul_integer(builder: Any, inputs: Sequence[Any], attributes: dict[str, An
 
 
 CONVERTERS: dict[str, Converter] = {
+    "Cast": cast,
     "CumProd": cumulative_product,
     "TopK": best,
     "QuantizeLinear": quantize_linear,

@@ -2,6 +2,7 @@
 """Int8 convolutions, depthwise convolutions and dense layers; TensorFlow Lite's other types use sums.py."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import tflite
 from tvm import te
 
 from utvm.compiler.kernels import Kernel, Unfit, arithmetic, cores, fixed_point, functions, sums
+from utvm.compiler.kernels.functions import describe
+from utvm.compiler.kernels.quantisation import round_steps
 from utvm.compiler.kernels.quantities import Constants, Goal, Quantity, Real, View
 from utvm.compiler.kernels.reader import Reader
-from utvm.compiler.kernels.records import Convolution, Int32, Operator, Residual, distance
+from utvm.compiler.kernels.records import Computation, Convolution, Int32, Operator, Residual, distance
 from utvm.compiler.kernels.use import Use, padding_before, scale_of, zero_of
 from utvm.compiler.target import Target
 from utvm.compiler.tvm_types import operator_name, shape_of
@@ -21,6 +24,19 @@ from utvm.errors import CompileError
 _INT32 = np.iinfo(np.int32)
 _UNROLLED = 32  # Unrolled steps of a filter's loops.
 _BIAS_TOLERANCE = 1e-3  # A bias scale this close to input scale times weight scale is taken as equal to it.
+
+
+@dataclass(frozen=True)
+class DefinedConvolution(Computation):
+    """A convolution by weights of 9 bits with ONNX's rounding: once, in float, halves to even.
+
+    Attributes:
+        layer: with int16 weights; its ``rescale`` is not used.
+        factors: input scale times weight scale by output scale, in single precision, for each channel.
+    """
+
+    layer: Convolution
+    factors: npt.NDArray[np.float32]
 
 
 def _recognise(reader: Reader, core: Any, goal: Goal, name: str) -> View | None:
@@ -62,8 +78,9 @@ def _convolution(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: 
         dilation=_pair(attributes.dilation),
         padding=(top, left, bottom, right),
         depthwise=groups > 1,
+        kind=np.int16 if weights.asymmetric else np.int8,
     )
-    output = reader.add(record, [data], name, (1, *record.output_shape))
+    output = reader.add(_work(record, real, weights, scales, goal), [data], name, (1, *record.output_shape))
     order = tuple("NHWC".index(letter) for letter in layout)
     return View(output, None if layout == "NHWC" else order)
 
@@ -89,8 +106,19 @@ def _dense(reader: Reader, call: Any, bias: Any | None, goal: Goal, name: str) -
         np.broadcast_to(product.astype(np.float64) / np.float64(goal.quantity.scale), (outputs,)),
         real.quantity,
         goal,
+        kind=np.int16 if weights.asymmetric else np.int8,
     )
-    return View(reader.add(record, [data], name, (*data.shape[:-1], outputs)))
+    work = _work(record, real, weights, scales, goal)
+    return View(reader.add(work, [data], name, (*data.shape[:-1], outputs)))
+
+
+def _work(
+    record: Convolution, real: Real, weights: Constants, scales: npt.NDArray[np.float32], goal: Goal
+) -> Computation:
+    if not weights.asymmetric:
+        return record
+    factors = np.float32(real.quantity.scale) * scales / np.float32(goal.quantity.scale)
+    return DefinedConvolution(record, np.asarray(factors, np.float32))
 
 
 def _record(
@@ -105,12 +133,13 @@ def _record(
     dilation: tuple[int, int] = (1, 1),
     padding: tuple[int, int, int, int] = (0, 0, 0, 0),
     depthwise: bool = False,
+    kind: type[np.signedinteger[Any]] = np.int8,
 ) -> Convolution:
-    if kernel.min() < -128 or kernel.max() > 127:
-        raise Unfit("weights whose zero point is not 0 (uint8: 128) do not fit int8")
+    if kernel.min() < np.iinfo(kind).min or kernel.max() > np.iinfo(kind).max:
+        raise Unfit("weights whose zero point is not 0 do not fit int8")
     return Convolution(
         input_shape,
-        np.ascontiguousarray(kernel.astype(np.int8)),
+        np.ascontiguousarray(kernel.astype(kind)),
         bias,
         strides,
         dilation,
@@ -276,14 +305,18 @@ def make(record: Convolution, target: Target | None) -> Operator:
     return (target and cores.choose(record, target)) or _plain(record)
 
 
-def _plain(record: Convolution) -> Operator:
+def _plain(record: Convolution, factors: npt.NDArray[np.float32] | None = None) -> Operator:
     channels, shape = record.input_shape[2], (1, *record.output_shape)
     outputs, rows, columns, depth = record.weights.shape
     data = te.placeholder((1, *record.input_shape), "int8", "data")
     other = te.placeholder(shape, "int8", "other")
-    weights = te.placeholder(record.weights.shape, "int8", "weights")
-    per_channel = [te.placeholder((outputs,), "int32", name) for name in ("bias", "multipliers", "shifts")]
-    bias, multipliers, shifts = per_channel
+    weights = te.placeholder(record.weights.shape, str(record.weights.dtype), "weights")
+    tables = (record.bias, *channels_of(record)) if factors is None else (record.bias, factors)
+    names = ("bias", "factors", "shifts")
+    per_channel = [
+        te.placeholder((outputs,), str(table.dtype), name) for table, name in zip(tables, names, strict=False)
+    ]
+    bias, scale, *shifts = per_channel
     copies = outputs // channels
 
     def factor(o: Any, row: Any, column: Any, inner: Any) -> Any:
@@ -299,7 +332,11 @@ def _plain(record: Convolution) -> Operator:
 
     def result(n: Any, y: Any, x: Any, o: Any) -> Any:
         total = accumulator[n, y, x, o] + bias[o]
-        return narrow_sum(record, total, multipliers[o], shifts[o], lambda: other[n, y, x, o])
+        if factors is not None:
+            return round_steps(
+                total.astype("float32") * scale[o], "rintf", record.output_zero, record.low, record.high
+            )
+        return narrow_sum(record, total, scale[o], shifts[0][o], lambda: other[n, y, x, o])
 
     output = te.compute(shape, result, "output")
     inputs = [data] if record.residual is None else [data, other]
@@ -307,9 +344,8 @@ def _plain(record: Convolution) -> Operator:
     function = functions.with_sum_in_place(function, _UNROLLED)
     # Element by element: the next channel reads the window again; the other operand is read at the index written.
     overlap = (distance(record, 1, reads_again=True), 0)[: len(inputs)]
-    kind = "depthwise_conv2d_int8" if record.depthwise else "conv2d_int8"
-    function = functions.describe(function, kind, overlap, record.macs)
-    return Operator(function, (record.weights, record.bias, *channels_of(record)))
+    kind = f"{'depthwise_' if record.depthwise else ''}conv2d_{'int8' if factors is None else 'asymmetric'}"
+    return Operator(describe(function, kind, overlap, record.macs), (record.weights, *tables))
 
 
 def narrow_sum(record: Convolution, total: Any, multiplier: Any, shift: Any, other: Callable[[], Any]) -> Any:
@@ -338,7 +374,7 @@ def _with_residual(residual: Residual, result: Any, other: Any) -> Any:
 _LINEAR = {"relax.nn.conv2d": _convolution, "relax.matmul": _dense}
 
 KERNEL = Kernel(
-    {Convolution: make},
+    {Convolution: make, DefinedConvolution: lambda record, _: _plain(record.layer, record.factors)},
     (*_LINEAR, "relax.add"),
     _recognise,
     dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), _tflite),

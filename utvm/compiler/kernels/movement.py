@@ -318,11 +318,13 @@ def _cumsum(use: Use, operands: list[Any]) -> Any:
     sums = use.builder.emit(value)
     real = float(2 * np.float64(scale_of(data)) / (np.float64(1 << _CUMSUM_SHIFT) * np.float64(scale_of(result))))
 
-    # The kernel's sums begin with the value of a zero term.
-    start = -zero_of(data) << (_CUMSUM_SHIFT - 1)
+    # The kernel's sums begin with the value of a zero term, and wrap around. TVM takes that of int32 as undefined.
+    start, middle = -zero_of(data) << (_CUMSUM_SHIFT - 1), 1 << 31
 
     def ending(total: Any) -> Any:
-        return clamp_value(rescale_value(total + number(start), real) + zero_of(result), *limits(0, result))
+        above = total.astype("int64") + number(start + middle, "int64")
+        whole = tirx.bitwise_and(above, number(2 * middle - 1, "int64")) - number(middle, "int64")
+        return clamp_value(rescale_value(whole.astype("int32"), real) + zero_of(result), *limits(0, result))
 
     return add_elementwise(use.builder, "cumsum_int8", [sums], result.shape, ending, in_place=False)
 

@@ -22,19 +22,21 @@ class Rounding(records.Computation):
     rounding: str
 
 
-def _round_element(real: Any, record: Rounding) -> Any:
-    limits = np.iinfo(record.target)
-    steps = tirx.call_pure_extern("float32", record.rounding, real / tirx.FloatImm("float32", record.scale))
-    low, high = (tirx.FloatImm("float32", float(limit - record.zero)) for limit in (limits.min, limits.max))
-    limited = tirx.max(tirx.min(steps, high), low)
-    return (limited.astype("int32") + record.zero).astype(record.target)
+def round_steps(steps: Any, rounding: str, zero: int, low: int, high: int, dtype: str = "int8") -> Any:
+    """Round a float expression, add a zero point, and limit the integer to a range; NaN gives a limit."""
+    steps = tirx.call_pure_extern("float32", rounding, steps)
+    least, most = (tirx.FloatImm("float32", float(limit - zero)) for limit in (low, high))
+    return (tirx.max(tirx.min(steps, most), least).astype("int32") + zero).astype(dtype)
 
 
 def _round(record: Rounding, _: Target | None) -> records.Operator:
     data = te.placeholder(record.shape, "float32", "data")
 
+    limits = np.iinfo(record.target)
+
     def compute(*at: Any) -> Any:
-        return _round_element(data[at], record)
+        steps = data[at] / tirx.FloatImm("float32", record.scale)
+        return round_steps(steps, record.rounding, record.zero, int(limits.min), int(limits.max), record.target)
 
     output = te.compute(record.shape, compute, "output")
     function = functions.with_one_loop(te.create_prim_func([data, output]))

@@ -2,7 +2,7 @@
 """A quantised model as nodes; its integer tensors and their scales."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,16 +102,21 @@ class Real:
 
 @dataclass(frozen=True)
 class Constants:
-    """A constant float tensor given by integers; ``numbers`` has the zero points subtracted."""
+    """A constant float tensor given by integers; ``numbers`` has the zero points subtracted.
+
+    Attributes:
+        asymmetric: a zero point is none of TensorFlow Lite's, 0 and for uint8 128.
+    """
 
     numbers: npt.NDArray[np.int32]
     scales: npt.NDArray[np.float32]
+    asymmetric: bool = False
 
     def reshape(self, shape: Sequence[int]) -> "Constants":
-        return Constants(self.numbers.reshape(shape), self.scales.reshape(shape))
+        return replace(self, numbers=self.numbers.reshape(shape), scales=self.scales.reshape(shape))
 
     def transpose(self, order: Sequence[int]) -> "Constants":
-        return Constants(self.numbers.transpose(order), self.scales.transpose(order))
+        return replace(self, numbers=self.numbers.transpose(order), scales=self.scales.transpose(order))
 
     def scale_of_first(self) -> npt.NDArray[np.float32] | None:
         """Scale per index of the first dimension; None if the scales have more dimensions."""
@@ -140,4 +145,5 @@ def dequantise(
         return np.broadcast_to(values.reshape(along), numbers.shape)
 
     whole = numbers.astype(np.int32) - spread(zeros).astype(np.int32)
-    return Constants(whole, spread(scales.astype(np.float32)))
+    middle = _HALF_RANGE if numbers.dtype == np.uint8 else 0
+    return Constants(whole, spread(scales.astype(np.float32)), bool((zeros != middle).any()))

@@ -115,17 +115,31 @@ def _make(record: Softmax, _: Target | None) -> records.Operator:
 
     largest = te.compute(rows, lambda *row: te.max(element(row, along[0]), axis=along[0]), "largest")
 
+    kind = "int32" if depth < 1 << _SUM_BITS else "int64"  # The kernel's own sums are no longer defined.
+
     def addend(row: tuple[Any, ...]) -> Any:
         value = exponential(row, along[1])
         bit = tirx.bitwise_and(tirx.shift_right(value, number(_SUM_BITS - 1)), number(1))
-        return tirx.shift_right(value, number(_SUM_BITS)) + bit
+        return (tirx.shift_right(value, number(_SUM_BITS)) + bit).astype(kind)
 
     total = te.compute(rows, lambda *row: te.sum(addend(row), axis=along[1]), "total")
-    scale = te.compute(rows, lambda *row: tirx.call_pure_extern("int32", "softmax_scale", total[row]), "scale")
+
+    def limited(row: tuple[Any, ...]) -> Any:
+        return total[row] if kind == "int32" else tirx.min(total[row], number(2**31 - 1, kind)).astype("int32")
+
     bits = 31 + _SUM_BITS - info.bits
-    shift = te.compute(
-        rows, lambda *row: tirx.call_pure_extern("int32", "leading_zeros", total[row]) - bits, "shift"
-    )
+
+    def places(row: tuple[Any, ...]) -> Any:
+        return tirx.call_pure_extern("int32", "leading_zeros", limited(row)) - bits
+
+    def share(row: tuple[Any, ...]) -> Any:
+        own = tirx.call_pure_extern("int32", "softmax_scale", limited(row))
+        # A shift by more than 31 leaves less than half a step.
+        return tirx.Select(places(row) < -31, number(0), own) if large else own
+
+    large = depth >= 1 << 32 + _SUM_BITS - bits
+    scale = te.compute(rows, lambda *row: share(row), "scale")
+    shift = te.compute(rows, lambda *row: tirx.max(places(row), number(-31)) if large else places(row), "shift")
 
     def result(*at: Any) -> Any:
         row = at[:-1] or (number(0),)
@@ -180,7 +194,7 @@ def _of_int16(use: Use, operands: list[Any]) -> Any:
 
     shares = te.compute((rows, depth), exponential, "share")
     total = te.compute((rows,), lambda row: te.sum(shares[row, along[1]], axis=along[1]), "total")
-    bits = te.compute((rows,), lambda row: _bits(total[row]), "bits")
+    bits = te.compute((rows,), lambda row: count_bits(total[row]), "bits")
 
     def reciprocal(row: Any) -> Any:
         # Normalise to the highest bit at position 30; 16 bits stay.
@@ -244,7 +258,8 @@ def _look_up(table: Any, value: Any) -> Any:
     return table[index] + tirx.shift_right(slope * rest + number(64), number(7))
 
 
-def _bits(value: Any) -> Any:
+def count_bits(value: Any) -> Any:
+    """Return how many bits an int32 number that is not negative has."""
     count = number(0)
     for place in range(31):
         count = count + tirx.Select(value >= number(1 << place), number(1), number(0))

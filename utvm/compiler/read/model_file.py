@@ -7,53 +7,70 @@ from pathlib import Path
 from types import MappingProxyType
 
 from utvm.base.storage.files import check_readable
-from utvm.compiler import bounded, names, refusal
+from utvm.compiler import bounded, refusal
 from utvm.compiler.model import Model
-from utvm.compiler.read import relax_file, tflite_graph, torch_file
+from utvm.compiler.names import library_name
+from utvm.compiler.read import packaging, relax_file, tflite_graph, torch_file
 from utvm.errors import CompileError, ConfigError
 
 MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
 
 
 def load(
-    path: Path, *, run_python: bool = False, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    path: Path,
+    *,
+    run_python: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    values: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
 ) -> Model:
     """Read a model file.
 
-    Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; and, with
+    Supported: TensorFlow Lite; ONNX, with external weight files; a Relax module as TVM's JSON; the
+    first two in gzip or an archive, and TensorFlow Lite as an array in C; and, with
     ``run_python``, a Python program ``NAME.py`` that builds a Relax module (see
     :func:`utvm.compiler.read.relax_file.from_python`) or an archive ``NAME.pt2`` of ``torch.export``.
     Args:
         run_python: allow the last two, which run with all of this process's rights.
-        shapes: of inputs of an ONNX model with sizes left open by the file.
+        shapes: of inputs of an ONNX model, or of TFLite's, with sizes left open by the file.
+        values: of inputs of an ONNX model that become constants; one number is for all elements.
     """
     try:
-        return _load(path, run_python, shapes)
+        return _load(path, run_python, shapes, values)
     except CompileError as error:
         error.hint = error.hint or refusal.HINT
         raise
 
 
-def _load(path: Path, run_python: bool, shapes: Mapping[str, tuple[int, ...]]) -> Model:
-    content = _read(path)
-    name, origin = names.library_name(path.stem), str(path)
-    model = _other_than_onnx(path, content, name, origin, run_python)
+def _load(
+    path: Path,
+    run_python: bool,
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, tuple[float, ...]],
+) -> Model:
+    content = packaging.unpack(path, _read(path))
+    name, origin = library_name(Path(path.name.removesuffix(".gz")).stem), str(path)
+    model = _other_than_onnx(path, content, name, origin, run_python, shapes)
     if model is None:
         # Last, because an ONNX file has no magic number. Its parser and checker are C++.
         from utvm.compiler.read import onnx_file
 
-        read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes)
+        read = partial(onnx_file.from_onnx, content, name, origin, path.parent, shapes, values)
         return bounded.run_bounded(origin, "read the model", read)
-    if shapes:
+    if shapes and model.format != "tflite":
+        raise ConfigError(f"{path}: has fixed shapes", "leave --set shape out")
+    if values:
         raise ConfigError(
-            f"{path}: has fixed shapes", "only an ONNX model may leave sizes open: leave --set shape out"
+            f"{path}: has no input that --set can fix: {', '.join(values)}",
+            "this is for ONNX models; --help lists the keys of --set",
         )
     return model
 
 
-def _other_than_onnx(path: Path, content: bytes, name: str, origin: str, run_python: bool) -> Model | None:
+def _other_than_onnx(
+    path: Path, content: bytes, name: str, origin: str, run_python: bool, shapes: Mapping[str, tuple[int, ...]]
+) -> Model | None:
     if content[4:8] == tflite_graph.IDENTIFIER:
-        return tflite_graph.from_tflite(content, name, origin)
+        return tflite_graph.from_tflite(content, name, origin, shapes)
     if content.startswith(torch_file.ARCHIVE):
         torch_file.check_archive(content, origin)
         _check_permission(path, ".pt2", run_python, "a PyTorch archive, which may hold a program")
@@ -74,6 +91,7 @@ def _check_permission(path: Path, suffix: str, run_python: bool, what: str) -> N
 
 
 def _read(path: Path) -> bytes:
+    packaging.refuse_folder(path)
     check_readable(path, "name a model's file")
     try:
         size = path.stat().st_size

@@ -2,6 +2,7 @@
 """Read an ONNX file, checked before TVM (which may fail internally) and before stated sizes are allocated."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -13,9 +14,15 @@ import onnx.external_data_helper
 import onnx.shape_inference
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from utvm.compiler import library, model, refusal
+from utvm.compiler import library, refusal
+from utvm.compiler.model import Model
+from utvm.compiler.read.onnx_order import Numbers, put_in_order, set_inputs
+from utvm.compiler.read.onnx_rules import broken_rule, place
+from utvm.compiler.refusal import Reading, check_order
 from utvm.errors import CompileError, ConfigError
 
+_LOG = logging.getLogger("utvm.compiler")
+_HINT = "export the model again; onnx.checker.check_model(model, full_check=True) has more"
 MAX_DATA_BYTES = 1 << 28
 """Larger weights are refused unread: no microcontroller holds a thousandth of them."""
 
@@ -26,7 +33,8 @@ def from_onnx(
     origin: str | None = None,
     directory: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> model.Model:
+    values: Mapping[str, Numbers] = MappingProxyType({}),
+) -> Model:
     origin = origin or f"ONNX model {name}"
     proto = onnx.ModelProto()
     try:
@@ -40,11 +48,14 @@ def from_onnx(
         raise ConfigError(
             f"{origin}: is not an ONNX file, or only a part of one: it holds no graph", "export the model again"
         )
+    changed = _bring_in_external_data(proto, origin, directory)
+    changed |= put_in_order(proto, origin)
     fix(proto, shapes, origin)
-    if _bring_in_external_data(proto, origin, directory) or shapes:
+    set_inputs(proto, values, origin)
+    changed |= check(proto, origin)
+    if changed or shapes or values:
         content = proto.SerializeToString(deterministic=True)
-    check(proto, origin)
-    return model.Model(name, origin, "onnx", content)
+    return Model(name, origin, "onnx", content)
 
 
 def _bring_in_external_data(proto: onnx.ModelProto, origin: str, directory: Path | None) -> bool:
@@ -121,7 +132,8 @@ def _dimensions(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimens
 _MOST = 4  # Names listed before the rest is counted.
 
 
-def check(proto: onnx.ModelProto, origin: str) -> None:
+def check(proto: onnx.ModelProto, origin: str) -> bool:
+    """Refuse what no library can be made of; return whether wrong sizes of results were dropped."""
     graph = proto.graph
     if not graph.node or not graph.output:
         raise CompileError(f"{origin}: the graph is empty", "export a model with at least one operator and output")
@@ -140,10 +152,11 @@ def check(proto: onnx.ModelProto, origin: str) -> None:
             ),
         ),
     )
-    _check_rules(proto, origin)
+    changed = _check_rules(proto, origin)
     versions = {item.domain: item.version for item in proto.opset_import}
     for node in graph.node:
         _check_required_inputs(node, versions.get(node.domain, 1), origin)
+    return changed
 
 
 def _check_all(origin: str, checks: Iterable[Callable[[], object]]) -> None:
@@ -180,8 +193,8 @@ def _check_versions(proto: onnx.ModelProto, origin: str) -> None:
 
 def _check_order(graph: onnx.GraphProto, origin: str) -> None:
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    steps = [refusal.Reading(_place(node), list(node.input), list(node.output)) for node in graph.node]
-    refusal.check_order(origin, steps, known, repr, "sort the nodes")
+    steps = [Reading(place(node), list(node.input), list(node.output)) for node in graph.node]
+    check_order(origin, steps, known, repr, "sort the nodes")
 
 
 def _check_required_inputs(node: onnx.NodeProto, version: int, origin: str) -> None:
@@ -192,7 +205,7 @@ def _check_required_inputs(node: onnx.NodeProto, version: int, origin: str) -> N
     for number, name in enumerate(node.input):
         expected = formal[min(number, len(formal) - 1)]
         if not name and expected.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
-            raise CompileError(f"{origin}: {_place(node)} lacks its input {number}, {expected.name}")
+            raise CompileError(f"{origin}: {place(node)} lacks its input {number}, {expected.name}")
 
 
 def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
@@ -201,7 +214,7 @@ def _check_attributes(node: onnx.NodeProto, origin: str) -> None:
         for tensor in tensors:
             _check_constant(tensor, origin)
         if attribute.sparse_tensors or attribute.HasField("sparse_tensor"):
-            raise CompileError(f"{origin}: {_place(node)} has a sparse constant, which is not supported")
+            raise CompileError(f"{origin}: {place(node)} has a sparse constant, which is not supported")
 
 
 def _check_constant(tensor: onnx.TensorProto, origin: str) -> None:
@@ -245,19 +258,40 @@ def _dtype(element_type: int) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def _check_rules(proto: onnx.ModelProto, origin: str) -> None:
+def _check_rules(proto: onnx.ModelProto, origin: str) -> bool:
+    stale = False
     try:
         onnx.checker.check_model(proto)
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        try:
+            inferred = _infer(proto)
+        except onnx.shape_inference.InferenceError as error:
+            if "existing shape" in str(error):
+                # What was edited after its export states old sizes of results, which nothing depends on.
+                del proto.graph.value_info[:]
+                for value in proto.graph.output:
+                    value.type.tensor_type.ClearField("shape")
+                inferred, stale = _infer(proto), True
+                del proto.graph.output[:]
+                proto.graph.output.extend(inferred.graph.output)
+            elif broken_rule(proto):
+                raise
+            else:  # Inference refuses some functions of ONNX's own, such as MeanVarianceNormalization.
+                inferred = onnx.shape_inference.infer_shapes(proto)
     except Exception as error:  # onnx raises several kinds here, some of them only bound in C++
         # With such a name, onnx's message is lost on the way here, differently in each Python.
-        reason = " ".join(str(error).split())[:300] if _is_text(proto) else "a name in it is no UTF-8"
-        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", "export the model again") from error
+        _LOG.debug("%s: %r", origin, error)
+        reason = (broken_rule(proto) or "the graph as a whole") if _is_text(proto) else "a name in it is no UTF-8"
+        raise CompileError(f"{origin}: breaks ONNX's rules: {reason}", _HINT) from error
     # Axes, scales and regions may be empty, wherever they are stored.
     stored = {name for node in proto.graph.node if node.op_type == "Constant" for name in node.output}
     for value in [*inferred.graph.value_info, *inferred.graph.output]:
         if value.name not in stored:
             _check_value(value, f"{origin}: tensor {value.name!r}", must_be_fixed=False)
+    return stale
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
 
 
 def _is_text(message: Message) -> bool:
@@ -268,8 +302,3 @@ def _is_text(message: Message) -> bool:
         if field.type == field.TYPE_MESSAGE and not all(map(_is_text, values)):
             return False
     return True
-
-
-def _place(node: onnx.NodeProto) -> str:
-    name = node.name or (node.output[0] if node.output else "without a name")
-    return f"node {name!r} ({node.op_type})"

@@ -2,8 +2,9 @@
 """A TensorFlow Lite file as records; field numbers are those of ``tensorflow/lite/schema/schema.fbs``."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.model import Model
+from utvm.compiler.read.tflite_fold import folded, set_shapes
 from utvm.compiler.read.tflite_records import (
     Buffer,
     Quantisation,
@@ -51,7 +53,7 @@ def read(content: bytes, origin: str) -> TfliteGraph:
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
         )
-    graphs = with_constant_conditions([_with_whole_floats(graph) for graph in graphs], origin)
+    graphs = with_constant_conditions([folded(_with_whole_floats(graph)) for graph in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 
@@ -161,9 +163,15 @@ def _integers(table: Table, field: int) -> tuple[int, ...]:
 IDENTIFIER = b"TFL3"  # Bytes 4 to 7 of every file.
 
 
-def from_tflite(content: bytes, name: str, origin: str | None = None) -> Model:
+def from_tflite(
+    content: bytes,
+    name: str,
+    origin: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Model:
     from utvm.compiler.read.tflite_validate import check
 
     origin = origin or f"TFLite model {name}"
+    content = set_shapes(content, shapes, origin) if shapes else content
     check(read(content, origin), origin)
     return Model(name, origin, "tflite", content)

@@ -69,14 +69,14 @@ class Table:
         return None if place is None else Table(self._buffer, place + self._buffer.integer("<I", place))
 
     def tables(self, number: int) -> "list[Table]":
-        start, count = self._vector(number, 4)
+        start, count = self.vector(number, 4)
         places = range(start, start + 4 * count, 4)
         return [Table(self._buffer, place + self._buffer.integer("<I", place)) for place in places]
 
     def array(self, number: int, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         """Return a vector of numbers, a view of the file; empty if the field is absent."""
         kind = np.dtype(dtype).newbyteorder("<")
-        start, count = self._vector(number, kind.itemsize)
+        start, count = self.vector(number, kind.itemsize)
         return np.frombuffer(self._buffer.content, kind, count, start)
 
     def text(self, number: int) -> str:
@@ -90,8 +90,13 @@ class Table:
         offset = self._buffer.integer("<H", self._fields + slot)
         return self.place + offset if offset else None
 
-    def _vector(self, number: int, item_bytes: int) -> tuple[int, int]:
+    def _target(self, number: int) -> int | None:
         place = self._field(number)
+        return None if place is None else place + self._buffer.integer("<I", place)
+
+    def vector(self, number: int, item_bytes: int) -> tuple[int, int]:
+        """Return the place and the number of items of a vector; zeros if the field is absent."""
+        place = self._target(number)
         if place is None:
             return 0, 0
         place += self._buffer.integer("<I", place)

@@ -17,7 +17,7 @@ ARCHIVE = b"PK\x03\x04"  # First bytes of a ZIP archive, as torch.export.save wr
 MAX_UNPACKED_BYTES = 1 << 28
 
 # Every archive contains one of them (PyTorch before 2.8, and since).
-_MARKS = ("serialized_exported_program.json", "archive_format")
+MARKS = ("serialized_exported_program.json", "archive_format")
 
 
 def from_torch(program: Any, name: str) -> Model:
@@ -74,7 +74,7 @@ def check_archive(content: bytes, origin: str) -> None:
         raise ConfigError(
             f"{origin}: is a damaged archive, or only a part of one", "export the model again"
         ) from error
-    if not any(member.filename.endswith(_MARKS) for member in members):
+    if not any(member.filename.endswith(MARKS) for member in members):
         raise ConfigError(
             f"{origin}: is an archive, but not one that torch.export.save wrote",
             "export the model with torch.export.save, or as ONNX or TFLite",

@@ -3,9 +3,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx.defs
 from onnx import helper, numpy_helper
@@ -32,7 +33,7 @@ class KnownValues(Protocol):
 
 def worth_folding(node: onnx.NodeProto, graph: KnownValues) -> bool:
     """True if a node with a converter is folded anyway: shapes, not arithmetic on weights."""
-    if node.op_type in ("Shape", "Size"):
+    if node.op_type in ("Shape", "Size", "NonMaxSuppression", "NonZero", "Unique"):
         return True
     if node.op_type == "Constant":
         return not any(attribute.name == "value" for attribute in node.attribute)
@@ -66,7 +67,23 @@ def compute_node(
         feeds[name] = tensor
     if any(math.prod(tensor.dims) > _MAX_ELEMENTS for tensor in feeds.values()) or _grows(node, types):
         return None
+    if node.op_type == "Cast":
+        (array,), (target,) = (
+            map(numpy_helper.to_array, feeds.values()),
+            [i.i for i in node.attribute if i.name == "to"],
+        )
+        dtype = helper.tensor_dtype_to_np_dtype(target)
+        if array.dtype.kind == "f" and dtype.kind in "iu":
+            return [numpy_helper.from_array(saturated(array, dtype))]
     return _evaluate(node, opset, feeds)
+
+
+def saturated(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Cast floats to the nearest integers of a type, and NaN to 0, as a library does; numpy's is undefined."""
+    info = np.iinfo(np.dtype(dtype))
+    low, high = array <= float(info.min), array >= float(info.max)
+    inside = np.where(np.isnan(array) | low | high, 0, array).astype(info.dtype)
+    return np.asarray(np.where(low, info.min, np.where(high, info.max, inside)).astype(info.dtype))
 
 
 def _grows(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:

@@ -190,9 +190,10 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
         iter(node.attributes.get("activation_alpha", ())),
         iter(node.attributes.get("activation_beta", ())),
     )
-    bound = node.attributes.get("clip")
+    # As onnxruntime, which limits the sums of the gates but not the cell before its output.
+    bounds = [*[node.attributes.get("clip")] * 2, None]
 
-    def function(name: str) -> _Function:
+    def function(name: str, bound: float | None) -> _Function:
         known = {item.lower(): item for item in _ACTIVATIONS}.get(name.lower())
         if known is None:
             raise Unsupported(f"the activation {name} is not supported")
@@ -207,7 +208,7 @@ def _functions(graph: RuleGraph, node: RuleNode, kind: _Kind, number: int) -> li
 
         return apply
 
-    return [function(name) for name in names]
+    return list(map(function, names, bounds))
 
 
 _ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that hold a model inside (gzip, archives, C arrays), and files that are no model: with the next step."""
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from utvm.compiler.read import tflite_graph, torch_file
+from utvm.errors import ConfigError
+
+_MAX_BYTES = 1 << 28
+_MAX_TEXT = 1 << 26  # Of C source: more than any board holds.
+_MOST_LAYERS = 3  # An array in an archive in gzip.
+
+_CONVERT = "convert it with tf.lite.TFLiteConverter; docs/keras.md has an example"
+_EXPORT = "save it with torch.export.save (docs/pytorch.md), or export it as ONNX"
+_KERAS = "is a Keras model", _CONVERT
+_SAVED_MODEL = "is a TensorFlow SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model(FOLDER)"
+_FOREIGN: tuple[tuple[str, str, str], ...] = (
+    # A pattern of the first bytes, what the file is, the next step.
+    (r"\x89HDF\r\n\x1a\n", *_KERAS),
+    (r"version https://git-lfs", "is a Git LFS pointer in place of the model", "fetch the model: git lfs pull"),
+    (r"\s*<\?xml[^>]*>\s*<net\b", "is an OpenVINO model", "export the original model as ONNX or TFLite"),
+    (r"(?i)\s*<(!doctype|html|\?xml|head)", "is a web page", "download the model itself; on GitHub: Raw"),
+    (r"\x80[\x02-\x05]", "is a Python pickle", f"if it is a PyTorch model, {_EXPORT}; docs/sklearn.md has others"),
+    (r"\x93NUMPY", "is an array of numpy, not a model", "give it with --input"),
+    (r"(?s).{8}\{.{0,4096}\"dtype\"", "holds weights without operators (safetensors)", _EXPORT),
+    (r"(?s)\s*\{.{0,4096}\"modelTopology\"", "is a TensorFlow.js model", _CONVERT),
+    (r"(?s)\x0a.{0,4096}(Placeholder|Const)[\x12\x1a\x22\x2a]", "is a TensorFlow graph", _CONVERT),
+)
+_MEMBERS: tuple[tuple[str, str, str], ...] = (
+    # A pattern of the names in an archive, a line each, what the archive is, the next step.
+    (r"model\.weights\.h5$", *_KERAS),
+    (r"saved_model\.pb$", *_SAVED_MODEL),
+    (r"(bytecode|constants)\.pkl$", "is a TorchScript program", _EXPORT),
+    (r"data\.pkl$", "is an archive of torch.save, which holds no graph", _EXPORT),
+    (r"tflite-model/", "is an Edge Impulse library compiled by EON, without its .tflite",
+     "download the TensorFlow Lite file on the project's Dashboard"),
+)  # fmt: skip
+_MODELS = re.compile(r"\.(tflite|lite|onnx)$|(^|/)tflite-model/[^/]+\.(h|hpp|c|cc|cpp)$")
+_ARRAY = re.compile(rb"\b(?:char|u?int8_t)\b[^={};[]{0,200}\[[^]]{0,80}\][^={};]{0,200}=\s*\{([^{}]*)\}")
+_COMMENT = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_SOURCES = (".c", ".cc", ".cpp", ".h", ".hpp", ".inc")
+
+
+def unpack(path: Path, content: bytes) -> bytes:
+    """Return the model that a file holds; refuse what is known to be something else."""
+    for _ in range(_MOST_LAYERS):
+        if content[4:8] == tflite_graph.IDENTIFIER:
+            return content
+        inner = _inner(str(path), path.suffix.lower(), content)
+        if inner is None:
+            break
+        content = inner
+    if path.name == "saved_model.pb":
+        raise _refusal(str(path), *_SAVED_MODEL)
+    _refuse(str(path), content[:8192].decode("latin-1"), _FOREIGN, re.match)
+    return content
+
+
+def refuse_folder(path: Path) -> None:
+    if (path / "saved_model.pb").is_file():
+        raise _refusal(str(path), *_SAVED_MODEL)
+
+
+def _refusal(origin: str, kind: str, hint: str) -> ConfigError:
+    return ConfigError(f"{origin}: {kind}", hint)
+
+
+def _refuse(
+    origin: str,
+    text: str,
+    table: tuple[tuple[str, str, str], ...],
+    search: Callable[[str, str, re.RegexFlag], object],
+) -> None:
+    for pattern, kind, hint in table:
+        if search(pattern, text, re.MULTILINE):
+            raise _refusal(origin, kind, hint)
+
+
+def _inner(origin: str, suffix: str, content: bytes) -> bytes | None:
+    if content.startswith(b"\x1f\x8b"):
+        return _uncompressed(origin, content)
+    if content.startswith(torch_file.ARCHIVE):
+        return _from_archive(origin, content)
+    if b"\0" in content or len(content) > _MAX_TEXT:
+        return None
+    arrays = [array for array in _arrays(content) if array[4:8] == tflite_graph.IDENTIFIER]
+    if len(arrays) > 1:
+        raise ConfigError(f"{origin}: holds {len(arrays)} models", "leave one in the file")
+    if suffix in _SOURCES and not arrays:
+        raise ConfigError(f"{origin}: is C source without the array of a TFLite model", "give the .tflite file")
+    return arrays[0] if arrays else None
+
+
+def _uncompressed(origin: str, content: bytes) -> bytes:
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        inner = stream.decompress(content, _MAX_BYTES)
+    except zlib.error as error:
+        raise ConfigError(f"{origin}: is damaged gzip", "download it again") from error
+    if not stream.eof:
+        problem = "is too large for any board" if len(inner) == _MAX_BYTES else "is only a part of a gzip file"
+        raise ConfigError(f"{origin}: {problem}", "download it again")
+    if inner[257:262] == b"ustar":
+        raise ConfigError(f"{origin}: is a tar archive", "unpack it, and name the model in it")
+    return inner
+
+
+def _from_archive(origin: str, content: bytes) -> bytes | None:
+    """Return the only model of an archive; None for one of ``torch.export``."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            names = [member.filename for member in members]
+            if any(name.endswith(torch_file.MARKS) for name in names):
+                return None
+            chosen = [member for member in members if _MODELS.search(member.filename)]
+            models = {member.filename: _model(origin, archive, member) for member in chosen}
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, zlib.error):
+        return None  # torch_file says what is wrong with it.
+    inner = {name: model for name, model in models.items() if model}
+    if len(inner) > 1:
+        raise ConfigError(f"{origin}: holds {len(inner)} models: {', '.join(inner)}", "unpack it, and name one")
+    if not inner:
+        _refuse(origin, "\n".join(names), _MEMBERS, re.search)
+    return next(iter(inner.values()), None)
+
+
+def _model(origin: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes | None:
+    if member.file_size > _MAX_BYTES:
+        raise ConfigError(f"{origin}: holds {member.filename}, which is too large for any board")
+    with archive.open(member) as stream:
+        content = stream.read(_MAX_BYTES)
+    if not member.filename.endswith(_SOURCES):
+        return content
+    return next((array for array in _arrays(content) if array[4:8] == tflite_graph.IDENTIFIER), None)
+
+
+def _arrays(source: bytes) -> Iterator[bytes]:
+    for body in _ARRAY.findall(_COMMENT.sub(b"", source)):
+        try:
+            yield bytes(int(number, 0) & 255 for number in body.decode().split(",") if number.strip())
+        except ValueError:
+            continue
