@@ -264,6 +264,7 @@ class Core(RegisterFile):
     def _load(self, _uc: Any, offset: int, size: int, window: tuple[int, Device]) -> int:
         try:
             self._check_privilege(window[0])
+            window[1].touch(offset)
             return window[1].read(offset, size)
         except BusError:
             self._fail(window[0] + offset)
@@ -272,6 +273,7 @@ class Core(RegisterFile):
     def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
         try:
             self._check_privilege(window[0])
+            window[1].touch(offset)
             window[1].write_by_software(offset, size, value)
         except BusError:
             self._fail(window[0] + offset)
