@@ -27,7 +27,7 @@ _REGISTER = re.compile(r"([0-9a-f]+)(?:-([0-9a-f]+))?(?:=([0-9a-f]+))?(?::([rw])
 
 @dataclass(frozen=True)
 class Block:
-    """A peripheral. ``registers`` are the values after a reset and the accesses (``r``, ``w`` or empty) by offset."""
+    """A peripheral. ``registers`` are values after a reset and accesses (``r``, ``w`` or empty) by offset."""
 
     name: str
     address: int
@@ -76,7 +76,7 @@ def _registers(word: str) -> Iterator[tuple[int, tuple[int, str]]]:
 
 
 class Blocks(Device):
-    """Peripherals without a model, from an address on; ``on_touch`` is called at the core's first access to one."""
+    """Peripherals without a model; ``on_touch`` is called at the core's first access to one."""
 
     def __init__(
         self, chip: ChipMap, address: int, size: int, on_touch: Callable[[str, int], None] = lambda name, at: None

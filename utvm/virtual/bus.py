@@ -127,7 +127,7 @@ class Bus:
     """Memories and devices by address, as a debug port sees them.
 
     ``program`` handles a write to flash: address, size in bytes, value. ``on_memory_change`` is called with start
-    and end address when memory is changed from outside the core. ``programmable`` are names of memories beside flash
+    and end address when memory is changed from outside the core. ``programmable`` are names of further memories
     that the flash controller writes.
     """
 
@@ -210,7 +210,7 @@ class Bus:
 
 
 class BitBand(Device):
-    """The alias in which a bit of the first megabyte from ``base`` on is a word (ARM DDI 0403E, B3.1, and 100166, 3.7)."""
+    """The alias in which a bit of the megabyte at ``base`` is a word (ARM 100166, 3.7)."""
 
     size = 0x2000000
 

@@ -18,6 +18,10 @@ _COMPARE_EVENTS, _COMPARES = 0x140, 0x540
 _CORE_HZ = 64_000_000
 
 
+# Event, status register and its value, by a task of CLOCK.
+_STARTS = {0x000: (0x100, 0x40C, 0x10001), 0x008: (0x104, 0x418, 0x10000), 0x010: (0x10C, 0, 0)}
+
+
 class Events(PlainRegisters):
     """A peripheral with tasks below 0x100 and events above (6.1.6). The bit of an event is its index."""
 
@@ -237,10 +241,8 @@ class Thermometer(Events):
 class Clocks(Events):
     """CLOCK (5.4): both clocks start at once; an instruction stays one tick."""
 
-    _DONE = {0x000: (0x100, 0x40C, 0x10001), 0x008: (0x104, 0x418, 0x10000), 0x010: (0x10C, 0, 0)}
-
     def start_task(self, offset: int) -> None:
-        event, status, value = self._DONE.get(offset, (0, 0, 0))
+        event, status, value = _STARTS.get(offset, (0, 0, 0))
         if event:
             self.raise_event(event)
         if status:

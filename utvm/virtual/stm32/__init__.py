@@ -83,7 +83,7 @@ class Pwr(PlainRegisters):
 class Gpio(PlainRegisters):
     """A GPIO port. IDR reads the outputs, and the levels at the other pins.
 
-    A level is what a debugger writes to IDR, or else that of the pull-up: nothing is connected. LCKR has no effect.
+    A level is what a debugger wrote to IDR, or that of the pull-up. LCKR has no effect.
     """
 
     _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28

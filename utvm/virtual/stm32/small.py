@@ -15,7 +15,7 @@ _REFLECTED = tuple(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 class Rng(PlainRegisters):
-    """The random number generator (20): data is ready as soon as it is on. Seeded: every run has the same numbers."""
+    """The random number generator (20): data is ready at once. Seeded: every run has the same numbers."""
 
     _CR, _SR, _DR = 0x0, 0x4, 0x8
     _RNGEN, _IE, _DRDY = 1 << 2, 1 << 3, 1 << 0
@@ -81,7 +81,7 @@ class Crc(PlainRegisters):
 
 
 class Adc(PlainRegisters):
-    """ADC1 to ADC3 of the STM32F4 and F7 (15): a conversion ends at once. A debugger's write to DR is the next value."""
+    """ADC1 to ADC3 of the STM32F4 and F7 (15): conversions end at once; a debugger sets DR."""
 
     size = 0x400
     _SR, _CR1, _CR2, _DR = 0x00, 0x04, 0x08, 0x4C
@@ -125,7 +125,7 @@ class Adc(PlainRegisters):
 
 
 class Otg(PlainRegisters):
-    """The core registers of USB OTG (34): the bus is idle, resets and flushes are over at once; nobody is connected."""
+    """The core registers of USB OTG (34): the bus is idle, resets and flushes end at once, nobody is connected."""
 
     _GRSTCTL, _AHBIDL = 0x10, 1 << 31
 
