@@ -59,7 +59,8 @@ class CoreState(ctypes.Structure):
         ("memories", _Memory * MEMORIES),
         *fields(ctypes.c_uint64, "count deadline"),
         *fields(
-            ctypes.c_uint32, "stop pass_address masks_matter trap_division trap_unaligned float_enabled event"
+            ctypes.c_uint32,
+            "stop pass_address masks_matter trap_division trap_unaligned float_enabled float_privileged event",
         ),
         ("limits", ctypes.c_uint32 * 2),
         ("breakpoint_count", ctypes.c_uint32),

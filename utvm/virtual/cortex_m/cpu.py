@@ -13,6 +13,7 @@ from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, Flash
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
 from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
+from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WaitStates
@@ -81,7 +82,8 @@ class CortexM:
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._set_watchpoints, kind)
+        self._dwt = DataWatchpointTrace(self._cycles, self._sample, self._set_watchpoints, kind)
+        self._mpu = MpuRegisters(v8=kind.watches.size != 0)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -105,6 +107,7 @@ class CortexM:
             (SOFTWARE_TRIGGER, SOFTWARE_TRIGGER + 4, nvic),
             (debug.DFSR, debug.DFSR + 4, self.debug),
             (debug.DHCSR, debug.DEMCR + 4, self.debug),
+            (MPU, MPU_END, self._mpu),
             (0x000, 0xFD0, self.scb),
             (0xFD0, 0x1000, ConstantPage(kind.components["scs"])),
         ]
@@ -118,7 +121,7 @@ class CortexM:
 
     def reset(self) -> None:
         """Reset registers, exceptions and private peripherals; debug keeps its state."""
-        for device in (self.exceptions, self.scb, self._systick):
+        for device in (self.exceptions, self.scb, self._systick, self._mpu):
             device.reset()
         self.core.reset_registers()
         self.halted = self.sleeping = self.locked_up = False
@@ -155,6 +158,10 @@ class CortexM:
 
     def _cycles(self) -> int:
         return self.core.count + (self._waits.cycles if self._waits else 0)
+
+    def _sample(self) -> int:
+        """Address of an instruction that ran last, for DWT_PCSR; ones in Debug state (ARM DDI 0403E, C1.8.2)."""
+        return 0xFFFFFFFF if self.halted else self.core.state.begun
 
     def now(self) -> int:
         """Ticks of the core clock since the model was created."""
@@ -364,7 +371,8 @@ class CortexM:
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)
-        state.float_enabled = self.scb.value(scs.CPACR) & scs.FPU_ENABLED == scs.FPU_ENABLED
+        access = self.scb.value(scs.CPACR) & scs.FPU_ENABLED
+        state.float_enabled, state.float_privileged = access == scs.FPU_ENABLED, access == scs.FPU_PRIVILEGED
         self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP))
         self.interrupt()
 
