@@ -12,6 +12,7 @@ from utvm.compiler import Library
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
 from utvm.errors import ProbeError, TransportError, UtvmError
 from utvm.firmware import Firmware, build
+from utvm.probe.virtual import unmodelled
 from utvm.runtime import Executor
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
@@ -96,6 +97,12 @@ class BoardHolder:
         self._connection = opened
         self.identity = BoardIdentity(self.board.full_name, opened.kind, opened.probe, opened.serial)
         return opened.describe()
+
+    @property
+    def unmodelled(self) -> dict[str, str]:
+        """Peripherals without a model that the firmware of a virtual board accessed, and where."""
+        logs = (self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count))
+        return {name: place for folder in logs for name, place in unmodelled(folder).items()}
 
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""

@@ -14,7 +14,7 @@ from utvm.drivers.driver import (
     start_openocd,
 )
 from utvm.probe.debug_port import OpenOcdPort
-from utvm.probe.virtual import on_bus, start_virtual
+from utvm.probe.virtual import on_bus, start_virtual, unmodelled
 from utvm.selection import BoardSelection
 
 
@@ -24,6 +24,7 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
     able = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
+        setup.stack.callback(_name_unmodelled, setup)  # after the model has ended
         machine = setup.stack.enter_context(
             start_virtual(board, setup.logs, latency_us=wanted.latency_us, waits=wanted.wait_states)
         )
@@ -50,6 +51,12 @@ def _find(board: Board, wanted: BoardSelection) -> ReachableBoard | None:
 
     identity = BoardIdentity(board.full_name, "virtual", serial=board.model.serial)
     return ReachableBoard(board, identity, able, "openocd", start)
+
+
+def _name_unmodelled(setup: Setup) -> None:
+    touched = [f"{name} {place}" for name, place in unmodelled(setup.logs).items()]
+    if touched:
+        setup.say(f"the firmware uses peripherals that the virtual board has no model of: {'; '.join(touched)}")
 
 
 DRIVER = Driver(

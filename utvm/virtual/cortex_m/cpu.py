@@ -63,9 +63,11 @@ class CortexM:
         self.halted = self.sleeping = self.locked_up = False
         self._rested = False  # during this sleep
         self._sleep_ends_by_event = False
-        self._slept = 0
+        self._slept = self._polled = 0
         self._reset_request: bool | None = None
         self._timers: list[Timer] = []
+        self._event: int | None = None
+        self._is_scheduled = False
         self.exceptions = Exceptions(interrupts, self.interrupt)
         self.scb = SystemControlBlock(
             kind,
@@ -80,6 +82,7 @@ class CortexM:
         self._handlers = Handlers(self.core, bus, self.exceptions, self.scb, kind.exc_return)
         self.debug = DebugControl(self, kind.secure)
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
+        self.core.clock, self.core.on_poll = self.now, self._pass_time
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
         self._dwt = DataWatchpointTrace(self._cycles, self._sample, self._set_watchpoints, kind)
@@ -124,7 +127,7 @@ class CortexM:
         for device in (self.exceptions, self.scb, self._systick, self._mpu):
             device.reset()
         self.core.reset_registers()
-        self.halted = self.sleeping = self.locked_up = False
+        self.halted = self.sleeping = self.locked_up = self._is_scheduled = False
         vectors = self._bus.read(self._vector_table, 8)
         stack, start = int.from_bytes(vectors[:4], "little"), int.from_bytes(vectors[4:], "little")
         self.core.write(registers.SP, stack & ~3)
@@ -157,7 +160,22 @@ class CortexM:
     # Time
 
     def _cycles(self) -> int:
-        return self.core.count + (self._waits.cycles if self._waits else 0)
+        return self.core.count + self._polled + (self._waits.cycles if self._waits else 0)
+
+    def _pass_time(self, device: Device, since: int) -> None:
+        """Advance time for a core that polls, as if it had run the loop: to the device's event, or by an eighth.
+
+        No event of another device is passed.
+        """
+        now, event = self.now(), self._next_event()
+        own = device.next_event() if isinstance(device, Timer) else None
+        ahead = (now - since) // 8 if own is None else own - now
+        if event is not None:
+            ahead = min(ahead, event - now)
+        if ahead > 0:
+            self._slept += ahead
+            self._polled += ahead
+            self.core.state.deadline = max(0, self.core.state.deadline - ahead)
 
     def _sample(self) -> int:
         """Address of an instruction that ran last, for DWT_PCSR; ones in Debug state (ARM DDI 0403E, C1.8.2)."""
@@ -178,6 +196,7 @@ class CortexM:
 
     def reschedule(self) -> None:
         """See :class:`utvm.virtual.wiring.Clock`."""
+        self._is_scheduled = False
         self.interrupt()
 
     def close(self) -> None:
@@ -188,11 +207,18 @@ class CortexM:
         self.core.state.stop = 1
 
     def _expire_timers(self) -> None:
-        for timer in self._timers:
-            timer.expire()
+        """Handle the events that are due. Timers without one handle what has passed when they are read."""
+        while (event := self._next_event()) is not None and event <= self.now():
+            for timer in self._timers:
+                timer.expire()
+            self._is_scheduled = False
 
     def _next_event(self) -> int | None:
-        return min((event for timer in self._timers if (event := timer.next_event()) is not None), default=None)
+        if not self._is_scheduled:
+            events = [event for timer in self._timers if (event := timer.next_event()) is not None]
+            self._event = min(events, default=None)
+            self._is_scheduled = True
+        return self._event
 
     # Running
 

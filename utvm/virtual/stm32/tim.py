@@ -40,11 +40,10 @@ class TimDevice(Device):
         self._drive_line()
 
     def load(self, offset: int) -> int:
+        self.expire()
         if offset == _CNT:
-            self.expire()
             return self._current()
         if offset == _SR:
-            self.expire()
             return self._status
         return self._registers.get(offset, 0)
 
