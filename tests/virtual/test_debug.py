@@ -335,7 +335,7 @@ def test_a_block_that_runs_out_of_memory(target: Target) -> None:
         (0xE000EF40, 0x10110021),  # MVFR0: single precision
         (0xE000EF44, 0x11000011),
         (0xE00FDFE0, 0x49),  # ROM table of ST's part 0x449
-        (0xE000ED90, 0),  # MPU_TYPE: none
+        (0xE000ED90, 8 << 8),  # MPU_TYPE: eight regions (PM0253, 4.6.1)
     ],
 )
 def test_what_the_chip_says_it_is(target: Target, address: int, value: int) -> None:

@@ -384,7 +384,13 @@ class Board(Record):
             peripherals=self.model.peripherals,
             wait_states=self.model.wait_states if waits else None,
             access_ports=self.model.access_ports,
+            blocks=self.chip_map.read_text(encoding="utf-8") if self.chip_map.is_file() else "",
         )
+
+    @property
+    def chip_map(self) -> Path:
+        """The file with the chip's peripherals, which need not exist (:mod:`utvm.virtual.blocks`)."""
+        return self.directory / "peripherals.txt"
 
     @property
     def _region_specs(self) -> tuple[RegionSpec, ...]:

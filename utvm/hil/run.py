@@ -234,6 +234,8 @@ class HilRun:
         missing = (
             CaseResult(item.nodeid, Outcome.NOT_RUN, 0.0, reason) for item in items if item.nodeid not in finished
         )
+        if touched := self.holder.unmodelled:
+            self._statistics.append(("peripherals without a model", touched))
         summary = RunReport(
             run_id=self._run_id,
             started=f"{self._started:%Y-%m-%dT%H:%M:%SZ}",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a software model as a virtual board: its process and the ports of its probes."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from utvm import boards, errors
 from utvm.base.process import interpreter, service
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 
+_LOG = "virtual.log"
 UsbKind = Literal["st-link", "cmsis-dap"]
 
 
@@ -70,7 +72,7 @@ def start_virtual(
             *(["--anyone"] if anyone else []),
             *([f"--usb={usb.name}", f"--usb-listen={usb.listen}", f"--usb-user={usb.user}"] if usb else []),
         ],
-        log=log_directory / "virtual.log",
+        log=log_directory / _LOG,
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
         error=errors.ProbeError,
         stdin=_spec_of(board, waits).model_dump_json(),
@@ -87,6 +89,15 @@ def _with_accelerator(board: boards.Board, peripherals: tuple[Peripheral, ...]) 
     return peripherals if beside is None else (*peripherals, beside)
 
 
+def unmodelled(log_directory: Path) -> dict[str, str]:
+    """Peripherals without a model that a virtual board's firmware accessed, and where, from its log."""
+    try:
+        text = (log_directory / _LOG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return dict(re.findall(r"touched (\S+) (at 0x\w+ from PC 0x\w+), which is not modelled", text))
+
+
 def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> service.Service:
     """Return the process of a virtual board behind JTAG pins, to be entered with ``with``.
 
@@ -98,7 +109,7 @@ def start_jtag(board: boards.Board, log_directory: Path, logic: str = "") -> ser
     return service.Service(
         f"virtual {board.name}",
         [*interpreter.python_command("utvm.virtual"), "--jtag"],
-        log=log_directory / "virtual.log",
+        log=log_directory / _LOG,
         health=r"ready: console tcp (?P<console>\d+), jtag pins (?P<pins>.+)",
         error=errors.ProbeError,
         stdin=spec.model_dump_json(),

@@ -54,6 +54,9 @@ class Device:
     def was_reset(self, cause: ResetCause) -> None:
         """Receive the cause, right after :meth:`reset`."""
 
+    def touch(self, offset: int) -> None:
+        """Receive the offset of an access by the core, before it."""
+
     def read(self, offset: int, size: int) -> int:
         """Read 1, 2 or 4 bytes within a word."""
         lane = 8 * (offset & 3)
@@ -124,7 +127,8 @@ class Bus:
     """Memories and devices by address, as a debug port sees them.
 
     ``program`` handles a write to flash: address, size in bytes, value. ``on_memory_change`` is called with start
-    and end address when memory is changed from outside the core.
+    and end address when memory is changed from outside the core. ``programmable`` are names of further memories
+    that the flash controller writes.
     """
 
     def __init__(self, regions: tuple[RegionSpec, ...]) -> None:
@@ -134,6 +138,7 @@ class Bus:
         self.memories = [by_name[region.name] for region in regions]
         self.devices: list[tuple[int, Device]] = []
         self.program: Program | None = None
+        self.programmable: set[str] = set()
         self.on_memory_change: Callable[[int, int], None] = lambda start, end: None
 
     def add(self, address: int, device: Device) -> None:
@@ -176,7 +181,9 @@ class Bus:
     def program_flash(self, address: int, size: int, value: int) -> None:
         """Pass a write to memory other than RAM to the flash controller."""
         memory = self.memory_at(address)
-        if memory is None or memory.region.kind != "flash" or memory.region.alias_of or self.program is None:
+        if memory is None or memory.region.alias_of or self.program is None:
+            raise BusError(address)
+        if memory.region.kind != "flash" and memory.region.name not in self.programmable:
             raise BusError(address)
         self.program(address, size, value)
 
@@ -200,6 +207,25 @@ class Bus:
         else:
             device, inside = self.device_at(address)
             device.write(inside, size, value)
+
+
+class BitBand(Device):
+    """The alias in which a bit of the megabyte at ``base`` is a word (ARM 100166, 3.7)."""
+
+    size = 0x2000000
+
+    def __init__(self, bus: Bus, base: int) -> None:
+        self._bus = bus
+        self._base = base
+
+    def load(self, offset: int) -> int:
+        word, bit = self._base + (offset >> 7 << 2), offset >> 2 & 31
+        return int.from_bytes(self._bus.read(word, 4), "little") >> bit & 1
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        word, bit = self._base + (offset >> 7 << 2), offset >> 2 & 31
+        old = int.from_bytes(self._bus.read(word, 4), "little")
+        self._bus.write(word, (old & ~(1 << bit) | (value & 1) << bit).to_bytes(4, "little"))
 
 
 def _accesses(address: int, size: int) -> list[tuple[int, int]]:

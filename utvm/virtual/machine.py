@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A virtual board with a Cortex-M, as seen from its debug port and its reset pin."""
 
+import functools
+import logging
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from utvm.errors import ConfigError
-from utvm.virtual import nordic, stm32
-from utvm.virtual.bus import PAGE, Bus, BusError, Device, ResetCause
+from utvm.virtual import blocks, nordic, stm32
+from utvm.virtual.bus import PAGE, BitBand, Bus, BusError, Device, ResetCause
 from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
@@ -21,6 +24,11 @@ _ERASED = 0xFF
 _LOWEST_SUPPLY = 1.7  # volts; VDD in the general operating conditions of ST's data sheet, STM32F746xx
 CONSTANTS = "constants"
 MODELS = {**stm32.MODELS, **nordic.MODELS}
+INSTANCES = {**stm32.INSTANCES, **nordic.INSTANCES}
+"""Models by a pattern of the chip's and the peripheral's name."""
+_BIT_BANDED = ("cortex-m4",)
+
+_log = logging.getLogger(__name__)
 
 
 class BoardModel(CoreThread):
@@ -28,12 +36,18 @@ class BoardModel(CoreThread):
 
     At too low a supply, the core does not run and the debug port does not respond. ``on_console_output`` is called
     with console output in the core's thread: it must not block.
+
+    Attributes:
+        serial_output: output of the serial lines beside the console, by the peripheral's name.
+        touched: messages about the first access of the core to a peripheral without a model.
     """
 
     def __init__(self, spec: MachineSpec, *, millivolts: int = NOMINAL_MILLIVOLTS) -> None:
         self.spec = spec
         self.volts = millivolts / 1000
         self.on_console_output: Callable[[bytes], None] = lambda data: None
+        self.serial_output: dict[str, bytearray] = {}
+        self.touched: list[str] = []
         self._in_reset = False
         # Seeded: two runs have the same contents after the same number of power cycles.
         self._noise = random.Random(0)
@@ -52,9 +66,13 @@ class BoardModel(CoreThread):
         )
         super().__init__(spec.name, self._cpu)
         self._peripherals: list[Device] = []
+        self._consoles: list[SerialDevice] = []
         for peripheral in spec.peripherals:
-            self._add(peripheral)
+            device = self._add(peripheral, self._print)
+            if isinstance(device, SerialDevice):
+                self._consoles.append(device)
         self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
+        self._add_blocks(blocks.parse(spec.blocks))
         self._reset(ResetCause.POWER)
 
     @property
@@ -113,21 +131,50 @@ class BoardModel(CoreThread):
     def console_input(self, data: bytes) -> None:
         """Send bytes to the board's serial line."""
         with self._stopped_core():
-            for device in self._peripherals:
-                if isinstance(device, SerialDevice):
-                    device.receive(data)
+            for device in self._consoles:
+                device.receive(data)
 
     @property
     def instructions(self) -> int:
         with self._stopped_core():
             return self._cpu.count
 
-    def _add(self, peripheral: Peripheral) -> None:
+    def _add_blocks(self, chip: blocks.ChipMap) -> None:
+        """Add what the chip has beside the peripherals of the specification: by models, or as mere registers."""
+        for block in chip.blocks:
+            name = f"{chip.chip} {block.name}"
+            model = next((model for pattern, model in INSTANCES.items() if re.fullmatch(pattern, name)), None)
+            if model and block.address % PAGE == 0 and not self._bus.overlaps(block.address, PAGE):
+                settings = {f"at{offset:#x}": value for offset, (value, _) in block.registers.items()}
+                irqs = tuple(irq for irq in block.irqs if irq < self.spec.interrupts)
+                irq = irqs[0] if irqs else None
+                instance = Peripheral(model=model, address=block.address, irq=irq, irqs=irqs, settings=settings)
+                self._add(instance, functools.partial(self._collect, block.name))
+        for start, size in blocks.free_runs(chip, self._bus):
+            self._place(start, blocks.Blocks(chip, start, size, self._note_touch))
+        if chip.blocks and self.spec.cpu in _BIT_BANDED:
+            for alias, base in ((0x22000000, 0x20000000), (0x42000000, 0x40000000)):
+                self._place(alias, BitBand(self._bus, base))
+
+    def _note_touch(self, name: str, address: int) -> None:
+        text = (
+            f"touched {name} at {address:#010x} from PC {self._cpu.core.state.begun:#010x}, which is not modelled"
+        )
+        self.touched.append(text)
+        _log.warning(text)
+
+    def _place(self, address: int, device: Device) -> None:
+        self._peripherals.append(device)
+        self._cpu.add_device(address, device)
+        if isinstance(device, Timer):
+            self._cpu.add_timer(device)
+
+    def _add(self, peripheral: Peripheral, send: Callable[[bytes], None]) -> Device | None:
         if peripheral.model == CONSTANTS:
             self._add_constants(peripheral)
-            return
+            return None
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
-        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, self._print)
+        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, send)
         model = peripheral.model
         make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
         device = make(peripheral, wiring)
@@ -141,10 +188,8 @@ class BoardModel(CoreThread):
                 "overlaps a memory or another device",
                 "change the address of one of them in the board's file",
             )
-        self._peripherals.append(device)
-        self._cpu.add_device(peripheral.address, device)
-        if isinstance(device, Timer):
-            self._cpu.add_timer(device)
+        self._place(peripheral.address, device)
+        return device
 
     def _line(self, irq: int | None) -> Callable[[bool], None]:
         if irq is None:
@@ -153,6 +198,11 @@ class BoardModel(CoreThread):
 
     def _print(self, data: bytes) -> None:
         self.on_console_output(data)
+
+    def _collect(self, name: str, data: bytes) -> None:
+        if name not in self.serial_output:
+            _log.warning("%s sends: it is not the console", name)
+        self.serial_output.setdefault(name, bytearray()).extend(data)
 
     def _add_constants(self, peripheral: Peripheral) -> None:
         """Write the constants of a read-only memory; settings are named word0, word1..."""

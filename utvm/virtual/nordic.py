@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from utvm.virtual import nordic_events
 from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, PlainRegisters
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.wiring import Clock, DeviceFactory, SerialDevice, Wiring
@@ -17,6 +18,7 @@ from utvm.virtual.wiring import Clock, DeviceFactory, SerialDevice, Wiring
 _REGISTER_BYTES = 0x1000  # of a peripheral
 
 _READY, _READY_NEXT, _CONFIG, _ERASE_PAGE, _ERASE_ALL, _CACHE = 0x400, 0x408, 0x504, 0x508, 0x50C, 0x540
+_ERASE_SETTINGS = 0x514
 _WRITE, _ERASE = 1, 2
 _WORD = 4
 _ONES = 0xFFFFFFFF
@@ -37,9 +39,15 @@ class Nvmc(Device):
     size = _REGISTER_BYTES
 
     def __init__(
-        self, memory: MemoryBank, changed: Callable[[int, int], None], *, erases_by_writing: bool
+        self,
+        memory: MemoryBank,
+        changed: Callable[[int, int], None],
+        *,
+        erases_by_writing: bool,
+        settings: MemoryBank | None = None,
     ) -> None:
         self._memory = memory
+        self._settings = settings  # UICR
         self._changed = changed
         self._erases_by_writing = erases_by_writing
         ends = list(accumulate(memory.region.sectors))
@@ -65,9 +73,29 @@ class Nvmc(Device):
             self._erase_page(value - self._memory.start)
         elif self._mode == _ERASE and offset == _ERASE_ALL and value & 1:
             self._replace(0, b"\xff" * self._memory.region.size)
+            self._erase_settings()
+        elif self._mode == _ERASE and offset == _ERASE_SETTINGS and value & 1:
+            self._erase_settings()
+
+    def _erase_settings(self) -> None:
+        if self._settings and not self._erases_by_writing:
+            self._settings.fill(0xFF)
+            self._changed_settings()
+
+    def _changed_settings(self) -> None:
+        if self._settings:
+            self._changed(self._settings.start, self._settings.end)
+            self._busy = True
 
     def program(self, address: int, size: int, value: int) -> None:
-        """Program a word (4.3.1)."""
+        """Program a word (4.3.1), also of UICR (4.3.5)."""
+        settings = self._settings
+        if settings and settings.start <= address < settings.end and self._mode == _WRITE and size == _WORD:
+            at = address - settings.start
+            old = int.from_bytes(settings.bytes[at : at + _WORD], "little")
+            settings.bytes[at : at + _WORD] = (old & value).to_bytes(_WORD, "little")
+            self._changed_settings()
+            return
         offset = address - self._memory.start
         if self._erases_by_writing and self._mode == _ERASE and size == _WORD and value == _ONES:
             self._erase_page(offset)
@@ -85,19 +113,6 @@ class Nvmc(Device):
         self._memory.bytes[offset : offset + len(data)] = data
         self._changed(self._memory.start + offset, self._memory.start + offset + len(data))
         self._busy = True
-
-
-_HFCLKSTART, _HFCLKSTARTED = 0x000, 0x100
-
-
-class HighFrequencyClock(PlainRegisters):
-    """CLOCK (5.4): HFXO starts at once; an instruction stays one tick."""
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        if offset == _HFCLKSTART and value & 1:
-            self.values[_HFCLKSTARTED] = 1
-        elif offset >= _HFCLKSTARTED:  # tasks are below, and read as zero
-            super().store(offset, value, lanes)
 
 
 _START_RX, _STOP_RX, _START_TX, _STOP_TX = range(0x000, 0x010, 4)
@@ -280,7 +295,10 @@ class Uarte(SerialDevice):
 
 def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
     erases_by_writing = bool(peripheral.settings.get("erase_by_writing"))
-    controller = Nvmc(*wiring.flash(peripheral.model), erases_by_writing=erases_by_writing)
+    flash, changed = wiring.flash(peripheral.model)
+    settings = next((memory for memory in wiring.bus.memories if memory.region.name == "uicr"), None)
+    controller = Nvmc(flash, changed, erases_by_writing=erases_by_writing, settings=settings)
+    wiring.bus.programmable = {"uicr"}
     wiring.bus.program = controller.program
     return controller
 
@@ -288,6 +306,20 @@ def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
 MODELS: Mapping[str, DeviceFactory] = {
     "nrf-nvmc": _nvmc,
     "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
-    "nrf-clock": lambda peripheral, wiring: HighFrequencyClock(size=_REGISTER_BYTES),
+    "nrf-clock": lambda peripheral, wiring: nordic_events.Clocks(wiring.clock, wiring.set_line),
+    "nrf-timer": lambda peripheral, wiring: nordic_events.TimerCounter(wiring.clock, wiring.set_line),
+    "nrf-rtc": lambda peripheral, wiring: nordic_events.RealTimeCounter(wiring.clock, wiring.set_line),
+    "nrf-rng": lambda peripheral, wiring: nordic_events.Noise(wiring.clock, wiring.set_line),
+    "nrf-temp": lambda peripheral, wiring: nordic_events.Thermometer(wiring.clock, wiring.set_line),
+    "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(tuple(peripheral.settings.values())),
     "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
 }
+
+INSTANCES = {
+    r"nRF5.* TIMER\d(_N?S)?": "nrf-timer",
+    r"nRF5.* RTC\d(_N?S)?": "nrf-rtc",
+    r"nRF5.* RNG(_N?S)?": "nrf-rng",
+    r"nRF5.* TEMP(_N?S)?": "nrf-temp",
+    r"nRF5.* UARTE\d(_N?S)?": "nrf-uarte",
+}
+"""Models of a chip's further peripherals, by patterns of the chip's and the peripheral's name."""

@@ -87,6 +87,7 @@ class MachineSpec(Record):
         reset_vector_base: address of the vector table after reset.
         wait_states: modelled by the cycle counter, which otherwise counts instructions.
         access_ports: registers of the chip's further access ports, by number.
+        blocks: the chip's peripherals, as :mod:`utvm.virtual.blocks` reads them.
     """
 
     name: str
@@ -97,6 +98,7 @@ class MachineSpec(Record):
     peripherals: tuple[Peripheral, ...]
     wait_states: WaitStates | None = None
     access_ports: dict[int, dict[int, int]] = Field(default_factory=dict)
+    blocks: str = ""
 
 
 class TapSpec(Record):

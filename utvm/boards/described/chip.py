@@ -118,6 +118,11 @@ def check_words(*texts: str) -> None:
 
 def refine(chip: Chip, path: Path) -> Chip:
     """Add an SVD file's data: the interrupts, and the core if it was a guess."""
+    return replace(add_registers(chip, read_svd(path)), source=f"{chip.source}, {path.name}")
+
+
+def read_svd(path: Path) -> Element:
+    """Read the root of an SVD file."""
     check_readable(path, "check that the file exists and that you may read it")
     try:
         text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
@@ -126,7 +131,7 @@ def refine(chip: Chip, path: Path) -> Chip:
     root = read_xml(path, text)
     if root.tag != "device":
         raise ConfigError(f"{path}: is not a description of a chip's registers", "give the chip's .svd")
-    return replace(add_registers(chip, root), source=f"{chip.source}, {path.name}")
+    return root
 
 
 def add_registers(chip: Chip, root: Element) -> Chip:

@@ -4,7 +4,13 @@
 from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers import connection, driver
+from utvm.drivers.connection import Connection
+from utvm.drivers.driver import (
+    Driver,
+    Setup,
+)
 from utvm.probe import debug_port, virtual
+from utvm.probe.virtual import unmodelled
 from utvm.selection import BoardSelection
 
 
@@ -13,7 +19,8 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
         return None
     able = board.capabilities_of("virtual")
 
-    def start(setup: driver.Setup) -> connection.Connection:
+    def start(setup: Setup) -> Connection:
+        setup.stack.callback(_name_unmodelled, setup)  # after the model has ended
         machine = setup.stack.enter_context(
             virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us, waits=selection.wait_states)
         )
@@ -42,7 +49,13 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     return driver.ReachableBoard(board, identity, able, "openocd", start)
 
 
-DRIVER = driver.Driver(
+def _name_unmodelled(setup: Setup) -> None:
+    touched = [f"{name} {place}" for name, place in unmodelled(setup.logs).items()]
+    if touched:
+        setup.say(f"the firmware uses peripherals that the virtual board has no model of: {'; '.join(touched)}")
+
+
+DRIVER = Driver(
     name="model",
     rank=20,
     supports=lambda board: board.virtual.model is not None and board.by_openocd,

@@ -6,6 +6,7 @@ the architecture defines them there: a faulting instruction is undone, and PC is
 """
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from pathlib import Path
@@ -59,7 +60,8 @@ class CoreState(ctypes.Structure):
         ("memories", _Memory * MEMORIES),
         *fields(ctypes.c_uint64, "count deadline"),
         *fields(
-            ctypes.c_uint32, "stop pass_address masks_matter trap_division trap_unaligned float_enabled event"
+            ctypes.c_uint32,
+            "stop pass_address masks_matter trap_division trap_unaligned float_enabled float_privileged event",
         ),
         ("limits", ctypes.c_uint32 * 2),
         ("breakpoint_count", ctypes.c_uint32),
@@ -88,6 +90,10 @@ _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT =
 
 # Address at which Unicorn ends. It is execute-never, so there is no code.
 _END = 0xDFFFFFF0
+
+_POLLS = 3  # loads after which a loop polls
+_COUNTER_STEP = 0x7FFF  # a larger difference between two polls is no counter that counts
+_DWT = 0xE0001000  # whose counter is not polled for time that passes without instructions
 
 _PRIVATE_PERIPHERALS, _EXCEPTION_RETURNS = 0xE0000000, 0xF0000000
 
@@ -140,7 +146,11 @@ def _data_stop(address: int) -> CoreStop:
 
 
 class Core(RegisterFile):
-    """The instruction set of an Armv7-M or Armv8-M core; ``model`` is Unicorn's number of the core."""
+    """The instruction set of an Armv7-M or Armv8-M core; ``model`` is Unicorn's number of the core.
+
+    ``clock`` returns the time, in ticks; ``on_poll`` is called at a load that polls, with its device and the tick
+    of the first one.
+    """
 
     def __init__(self, bus: Bus, model: int) -> None:
         self._counter = load_counter()
@@ -152,6 +162,10 @@ class Core(RegisterFile):
         self._stop: CoreStop | None = None
         self._began_at = 0
         self._repairs: list[tuple[int, bytes]] = []
+        self._polls = self._polled_since = self._polled_value = 0
+        self._polled = 0, 0
+        self.clock: Callable[[], int] = lambda: 0
+        self.on_poll: Callable[[Device, int], None] = lambda device, since: None
         self._data_hooks: list[Any] = []
         self._add_hooks()
         self.set_breakpoints([])
@@ -264,7 +278,13 @@ class Core(RegisterFile):
     def _load(self, _uc: Any, offset: int, size: int, window: tuple[int, Device]) -> int:
         try:
             self._check_privilege(window[0])
-            return window[1].read(offset, size)
+            window[1].touch(offset)
+            self._note_poll(window[0] + offset, window[1])
+            value = window[1].read(offset, size)
+            if abs(value - self._polled_value) > _COUNTER_STEP:
+                self._polls = 0
+            self._polled_value = value
+            return value
         except BusError:
             self._fail(window[0] + offset)
             return 0
@@ -272,9 +292,22 @@ class Core(RegisterFile):
     def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
         try:
             self._check_privilege(window[0])
+            window[1].touch(offset)
+            self._polls = 0
             window[1].write_by_software(offset, size, value)
         except BusError:
             self._fail(window[0] + offset)
+
+    def _note_poll(self, address: int, device: Device) -> None:
+        """Report the same load over and over, without a store to a device in between, as polling."""
+        if (self.state.begun, address) != self._polled or not self._polls:
+            self._polled = self.state.begun, address
+            self._polls = 1
+            self._polled_since = self.clock()
+            return
+        self._polls += 1
+        if self._polls > _POLLS and address & -0x1000 != _DWT:
+            self.on_poll(device, self._polled_since)
 
     def _check_privilege(self, device: int) -> None:
         if device >= _PRIVATE_PERIPHERALS and self.unprivileged:

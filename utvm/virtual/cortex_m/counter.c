@@ -57,7 +57,7 @@ enum {
   UNICORN_WRITE = 17
 };
 enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
-enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120 };
+enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120, REGISTER_CONTROL = 117 };
 enum { WATCH_READ = 1, WATCH_WRITE = 2 };
 
 typedef struct {
@@ -84,6 +84,7 @@ typedef struct {
   uint32_t pass;          /* address of an instruction that executes without a stop, or 1 */
   uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
   uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
+  uint32_t float_privileged; /* 1: only privileged code has the floating-point unit; float_enabled is 0 then */
   uint32_t event; /* the event register, set by SEV */
   uint32_t limits[2]; /* of the main and the process stack, on Armv8-M */
   uint32_t breakpoint_count;
@@ -254,11 +255,21 @@ static int has_breakpoint(const core_t *core, uint32_t block, uint32_t instructi
   return 0;
 }
 
+/* Whether the code that runs may use the floating-point unit (ARM DDI 0403E, B3.2.20). */
+static int has_float(void *engine, core_t *core) {
+  uint32_t control = 0, status = 0;
+  if (!core->float_privileged)
+    return (int)core->float_enabled;
+  core->register_read(engine, REGISTER_CONTROL, &control);
+  core->register_read(engine, REGISTER_XPSR, &status);
+  return !(control & 1u) || (status & 0x1FFu);
+}
+
 /* Return the reason to stop before a special instruction, or STOP_NONE. */
 static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t size, uint8_t kind) {
   if (kind <= UNKNOWN)
     kind = decode(core, address, size);
-  if (kind == FLOAT && !core->float_enabled)
+  if (kind == FLOAT && !has_float(engine, core))
     return STOP_NO_COPROCESSOR;
   switch (kind & 0xF0u) {
   case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
@@ -289,7 +300,7 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   case DIVIDE:
     return core->trap_division && !read_register(engine, core, kind & 0xFu) ? STOP_DIVIDE : STOP_NONE;
   case FLOAT_MEMORY:
-    if (!core->float_enabled)
+    if (!has_float(engine, core))
       return STOP_NO_COPROCESSOR;
     return read_register(engine, core, kind & 0xFu) & 3u ? STOP_UNALIGNED : STOP_NONE;
   case WORD_ALIGNED:

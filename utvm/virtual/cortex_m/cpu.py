@@ -13,6 +13,7 @@ from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, Flash
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
 from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
+from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.engine import NEVER
 from utvm.virtual.spec import WaitStates
@@ -62,9 +63,11 @@ class CortexM:
         self.halted = self.sleeping = self.locked_up = False
         self._rested = False  # during this sleep
         self._sleep_ends_by_event = False
-        self._slept = 0
+        self._slept = self._polled = 0
         self._reset_request: bool | None = None
         self._timers: list[Timer] = []
+        self._event: int | None = None
+        self._is_scheduled = False
         self.exceptions = Exceptions(interrupts, self.interrupt)
         self.scb = SystemControlBlock(
             kind,
@@ -79,9 +82,11 @@ class CortexM:
         self._handlers = Handlers(self.core, bus, self.exceptions, self.scb, kind.exc_return)
         self.debug = DebugControl(self, kind.secure)
         self._waits = Waits(self.core, bus, wait_states) if wait_states else None
+        self.core.clock, self.core.on_poll = self.now, self._pass_time
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._set_watchpoints, kind)
+        self._dwt = DataWatchpointTrace(self._cycles, self._sample, self._set_watchpoints, kind)
+        self._mpu = MpuRegisters(v8=kind.watches.size != 0)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watchpoints: list[tuple[int, int, int]] = []
         self._breakpoints: list[int] = []
@@ -105,6 +110,7 @@ class CortexM:
             (SOFTWARE_TRIGGER, SOFTWARE_TRIGGER + 4, nvic),
             (debug.DFSR, debug.DFSR + 4, self.debug),
             (debug.DHCSR, debug.DEMCR + 4, self.debug),
+            (MPU, MPU_END, self._mpu),
             (0x000, 0xFD0, self.scb),
             (0xFD0, 0x1000, ConstantPage(kind.components["scs"])),
         ]
@@ -118,10 +124,10 @@ class CortexM:
 
     def reset(self) -> None:
         """Reset registers, exceptions and private peripherals; debug keeps its state."""
-        for device in (self.exceptions, self.scb, self._systick):
+        for device in (self.exceptions, self.scb, self._systick, self._mpu):
             device.reset()
         self.core.reset_registers()
-        self.halted = self.sleeping = self.locked_up = False
+        self.halted = self.sleeping = self.locked_up = self._is_scheduled = False
         vectors = self._bus.read(self._vector_table, 8)
         stack, start = int.from_bytes(vectors[:4], "little"), int.from_bytes(vectors[4:], "little")
         self.core.write(registers.SP, stack & ~3)
@@ -154,7 +160,26 @@ class CortexM:
     # Time
 
     def _cycles(self) -> int:
-        return self.core.count + (self._waits.cycles if self._waits else 0)
+        return self.core.count + self._polled + (self._waits.cycles if self._waits else 0)
+
+    def _pass_time(self, device: Device, since: int) -> None:
+        """Advance time for a core that polls, as if it had run the loop: to the device's event, or by an eighth.
+
+        No event of another device is passed.
+        """
+        now, event = self.now(), self._next_event()
+        own = device.next_event() if isinstance(device, Timer) else None
+        ahead = (now - since) // 8 if own is None else own - now
+        if event is not None:
+            ahead = min(ahead, event - now)
+        if ahead > 0:
+            self._slept += ahead
+            self._polled += ahead
+            self.core.state.deadline = max(0, self.core.state.deadline - ahead)
+
+    def _sample(self) -> int:
+        """Address of an instruction that ran last, for DWT_PCSR; ones in Debug state (ARM DDI 0403E, C1.8.2)."""
+        return 0xFFFFFFFF if self.halted else self.core.state.begun
 
     def now(self) -> int:
         """Ticks of the core clock since the model was created."""
@@ -171,6 +196,7 @@ class CortexM:
 
     def reschedule(self) -> None:
         """See :class:`utvm.virtual.wiring.Clock`."""
+        self._is_scheduled = False
         self.interrupt()
 
     def close(self) -> None:
@@ -181,11 +207,18 @@ class CortexM:
         self.core.state.stop = 1
 
     def _expire_timers(self) -> None:
-        for timer in self._timers:
-            timer.expire()
+        """Handle the events that are due. Timers without one handle what has passed when they are read."""
+        while (event := self._next_event()) is not None and event <= self.now():
+            for timer in self._timers:
+                timer.expire()
+            self._is_scheduled = False
 
     def _next_event(self) -> int | None:
-        return min((event for timer in self._timers if (event := timer.next_event()) is not None), default=None)
+        if not self._is_scheduled:
+            events = [event for timer in self._timers if (event := timer.next_event()) is not None]
+            self._event = min(events, default=None)
+            self._is_scheduled = True
+        return self._event
 
     # Running
 
@@ -369,7 +402,8 @@ class CortexM:
         state = self.core.state
         control = self.scb.value(scs.CCR)
         state.trap_division = bool(control & scs.DIV_0_TRP)
-        state.float_enabled = self.scb.value(scs.CPACR) & scs.FPU_ENABLED == scs.FPU_ENABLED
+        access = self.scb.value(scs.CPACR) & scs.FPU_ENABLED
+        state.float_enabled, state.float_privileged = access == scs.FPU_ENABLED, access == scs.FPU_PRIVILEGED
         self.core.set_data_checks(self._watchpoints, bool(control & scs.UNALIGN_TRP))
         self.interrupt()
 

@@ -218,7 +218,7 @@ class FlashPatchBreakpoint(Device):
             self._changed([value & ~1 for value in enabled])
 
 
-_DWT_CTRL, _CYCCNT, _DWT_COMPARATORS = 0x000, 0x004, 0x020
+_DWT_CTRL, _CYCCNT, _PCSR, _DWT_COMPARATORS = 0x000, 0x004, 0x01C, 0x020
 _LOCK_ACCESS, _LOCK_STATUS = 0xFB0, 0xFB4
 _CYCCNTENA = 1 << 0
 _LOCK_KEY = 0xC5ACCE55
@@ -230,15 +230,20 @@ class DataWatchpointTrace(Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
     CYCCNT counts instructions and, if modelled, wait states of the flash, but no time asleep. DEMCR.TRCENA enables
-    the unit. ``count`` returns the cycles so far; ``changed`` is called with (first, last, access) of each
-    comparator; access 0 is off.
+    the unit. ``count`` returns the cycles so far, ``sample`` an address for PCSR; ``changed`` gets (first,
+    last, access) of each comparator; access 0 is off.
     """
 
     size = 0x1000
 
     def __init__(
-        self, count: Callable[[], int], changed: Callable[[list[tuple[int, int, int]]], None], kind: CoreKind
+        self,
+        count: Callable[[], int],
+        sample: Callable[[], int],
+        changed: Callable[[list[tuple[int, int, int]]], None],
+        kind: CoreKind,
     ) -> None:
+        self._sample = sample
         self._watches = kind.watches
         self._identity = kind.components["dwt"]
         self._count = count
@@ -267,6 +272,8 @@ class DataWatchpointTrace(Device):
             return WATCHPOINTS << 28 | self._control
         if offset == _CYCCNT:
             return self._cycles() & 0xFFFFFFFF
+        if offset == _PCSR:
+            return self._sample()
         index, register = divmod(offset - _DWT_COMPARATORS, 16)
         if not 0 <= index < WATCHPOINTS:
             lock = _LOCK_IMPLEMENTED | self._locked * _LOCKED

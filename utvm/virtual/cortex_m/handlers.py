@@ -162,6 +162,9 @@ class Handlers:
             self._bus.write(frame, struct.pack(f"<{len(words)}I", *words))
         except BusError:
             raise _StackingFailed(exc_return, Fault(faults.BUS_FAULT, faults.STKERR)) from None
+        if extended:  # the handler's own begins with the defaults (ARM DDI 0403E, B3.2.23)
+            status = core.read(registers.FPSCR) & ~scs.FPDSCR_BITS
+            core.write(registers.FPSCR, status | self._scb.value(scs.FPDSCR))
         return exc_return
 
     def _start(self, exception: int, exc_return: int) -> None:

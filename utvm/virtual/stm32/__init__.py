@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from utvm.errors import ConfigError
 from utvm.virtual.bus import BusError, Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
+from utvm.virtual.stm32 import small
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
@@ -20,6 +21,8 @@ _RMVF = 1 << 24
 _RESET_FLAGS = 0xFE000000
 # RM0385, 5.1 and 5.3.21: every reset pulls the reset pin, too; flags accumulate.
 _FLAGS_OF = {ResetCause.POWER: 0x0E000000, ResetCause.PIN: 0x04000000, ResetCause.SOFTWARE: 0x14000000}
+
+_SECOND = 16_000_000  # ticks: an instruction of a core at 16 MHz, its clock after a reset
 
 _PWR_CR1, _PWR_CSR1 = 0x00, 0x04
 _ODEN, _ODSWEN, _VOSRDY = 1 << 16, 1 << 17, 1 << 14
@@ -78,18 +81,39 @@ class Pwr(PlainRegisters):
 
 
 class Gpio(PlainRegisters):
-    """A GPIO port. IDR reads the outputs: nothing is connected."""
+    """A GPIO port. IDR reads the outputs, and the levels at the other pins.
 
-    _IDR, _ODR, _BSRR = 0x10, 0x14, 0x18
+    A level is what a debugger wrote to IDR, or that of the pull-up. LCKR has no effect.
+    """
+
+    _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28
+
+    def __init__(self, after_reset: Mapping[int, int]) -> None:
+        super().__init__(after_reset)
+        self._levels = self._driven = 0
+
+    def write_by_software(self, offset: int, size: int, value: int) -> None:
+        if offset & ~3 != self._IDR:
+            super().write_by_software(offset, size, value)
 
     def load(self, offset: int) -> int:
-        return super().load(self._ODR if offset == self._IDR else offset)
+        if offset != self._IDR:
+            return 0 if offset == self._BSRR else super().load(offset)
+        modes, pulls = self.values.get(self._MODER, 0), self.values.get(self._PUPDR, 0)
+        outputs = sum((modes >> 2 * pin & 3 == 1) << pin for pin in range(16))
+        raised = sum((pulls >> 2 * pin & 3 == 1) << pin for pin in range(16))
+        inputs = self._levels & self._driven | raised & ~self._driven
+        return super().load(self._ODR) & outputs | inputs & ~outputs
 
     def store(self, offset: int, value: int, lanes: int) -> None:
+        output = self.values.get(self._ODR, 0)
         if offset == self._BSRR:
-            output = self.values.get(self._ODR, 0)
             self.values[self._ODR] = output & ~(value >> 16) | value & 0xFFFF
-        elif offset != self._IDR:
+        elif offset == self._BRR:
+            self.values[self._ODR] = output & ~value
+        elif offset == self._IDR:
+            self._levels, self._driven = value & 0xFFFF, 0xFFFF
+        else:
             super().store(offset, value, lanes)
 
 
@@ -121,6 +145,10 @@ class DebugMcu(PlainRegisters):
     def was_reset(self, cause: ResetCause) -> None:
         if cause is ResetCause.POWER:
             self.values = dict(self._after_reset)
+
+
+def _tim(peripheral: Peripheral, wiring: Wiring, top: int) -> Device:
+    return TimDevice(wiring.clock, wiring.lines or (wiring.set_line,), top)
 
 
 def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
@@ -178,7 +206,30 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,
     "stm32f2-usart": lambda peripheral, wiring: _usart(peripheral, wiring, OldUsart),
-    "stm32-tim": lambda peripheral, wiring: TimDevice(wiring.clock, wiring.set_line),
-    "stm32-gpio": lambda peripheral, wiring: Gpio(),
+    "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
+    "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
+    "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring.clock, wiring.set_line, _SECOND),
+    "stm32-gpio": lambda peripheral, wiring: Gpio(_after_reset(peripheral)),
+    "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
+    "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
+    "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring.set_line),
+    "stm32-otg": lambda peripheral, wiring: small.Otg(_after_reset(peripheral)),
+    "stm32-rtc": lambda peripheral, wiring: small.Rtc(_after_reset(peripheral), wiring.clock, _SECOND),
     "stm32-dbgmcu": _debug_mcu,
 }
+
+INSTANCES = {
+    r"STM32.* GPIO[A-K]": "stm32-gpio",
+    r"STM32.* TIM[25]": "stm32-tim",
+    r"STM32.* TIM\d+": "stm32-tim16",
+    r"STM32F[24].* U(S)?ART\d+": "stm32f2-usart",
+    r"STM32.* (LP)?U(S)?ART\d+": "stm32f7-usart",
+    r"STM32F[247].* DMA\d": "stm32f7-dma",
+    r"STM32F[247].* ADC1": "stm32f2-adc",
+    r"STM32.* RNG": "stm32-rng",
+    r"STM32.* CRC": "stm32-crc",
+    r"STM32.* LPTIM\d": "stm32-lptim",
+    r"STM32.* OTG_[FH]S_GLOBAL": "stm32-otg",
+    r"STM32[FHL][0-47].* RTC": "stm32-rtc",
+}
+"""Models of a chip's further peripherals, by patterns of the chip's and the peripheral's name."""
