@@ -113,10 +113,10 @@ def test_virtual_board_with_a_physical_serial_is_refused(board: Board, plug: Plu
 
 
 def test_of_two_with_one_serial_number_one_is_named_by_usb_path(board: Board, plug: Plug) -> None:
-    twin = dataclasses.replace(ANOTHER, serial=NUCLEO.serial)
+    twin = dataclasses.replace(ANOTHER, serial_number=NUCLEO.serial_number)
     plug(NUCLEO, twin)
     with pytest.raises(ConfigError, match="have one serial number") as caught:
-        find_probe(board, "physical", NUCLEO.serial)
+        find_probe(board, "physical", NUCLEO.serial_number)
     assert "--serial 1-2.1" in caught.value.hint
     for probe in (NUCLEO, twin):
         chosen = find_probe(board, "physical", probe.usb_path)
@@ -125,7 +125,7 @@ def test_of_two_with_one_serial_number_one_is_named_by_usb_path(board: Board, pl
     # Alone, it is known by its serial number, which survives another port.
     plug(NUCLEO, ANOTHER)
     chosen = find_probe(board, "physical", ANOTHER.usb_path)
-    assert chosen and chosen.selector == ANOTHER.serial
+    assert chosen and chosen.selector == ANOTHER.serial_number
     with pytest.raises(ProbeError, match=r"no probe 1-9"):
         find_probe(board, "physical", "1-9")
 

@@ -86,7 +86,7 @@ def test_many_strange_devices_hide_no_other(bus: Path, told: dict[str, bytes]) -
 def test_serial_number_of_an_old_st_link_is_spelled_as_openocd_does(bus: Path, serial: str, spelled: str) -> None:
     plug_in(bus, "2.1", serial, numbers=(0x0483, 0x3748))
     (probe,) = detect([ProbeId("st-link", 0x0483, 0x3748)]).probes
-    assert probe.serial == spelled
+    assert probe.serial_number == spelled
 
 
 def test_a_probe_without_serial_number_is_no_problem(bus: Path) -> None:
