@@ -95,10 +95,7 @@ def _emit_graph(
         _note(graph, kinds, integerized)
         scope = Scope([f"{name}_run", f"{name}_reset"])
         symbols = {function: scope.claim(f"{name}_{function}", name) for function in lowered[0]}
-        printed = [
-            {item: _print(symbols[item], body, _made_by(graph, item)) for item, body in form.items()}
-            for form in lowered
-        ]
+        printed = [_print(form, symbols, graph) for form in lowered]
         operators = dict(printed[0])
     arguments = _arguments(graph, lowered[0])
     parts: list[Library] = []
@@ -151,18 +148,16 @@ def _with_parts(library: Library, parts: Sequence[Library]) -> Library:
     )
 
 
-def _print(symbol: str, body: Any, place: str) -> CFunction:
-    try:
-        return print_function(symbol, body)
-    except CompileError as error:
-        raise CompileError(f"{place}: {error.message}", error.hint) from error
-
-
-def _made_by(graph: Graph, function: str) -> str:
-    """Return which tensors a function makes."""
-    steps = [step for step in graph.steps if step.function == function]
-    made = [_tensor_name(graph, place) for step in steps for place in step.writes]
-    return f"what makes {', '.join(made) or function}"
+def _print(form: Mapping[str, Any], symbols: Mapping[str, str], graph: Graph) -> dict[str, CFunction]:
+    printed = {}
+    for function, body in form.items():
+        try:
+            printed[function] = print_function(symbols[function], body)
+        except CompileError as error:
+            steps = [step for step in graph.steps if step.function == function]
+            made = [_tensor_name(graph, place) for step in steps for place in step.writes]
+            raise CompileError(f"what makes {', '.join(made) or function}: {error.message}", error.hint) from error
+    return printed
 
 
 def _note(graph: Graph, kinds: Mapping[str, Kind], integerized: quantised.Integerized) -> None:
