@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from utvm.base.storage.files import check_readable
 from utvm.boards.described.chip import MOST_FILE_BYTES, Chip, add_registers, parse_number, read_xml
 from utvm.errors import ConfigError
-from utvm.virtual.blocks import Block
+from utvm.virtual.blocks import RegisterBlock
 
 _ACCESS = {"read-only": "r", "write-only": "w", "writeOnce": "w", "write-once": "w"}
 _MOST_REGISTERS = 1 << 16  # of a peripheral
@@ -59,7 +59,7 @@ def peripherals_of(root: Element) -> str:
     return text_of(root.findtext("name") or "chip", blocks) if blocks else ""
 
 
-def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> Block | None:
+def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> RegisterBlock | None:
     levels = [elements[name]]
     while (base := elements.get(levels[-1].get("derivedFrom", ""))) is not None and base not in levels:
         levels.append(base)
@@ -81,7 +81,7 @@ def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> B
     irqs = sorted({parse_number(value.text) or 0 for value in levels[0].iterfind("interrupt/value")})
     group = next((group for level in levels if (group := (level.findtext("groupName") or "").strip())), name)
     size = max([next(ends, 0), *(offset + 4 for offset in registers)])
-    return Block(_word(name), address, size, _word(group), tuple(irqs), registers)
+    return RegisterBlock(_word(name), address, size, _word(group), tuple(irqs), registers)
 
 
 def _word(text: str) -> str:
@@ -112,7 +112,7 @@ def _merge(registers: Registers, offset: int, register: _Defaults) -> None:
     registers[word] = known, access if access == register.access else ""
 
 
-def text_of(chip: str, blocks: list[Block]) -> str:
+def text_of(chip: str, blocks: list[RegisterBlock]) -> str:
     """Format peripherals, in the order of their addresses."""
     lines = [_word(chip)]
     seen: dict[tuple[tuple[int, tuple[int, str]], ...], str] = {}
