@@ -233,3 +233,20 @@ def test_uicr_is_written_through_the_flash_controller() -> None:
     machine.write(0x4001E504, (2).to_bytes(4, "little"))
     machine.write(0x4001E514, (1).to_bytes(4, "little"))  # ERASEUICR
     assert machine.read(0x10001080, 4) == b"\xff" * 4
+
+
+@pytest.mark.parametrize(
+    ("board", "control", "enable", "ready"),
+    [
+        ("nucleo-l4r5zi", 0x40021000, 24, 25),
+        ("nucleo-l552ze-q", 0x40021000, 16, 17),
+        ("nucleo-h743zi", 0x58024400, 24, 25),
+    ],
+)
+def test_an_enabled_clock_is_ready(board: str, control: int, enable: int, ready: int) -> None:
+    machine = BoardModel(boards.load(board).machine_spec())
+    states = []
+    for value in (0, 1 << enable):
+        machine.write(control, value.to_bytes(4, "little"))
+        states.append(int.from_bytes(machine.read(control, 4), "little") >> ready & 1)
+    assert states == [0, 1]
