@@ -186,9 +186,9 @@ _H7_READY += [(0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29), (0x70, 0, 1), (0x7
 _H7_SUPPLY = [(0x04, -1, 13), (0x18, -1, 13)]  # ACTVOSRDY, VOSRDY
 
 MODELS: Mapping[str, DeviceFactory] = {
-    "stm32l4-rcc": lambda p, _: small.Clocks(_after_reset(p), _L4_READY, (0x08, 3, 2)),
-    "stm32h7-rcc": lambda p, _: small.Clocks(_after_reset(p), _H7_READY, (0x10, 7, 3)),
-    "stm32h7-pwr": lambda p, _: small.Clocks(_after_reset(p), _H7_SUPPLY, (0x10, 0, 0)),
+    "stm32l4-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _L4_READY, (0x08, 3, 2)),
+    "stm32h7-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_READY, (0x10, 7, 3)),
+    "stm32h7-pwr": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_SUPPLY, (0x10, 0, 0)),
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),

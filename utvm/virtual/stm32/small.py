@@ -124,7 +124,7 @@ class Adc(PlainRegisters):
         )
 
 
-class Clocks(PlainRegisters):
+class ReadyClocks(PlainRegisters):
     """RCC or PWR of a chip whose other registers need no model: enabled clocks and voltages are ready at once.
 
     ``ready`` are rows of an offset, an enable bit and the bit that reads as it; ``switch`` is the offset of
