@@ -147,6 +147,28 @@ def test_registers_show_core_and_interrupts(targets: Path, tmp_path: Path, cpu: 
     assert described.refine(sure, tmp_path / "some.svd").cpu == chip.cpu
 
 
+def test_an_svd_file_gives_the_peripherals(targets: Path, tmp_path: Path) -> None:
+    registers = """<device><name>CHIP</name><size>32</size><resetValue>0</resetValue><peripherals>
+      <peripheral><name>TIM2</name><groupName>TIM</groupName><baseAddress>0x40000000</baseAddress>
+       <addressBlock><offset>0</offset><size>0x400</size></addressBlock>
+       <interrupt><name>TIM2</name><value>28</value></interrupt>
+       <registers>
+        <register><name>CR</name><addressOffset>0</addressOffset></register>
+        <register><name>SR</name><addressOffset>4</addressOffset><access>read-only</access>
+         <resetValue>0x1F</resetValue></register>
+        <cluster><name>C</name><addressOffset>0x10</addressOffset><dim>2</dim><dimIncrement>8</dimIncrement>
+         <register><name>A</name><addressOffset>4</addressOffset><access>write-only</access></register></cluster>
+       </registers></peripheral>
+      <peripheral derivedFrom="TIM2"><name>TIM3</name><baseAddress>0x40000400</baseAddress>
+       <interrupt><name>TIM3</name><value>29</value></interrupt></peripheral>
+     </peripherals></device>"""
+    (tmp_path / "some.svd").write_text(registers)
+    refined = described.refine(described.find(targets, "nRF51822_xxAA"), tmp_path / "some.svd")
+    board = described.write(refined, tmp_path / "mine", "cmsis-dap")
+    text = "CHIP\nTIM2 40000000 400 TIM 28 0 4=1f:r 14:w 1c:w\nTIM3 40000400 400 TIM 29 @TIM2\n"
+    assert board.chip_map.read_text() == text
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("<a/>", "is not a description of a chip's registers"), ("<", "is not valid XML"), ("", "is empty")],

@@ -26,7 +26,7 @@ _REGISTER = re.compile(r"([0-9a-f]+)(?:-([0-9a-f]+))?(?:=([0-9a-f]+))?(?::([rw])
 
 
 @dataclass(frozen=True)
-class Block:
+class RegisterBlock:
     """A peripheral. ``registers`` are values after a reset and accesses (``r``, ``w`` or empty) by offset."""
 
     name: str
@@ -42,13 +42,13 @@ class ChipMap:
     """The peripherals of a chip."""
 
     chip: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[RegisterBlock, ...]
 
 
 def parse(text: str) -> ChipMap:
     """Parse a chip's peripherals."""
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, RegisterBlock] = {}
     for number, words in enumerate(lines[1:], 2):
         try:
             name, address, size, group, irqs, *registers = words
@@ -57,7 +57,7 @@ def parse(text: str) -> ChipMap:
             else:
                 values = dict(pair for word in registers for pair in _registers(word))
             numbers = () if irqs == "-" else tuple(map(int, irqs.split(",")))
-            blocks[name] = Block(name, int(address, 16), int(size, 16), group, numbers, values)
+            blocks[name] = RegisterBlock(name, int(address, 16), int(size, 16), group, numbers, values)
         except (ValueError, KeyError) as error:
             raise ConfigError(
                 f"peripherals: row {number}: {' '.join(words)[:60]!r} is not a peripheral",

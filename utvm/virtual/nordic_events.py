@@ -265,7 +265,8 @@ class Pins(PlainRegisters):
     def __init__(self, ports: tuple[int, ...]) -> None:
         self._ports = ports
         self._levels: dict[int, int] = {}
-        super().__init__(size=0x1000)
+        cells = (port + self._CONFIGURATIONS + 4 * pin for port in ports for pin in range(32))
+        super().__init__(dict.fromkeys(cells, 2), size=0x1000)  # the input is disconnected (6.9.2)
 
     def _place(self, offset: int) -> tuple[int, int]:
         port = max((port for port in self._ports if port <= offset), default=self._ports[0])

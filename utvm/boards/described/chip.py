@@ -9,7 +9,6 @@ from typing import Literal
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from utvm.base.storage.files import check_readable
 from utvm.errors import ConfigError
 
 MOST_FILE_BYTES = 64 * 1024 * 1024
@@ -62,6 +61,7 @@ class Chip:
         source: name of the description.
         target: name in pyOCD, if known to it or by the pack.
         pack: makes a small pack with the parts that pyOCD needs, if available.
+        peripherals: text of its peripherals (:mod:`utvm.virtual.blocks`), if an SVD file has them.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Chip:
     source: str
     target: str = ""
     pack: Callable[[], bytes] | None = None
+    peripherals: str = ""
 
 
 def parse_number(text: str | None) -> int | None:
@@ -116,26 +117,8 @@ def check_words(*texts: str) -> None:
             )
 
 
-def refine(chip: Chip, path: Path) -> Chip:
-    """Add an SVD file's data: the interrupts, and the core if it was a guess."""
-    return replace(add_registers(chip, read_svd(path)), source=f"{chip.source}, {path.name}")
-
-
-def read_svd(path: Path) -> Element:
-    """Read the root of an SVD file."""
-    check_readable(path, "check that the file exists and that you may read it")
-    try:
-        text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    root = read_xml(path, text)
-    if root.tag != "device":
-        raise ConfigError(f"{path}: is not a description of a chip's registers", "give the chip's .svd")
-    return root
-
-
 def add_registers(chip: Chip, root: Element) -> Chip:
-    """As :func:`refine`, for the root of an SVD file."""
+    """Add the interrupts of an SVD file's root, and the core if it was a guess."""
     cpu = root.find("cpu")
     if cpu is not None and not chip.sure:
         bits = 0 if not _is_set(cpu, "fpuPresent") else 64 if _is_set(cpu, "fpuDP") else 32

@@ -3,13 +3,14 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from utvm.boards.described.chip import parse_number, read_svd
+from utvm.base.storage.files import check_readable
+from utvm.boards.described.chip import MOST_FILE_BYTES, Chip, add_registers, parse_number, read_xml
 from utvm.errors import ConfigError
-from utvm.virtual.blocks import Block
+from utvm.virtual.blocks import RegisterBlock
 
 _ACCESS = {"read-only": "r", "write-only": "w", "writeOnce": "w", "write-once": "w"}
 _MOST_REGISTERS = 1 << 16  # of a peripheral
@@ -35,27 +36,38 @@ class _Defaults:
         )
 
 
-def peripherals_of(path: Path) -> str:
-    """Read an SVD file: the text of its peripherals."""
-    root = read_svd(path)
+def refine(chip: Chip, path: Path) -> Chip:
+    """Add an SVD file's data: the peripherals, the interrupts, and the core if it was a guess."""
+    check_readable(path, "check that the file exists and that you may read it")
+    try:
+        text = path.read_bytes() if path.stat().st_size <= MOST_FILE_BYTES else b""
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    root = read_xml(path, text)
+    if root.tag != "device":
+        raise ConfigError(f"{path}: is not a description of a chip's registers", "give the chip's .svd")
+    chip = add_registers(chip, root)
+    return replace(chip, source=f"{chip.source}, {path.name}", peripherals=peripherals_of(root))
+
+
+def peripherals_of(root: Element) -> str:
+    """The text of an SVD file's peripherals; empty if it has none."""
     elements = {
-        element.findtext("name", "").strip(): element for element in root.iterfind("peripherals/peripheral")
+        (element.findtext("name") or "").strip(): element for element in root.iterfind("peripherals/peripheral")
     }
-    blocks = [_block(name, elements, _Defaults().of(root)) for name in elements]
-    if not blocks:
-        raise ConfigError(f"{path}: describes no peripherals", "give the chip's .svd")
-    return text_of(root.findtext("name", "").strip(), blocks)
+    blocks = [block for name in elements if (block := _block(name, elements, _Defaults().of(root)))]
+    return text_of(root.findtext("name") or "chip", blocks) if blocks else ""
 
 
-def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> Block:
+def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> RegisterBlock | None:
     levels = [elements[name]]
     while (base := elements.get(levels[-1].get("derivedFrom", ""))) is not None and base not in levels:
         levels.append(base)
     for level in reversed(levels):
         defaults = defaults.of(level)
     address = parse_number(levels[0].findtext("baseAddress"))
-    if address is None:
-        raise ConfigError(f"{name}: its baseAddress is missing or no number", "give the complete .svd")
+    if address is None or not name:
+        return None
     sizes = (parse_number(level.findtext("addressBlock/size")) for level in levels)
     ends = (
         (parse_number(level.findtext("addressBlock/offset")) or 0) + size
@@ -69,7 +81,7 @@ def _block(name: str, elements: Mapping[str, Element], defaults: _Defaults) -> B
     irqs = sorted({parse_number(value.text) or 0 for value in levels[0].iterfind("interrupt/value")})
     group = next((group for level in levels if (group := (level.findtext("groupName") or "").strip())), name)
     size = max([next(ends, 0), *(offset + 4 for offset in registers)])
-    return Block(_word(name), address, size, _word(group), tuple(irqs), registers)
+    return RegisterBlock(_word(name), address, size, _word(group), tuple(irqs), registers)
 
 
 def _word(text: str) -> str:
@@ -100,7 +112,7 @@ def _merge(registers: Registers, offset: int, register: _Defaults) -> None:
     registers[word] = known, access if access == register.access else ""
 
 
-def text_of(chip: str, blocks: list[Block]) -> str:
+def text_of(chip: str, blocks: list[RegisterBlock]) -> str:
     """Format peripherals, in the order of their addresses."""
     lines = [_word(chip)]
     seen: dict[tuple[tuple[int, tuple[int, str]], ...], str] = {}

@@ -145,6 +145,8 @@ def _contents(chip: Chip, name: str, probe: str, family: Family | None) -> dict[
         pack=_PACK if pack else "",
     )
     files = {"board.yaml": text.encode(), **({_PACK: pack} if pack else {})}
+    if chip.peripherals:
+        files["peripherals.txt"] = chip.peripherals.encode()
     if script:
         config = environment.get_template("openocd.cfg.j2").render(chip=chip, probe=PROBES[probe], script=script)
         files["openocd.cfg"] = config.encode()

@@ -195,7 +195,17 @@ def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[
     return lambda level: controller.set_request(stream, channel, level)
 
 
+# Enable and ready bits. RM0432, 6.4 (L4+); RM0438, 9.8 (L5); RM0433, 8.7 (H7) and 6.8.
+_L4_READY = [(0x00, 0, 1), (0x00, 8, 10), (0x00, 16, 17), (0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29)]
+_L4_READY += [(0x90, 0, 1), (0x94, 0, 1), (0x98, 0, 1)]
+_H7_READY = [(0x00, 0, 2), (0x00, 7, 8), (0x00, 12, 13), (0x00, -1, 14), (0x00, -1, 15), (0x00, 16, 17)]
+_H7_READY += [(0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29), (0x70, 0, 1), (0x74, 0, 1)]
+_H7_SUPPLY = [(0x04, -1, 13), (0x18, -1, 13)]  # ACTVOSRDY, VOSRDY
+
 MODELS: Mapping[str, DeviceFactory] = {
+    "stm32l4-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _L4_READY, (0x08, 3, 2)),
+    "stm32h7-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_READY, (0x10, 7, 3)),
+    "stm32h7-pwr": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_SUPPLY, (0x10, 0, 0)),
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
@@ -219,6 +229,9 @@ MODELS: Mapping[str, DeviceFactory] = {
 }
 
 INSTANCES = {
+    r"STM32L[45].* RCC": "stm32l4-rcc",
+    r"STM32H7.* RCC": "stm32h7-rcc",
+    r"STM32H7.* PWR": "stm32h7-pwr",
     r"STM32.* GPIO[A-K]": "stm32-gpio",
     r"STM32.* TIM[25]": "stm32-tim",
     r"STM32.* TIM\d+": "stm32-tim16",

@@ -5,7 +5,7 @@ Sections are those of RM0385 (STM32F7), where not noted. What is done at once on
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.wiring import Clock
@@ -122,6 +122,29 @@ class Adc(PlainRegisters):
         self._set_line(
             any(self.values.get(at, 0) & self._EOC and self.values.get(at + 4, 0) & self._EOCIE for at in units)
         )
+
+
+class ReadyClocks(PlainRegisters):
+    """RCC or PWR of a chip whose other registers need no model: enabled clocks and voltages are ready at once.
+
+    ``ready`` are rows of an offset, an enable bit and the bit that reads as it; ``switch`` is the offset of
+    CFGR, the mask of SW and the distance to SWS. A negative enable bit stands for "always".
+    """
+
+    def __init__(
+        self, after_reset: Mapping[int, int], ready: Sequence[tuple[int, int, int]], switch: tuple[int, int, int]
+    ) -> None:
+        self._ready = ready
+        self._switch = switch
+        super().__init__(after_reset)
+
+    def load(self, offset: int) -> int:
+        value = super().load(offset)
+        for at, enable, bit in self._ready:
+            if at == offset:
+                value = value & ~(1 << bit) | (enable < 0 or value >> enable & 1) << bit
+        at, mask, distance = self._switch
+        return value & ~(mask << distance) | (value & mask) << distance if at == offset else value
 
 
 class Otg(PlainRegisters):
