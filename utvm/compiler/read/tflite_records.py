@@ -65,8 +65,8 @@ class Table:
         return default if place is None else self._buffer.integer(kind, place)
 
     def table(self, number: int) -> "Table | None":
-        place = self._field(number)
-        return None if place is None else Table(self._buffer, place + self._buffer.integer("<I", place))
+        place = self._target(number)
+        return None if place is None else Table(self._buffer, place)
 
     def tables(self, number: int) -> "list[Table]":
         start, count = self.vector(number, 4)
@@ -99,7 +99,6 @@ class Table:
         place = self._target(number)
         if place is None:
             return 0, 0
-        place += self._buffer.integer("<I", place)
         count = self._buffer.integer("<I", place)
         self._buffer.claim(place + 4, count * item_bytes)
         return place + 4, count
