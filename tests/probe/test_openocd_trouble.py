@@ -129,7 +129,7 @@ class DeadBoard:
     """A board whose debug port answers and whose memory does not."""
 
     volts = 3.3
-    powered = True
+    powered = debuggable = True
     port_ids = KINDS["cortex-m7"].port
 
     def read(self, address: int, size: int) -> bytes:

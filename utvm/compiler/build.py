@@ -155,8 +155,10 @@ def _print(form: Mapping[str, Any], symbols: Mapping[str, str], graph: Graph) ->
             printed[function] = print_function(symbols[function], body)
         except CompileError as error:
             steps = [step for step in graph.steps if step.function == function]
-            made = [_tensor_name(graph, place) for step in steps for place in step.writes]
-            raise CompileError(f"what makes {', '.join(made) or function}: {error.message}", error.hint) from error
+            tensors = [_tensor_name(graph, place) for step in steps for place in step.writes]
+            raise CompileError(
+                f"what makes {', '.join(tensors) or function}: {error.message}", error.hint
+            ) from error
     return printed
 
 

@@ -19,7 +19,7 @@ from utvm.compiler.kernels.convolution import channels_of
 from utvm.compiler.kernels.lookup import Lookup
 from utvm.compiler.kernels.pooling import Pool
 from utvm.compiler.kernels.quantities import Native, Node, Value, tensor_type
-from utvm.compiler.kernels.records import Convolution, Rescale
+from utvm.compiler.kernels.records import Computation, Convolution, Rescale
 from utvm.compiler.kernels.reduction import Reduction
 from utvm.compiler.library import Removal
 from utvm.compiler.tvm_types import dtype_of
@@ -35,18 +35,18 @@ def remove_constant_channels(
 ) -> tuple[list[Node], tuple[Removal, ...]]:
     """Return nodes that compute only the channels that some result depends on, and what they leave out."""
     ranges = _ranges(nodes)
-    kept = _needed(nodes, results, ranges)
-    _align(nodes, kept)
-    if all(mask.all() for mask in kept.values()):
+    masks = _needed(nodes, results, ranges)
+    _align(nodes, masks)
+    if all(mask.all() for mask in masks.values()):
         return list(nodes), ()
     removals = tuple(
         Removal(name_of(node.output), int((~mask).sum()), len(mask))
         for node in nodes
         if isinstance(node.work, Convolution)
-        and (mask := kept.get(id(node.output))) is not None
+        and (mask := masks.get(id(node.output))) is not None
         and not mask.all()
     )
-    return _Rewriter(ranges, kept, name_of).rewrite(nodes), removals
+    return _Rewriter(ranges, masks, name_of).rewrite(nodes), removals
 
 
 def _channels(value: Value) -> int:
@@ -55,17 +55,17 @@ def _channels(value: Value) -> int:
 
 def _origins(node: Node) -> npt.NDArray[np.intp] | None:
     """Return the one input channel that each output channel depends on; None if it depends on several."""
-    work, outputs = node.work, np.arange(_channels(node.output))
-    if dtype_of(node.output.type) != "int8" or not node.inputs:
+    work = node.work
+    reshapes = isinstance(work, Native) and work.operator == "relax.reshape" and bool(node.inputs)
+    if dtype_of(node.output.type) != "int8" or not (reshapes or isinstance(work, Computation)):
         return None
-    channels = _channels(node.inputs[0])
+    outputs, channels = np.arange(_channels(node.output)), _channels(node.inputs[0])
     if isinstance(work, Convolution):
         plain = work.depthwise and work.residual is None and work.input_shape[2] == channels
         return outputs // (len(work.bias) // channels) if plain else None
-    if isinstance(work, Native):
-        # A reshape that flattens, or drops or adds extents of 1.
-        flat = work.operator == "relax.reshape" and len(outputs) == int(np.prod(node.inputs[0].shape))
-        return outputs % channels if flat else None
+    if reshapes:
+        # It flattens, or drops or adds extents of 1.
+        return outputs % channels if len(outputs) == int(np.prod(node.inputs[0].shape)) else None
     if isinstance(work, Reduction) and len(work.shape) - 1 in work.axes:
         return None
     return outputs if isinstance(work, Lookup | Pool | Reduction) and len(outputs) == channels else None
@@ -155,7 +155,7 @@ def _rescale(sums: Sequence[int], multiplier: int, shift: int, limits: tuple[int
 
 def _needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _Range]) -> dict[int, _Mask]:
     """Return the channels that must exist, from the results to the inputs."""
-    kept: dict[int, _Mask] = {}
+    masks: dict[int, _Mask] = {}
     readers: dict[int, list[Node]] = {}
     for node in nodes:
         for value in node.inputs:
@@ -168,21 +168,21 @@ def _needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _
         low, high = ranges[id(value)]
         needed, removable = np.zeros(len(low), bool), low == high
         for reader in readers[id(value)]:
-            reads, absorbs = _reads(reader, value, low, kept)
+            reads, absorbs = _reads(reader, value, low, masks)
             needed |= reads
             removable = removable & absorbs
         mask = needed & ~removable
         if not mask.any():
             mask[0] = True  # A tensor has at least one channel.
-        kept[id(value)] = mask
-    return kept
+        masks[id(value)] = mask
+    return masks
 
 
-def _reads(reader: Node, value: Value, numbers: _Numbers, kept: dict[int, _Mask]) -> tuple[_Mask, _Mask]:
+def _reads(reader: Node, value: Value, numbers: _Numbers, masks: dict[int, _Mask]) -> tuple[_Mask, _Mask]:
     """Return which channels a node reads, and which of them it could take as constants."""
     work, channels = reader.work, len(numbers)
     everything, nothing = np.ones(channels, bool), np.zeros(channels, bool)
-    outputs, origins = kept.get(id(reader.output)), _origins(reader)
+    outputs, origins = masks.get(id(reader.output)), _origins(reader)
     if origins is not None and outputs is not None:
         reads = nothing
         np.logical_or.at(reads, origins, outputs)
@@ -201,20 +201,22 @@ def _reads(reader: Node, value: Value, numbers: _Numbers, kept: dict[int, _Mask]
     return reads, absorbs | ~reads
 
 
-def _align(nodes: Sequence[Node], kept: dict[int, _Mask]) -> None:
+def _align(nodes: Sequence[Node], masks: dict[int, _Mask]) -> None:
     """Give tensors whose channels have one origin each the channels of their inputs."""
     for node in nodes:
-        origins, mask = _origins(node), kept.get(id(node.output))
-        source = kept.get(id(node.inputs[0])) if node.inputs else None
+        origins, mask = _origins(node), masks.get(id(node.output))
+        source = masks.get(id(node.inputs[0])) if node.inputs else None
         if origins is not None and (mask is not None or source is not None):
-            kept[id(node.output)] = np.ones(len(origins), bool) if source is None else source[origins]
+            masks[id(node.output)] = np.ones(len(origins), bool) if source is None else source[origins]
 
 
 class _Rewriter:
-    """Writes nodes without the channels that are not kept."""
+    """Writes nodes without the channels that the masks leave out."""
 
-    def __init__(self, ranges: dict[int, _Range], kept: dict[int, _Mask], name_of: Callable[[Value], str]) -> None:
-        self._ranges, self._kept, self._name_of = ranges, kept, name_of
+    def __init__(
+        self, ranges: dict[int, _Range], masks: dict[int, _Mask], name_of: Callable[[Value], str]
+    ) -> None:
+        self._ranges, self._masks, self._name_of = ranges, masks, name_of
         self._values: dict[int, Value] = {}
 
     def rewrite(self, nodes: Sequence[Node]) -> list[Node]:
@@ -222,7 +224,7 @@ class _Rewriter:
 
     def _rewrite(self, node: Node) -> Node:
         inputs = tuple(self._values.get(id(value), value) for value in node.inputs)
-        outputs, output = self._kept.get(id(node.output)), node.output
+        outputs, output = self._masks.get(id(node.output)), node.output
         if inputs == node.inputs and (outputs is None or outputs.all()):
             return node
         if outputs is not None and not outputs.all():
@@ -241,7 +243,7 @@ class _Rewriter:
         if isinstance(work, Pool):
             return replace(work, input_shape=(*work.input_shape[:3], shape[-1]))
         assert isinstance(work, Convolution)
-        source = self._kept.get(id(node.inputs[0]), np.ones(work.input_shape[2], bool))
+        source = self._masks.get(id(node.inputs[0]), np.ones(work.input_shape[2], bool))
         outputs = np.ones(len(work.bias), bool) if outputs is None else outputs
         return self._convolution(work, node.inputs[0], source, outputs)
 

@@ -156,8 +156,8 @@ def _widen(graphs: list[onnx.GraphProto]) -> bool:
 def _fold(graph: onnx.GraphProto) -> bool:
     """Fold DequantizeLinear and Cast of constants whose type or blocks no library has."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    made = [(node, item) for node in graph.node for item in node.attribute if node.op_type == "Constant"]
-    constants |= {node.output[0]: item.t for node, item in made if item.name == "value" and node.output}
+    attributes = [(node, item) for node in graph.node for item in node.attribute if node.op_type == "Constant"]
+    constants |= {node.output[0]: item.t for node, item in attributes if item.name == "value" and node.output}
     folded = []
     for node in graph.node:
         result = _real(node, [constants[name] for name in node.input if name in constants])
