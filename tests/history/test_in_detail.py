@@ -440,3 +440,12 @@ def test_a_test_s_page_begins_with_the_boards_on_which_it_fails(
     text = (tmp_path / "pages" / "test-1.html").read_text()
     places = [text.index(f"VIRTUAL {board}") for board in ("microbit", "host", "nucleo")]
     assert places == sorted(places)
+
+
+def test_a_board_s_page_lists_its_last_thirty_runs(history: sqlite3.Connection, tmp_path: Path) -> None:
+    _add(history, *(_run(_NEWEST - 60 * minute) for minute in range(31)))
+    write_pages(history, tmp_path / "pages", tmp_path)
+    text = (tmp_path / "pages" / "board-1.html").read_text()
+    times = set(re.findall(r"2026-11-25 1\d:\d\d:00 UTC", text))
+    assert len(times) == 30
+    assert format_time(_NEWEST)[11:16] in text and format_time(_NEWEST - 60 * 30)[11:16] not in text
