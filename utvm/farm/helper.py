@@ -15,7 +15,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -47,6 +47,11 @@ class Unavailable(Exception):
 
 class HostsAway(Unavailable):
     """The hosts of all matching boards are away; one may be restarting."""
+
+
+def _public(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags without those of this program's own."""
+    return {key: value for key, value in sorted(tags.items()) if not key.startswith("utvm_")}
 
 
 def say(**content: Any) -> None:
@@ -127,7 +132,7 @@ class LabgridClient:
         places = [
             {
                 "place": name,
-                "tags": {key: value for key, value in sorted(place.tags.items()) if not key.startswith("utvm_")},
+                "tags": _public(place.tags),
                 "comment": place.comment,
                 "holder": place.acquired,
                 "present": bool(self._resources(name)),
@@ -137,7 +142,7 @@ class LabgridClient:
             for name, place in sorted((await self._places()).items())
         ]
         waiting = [
-            {"holder": waiter.owner, "wants": dict(waiter.filters["main"].filter), "since": waiter.created}
+            {"holder": waiter.owner, "wants": _public(waiter.filters["main"].filter), "since": waiter.created}
             for waiter in await self._waiting()
         ]
         say(places=places, waiting=waiting)
