@@ -150,6 +150,8 @@ def test_a_place_whose_host_is_away_is_not_leased_while_another_is_free(farm: Fa
                 assert (reply["place"], reply["others"]) == ("desk-stm32f746-1", 0)
     finally:
         exporting.resume()
+    with farm.client() as client:
+        wait_for(lambda: all(place["present"] for place in client.call("list")["places"]))
 
 
 def test_overdue_lease_ends_and_others_stay(farm: Farm) -> None:
