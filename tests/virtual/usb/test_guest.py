@@ -195,7 +195,7 @@ def test_linux_and_libusb_say_the_same_of_what_is_plugged_in(bench: Bench) -> No
     (by_linux, numbers), (by_libusb, same_numbers) = bench.guest.ask("both")
     assert by_libusb == by_linux
     assert same_numbers == numbers == [probe["address"] for probe in by_linux]
-    assert {probe["serial"] for probe in by_linux} == {*bench.boards, "HUNG-4", "DARK-5"}
+    assert {probe["serial_number"] for probe in by_linux} == {*bench.boards, "HUNG-4", "DARK-5"}
     assert {(probe["virtual"], probe["problem"]) for probe in by_linux} == {(True, "")}
 
 
@@ -203,7 +203,7 @@ def test_user_without_access_sees_places_and_remedy(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
     assert len(found) == 7
     for probe in found:
-        assert probe["serial"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
+        assert probe["serial_number"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
 
 
 def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
