@@ -130,7 +130,12 @@ def test_a_coordinator_of_another_user_is_taken_by_name_only(monkeypatch: pytest
             stranger.kill()
     with OwnerOnlySocket.listen_on("127.0.0.1", port) as own:
         accepted: list[object] = []
-        threading.Thread(target=lambda: accepted.append(own.accept()), daemon=True).start()
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # closed below
+                accepted.append(own.accept())
+
+        threading.Thread(target=accept, daemon=True).start()
         assert coordinator_address() == f"127.0.0.1:{port}"
 
 

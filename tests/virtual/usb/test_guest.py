@@ -203,7 +203,11 @@ def test_user_without_access_sees_places_and_remedy(bench: Bench) -> None:
     found = bench.guest.ask("as_nobody")
     assert len(found) == 7
     for probe in found:
-        assert probe["serial_number"] == "" and re.fullmatch(r"1-\d", probe["usb_path"]) and "udev" in probe["problem"]
+        assert (
+            probe["serial_number"] == ""
+            and re.fullmatch(r"1-\d", probe["usb_path"])
+            and "udev" in probe["problem"]
+        )
 
 
 def test_without_sys_probes_are_found_by_libusb(bench: Bench) -> None:
