@@ -66,7 +66,11 @@ def test_so_do_those_with_branches_rounds_and_states(content: bytes, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["digits.onnx", "digits_int8.tflite"])
+@pytest.mark.parametrize(
+    # Its kernels take cppcheck longer.
+    "model",
+    ["digits.onnx", pytest.param("digits_int8.tflite", marks=pytest.mark.nightly)],
+)
 def test_libraries_break_only_rules_with_a_reason(model: str, tmp_path: Path) -> None:
     library = compile_model(load(ROOT / "models" / "digits" / model))
     counts = misra_counts(write_sources(library, tmp_path), [tmp_path])

@@ -65,7 +65,9 @@ def _variant(board: Board, folder: Path, change: Callable[[dict[str, Any]], None
 
 
 # pyOCD knows the first chip and not the second, whose flash is programmed by an algorithm of the runtime's.
-@pytest.mark.parametrize("board", ["nrf52840dk:driver=pyocd", "nrf5340dk"])
+@pytest.mark.parametrize(
+    "board", ["nrf52840dk:driver=pyocd", pytest.param("nrf5340dk", marks=pytest.mark.nightly)]
+)
 def test_suites_pass_and_the_report_says_who_drove_the_board(board: str, tmp_path: Path) -> None:
     words = ("hil", "--board", board, "--suite", _SUITES, "--report-dir", tmp_path)
     done = inv(*words)

@@ -52,6 +52,7 @@ def test_an_archive_that_lacks_a_file_is_named(tmp_path: Path) -> None:
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_locks_of_a_killed_command_stay(tmp_path: Path) -> None:
     """A stand-in for uv writes half of a file; the Debian packages have been resolved before."""

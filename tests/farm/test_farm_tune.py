@@ -47,6 +47,7 @@ def _servers() -> list[psutil.Process]:
     return [each for each in found if "python" in each.info["cmdline"][0]]
 
 
+@pytest.mark.nightly
 def test_boards_of_two_hosts_tune_together(tmp_path: Path) -> None:
     with two_hosts(tmp_path / "farm", "host", "host,host") as farm:
         ssh = tmp_path / "farm" / "bin" / "ssh"

@@ -52,6 +52,7 @@ def test_a_half_made_machine_is_removed_when_that_is_asked_for(machine: Real) ->
     assert machine.left() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "by",
     [*(pytest.param(one, marks=pytest.mark.nightly) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
@@ -81,6 +82,7 @@ def test_a_suspension_whose_command_is_killed_keeps_the_memory(up: Real) -> None
     assert up.said("cat /dev/shm/memory") == ["here"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [

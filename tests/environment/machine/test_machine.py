@@ -121,6 +121,7 @@ def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
     assert up.said("cat /dev/shm/memory /proc/sys/kernel/random/boot_id") == ["here", boot]
 
 
+@pytest.mark.nightly
 def test_suspended_and_set_back_its_memory_is_forgotten_too(up: Real) -> None:
     up.said("sh -c 'echo here >/dev/shm/memory'")
     up.do("vm.halt", "--suspend")
@@ -147,6 +148,7 @@ def test_files_come_out_of_it(up: Real, tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in (tmp_path / "reports").rglob("?")} == {"a": "1\n", "b": "2\n"}
 
 
+@pytest.mark.nightly
 def test_states_are_kept_by_name(up: Real) -> None:
     up.said("sh -c 'echo then >~/work'")
     up.do("vm.snapshot", "--save", "then")
@@ -364,6 +366,7 @@ def _flash_word(up: Real, serial: str) -> str:
     return found[1]
 
 
+@pytest.mark.nightly
 def test_interrupted_run_inside_is_reported_and_cleaned_up(up: Real, tmp_path: Path) -> None:
     with _in_machine(up, "--usb=st-link", "--suite=memory", "--report-dir", tmp_path) as running:
         _wait_for(running, "[ 2/")
