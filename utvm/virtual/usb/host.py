@@ -43,6 +43,7 @@ class UsbRedirection:
         self._number = 0
         self._plugged = threading.Event()
         self._unplugged = False
+        self.lost = False  # The device was unplugged before this side closed the connection.
         body = b"utvm".ljust(64, b"\0") + struct.pack("<I", _CAPABILITIES)
         self._socket.sendall(struct.pack("<III", _HELLO, len(body), 0) + body)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -53,6 +54,7 @@ class UsbRedirection:
 
     def close(self) -> None:
         """Leave the device to the next client."""
+        self.lost = self.lost or self._unplugged
         # shutdown() wakes the thread that is blocked in recv(); close() alone does not.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -200,7 +202,9 @@ class Backend(usb.backend.IBackend):  # type: ignore[misc]  # pyusb is not typed
         return parts
 
     def open_device(self, dev: Any) -> Any:
-        """Connect to the device; raises USBError if another program has it."""
+        """Connect to the device; raises USBError if another program has it, or if it was unplugged."""
+        if self._wire.lost:
+            raise usb.core.USBError("No such device", None, errno.ENODEV)
         if not self._handles:
             self._wire = UsbRedirection(self._path)
             self._wire.configure(self._chosen)
