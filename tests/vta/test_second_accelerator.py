@@ -129,8 +129,8 @@ def test_network_split_on_a_virtual_board_is_reported(multipliers: Boards, tmp_p
     [
         ({"answers": False}, "accelerator failed: the multiplier: no answer"),
         (
-            {"registers": 0x40020000},
-            "made at 0x40020000 takes 1024 bytes, and overlaps a memory or another device",
+            {"registers": 0x40023800},
+            "made at 0x40023800 takes 1024 bytes, and overlaps a memory or another device",
         ),
         ({"registers": 0x20000400}, "accelerator.multiplier: registers: 0x20000400 lies in the memory dtcm"),
         ({"registers": 0x58000002}, "made at 0x58000002: not a multiple of 1024"),
