@@ -30,6 +30,18 @@ class _Draw:
     def scales(self, shape: tuple[int, ...]) -> Array:
         return self.random.uniform(0.001, 0.05, shape).astype(np.float32)
 
+    def stored(self, w: Array, count: tuple[int, ...]) -> dict[str, Array]:
+        """The weights, and scales and zero points of input, weights and result, by the operators' names."""
+        return {
+            "xs": self.scales(()),
+            "xz": self.numbers((), self.dtype),
+            "w": w,
+            "ws": self.scales(count),
+            "wz": self.numbers(count, self.weight_dtype),
+            "ys": self.scales(()) * np.float32(20),
+            "yz": self.numbers((), self.dtype),
+        }
+
 
 def _definition(sums: Array, factors: Array, zero: Array) -> Array:
     """Requantise as in the text of QLinearConv and QLinearMatMul: round halves to even, add, saturate."""
@@ -73,16 +85,8 @@ def test_convolution(seed: int, tmp_path: Path) -> None:
     x = draw.numbers((1, channels, 8, 7), draw.dtype)
     w = draw.numbers((outputs, 1 if depthwise else channels, rows, columns), draw.weight_dtype)
     count = (outputs,) if spread else ()
-    stored = {
-        "xs": draw.scales(()),
-        "xz": draw.numbers((), draw.dtype),
-        "w": w,
-        "ws": draw.scales(count),
-        "wz": draw.numbers(count, draw.weight_dtype),
-        "ys": draw.scales(()) * np.float32(20),
-        "yz": draw.numbers((), draw.dtype),
-        "b": random.integers(-2000, 2000, outputs).astype(np.int32),
-    }
+    stored = draw.stored(w, count)
+    stored["b"] = random.integers(-2000, 2000, outputs).astype(np.int32)
     padded = np.pad(
         x.astype(np.int64) - int(stored["xz"]), [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])]
     )
@@ -115,15 +119,7 @@ def test_matrix_product(seed: int, tmp_path: Path) -> None:
     rows, depth, columns = (int(extent) for extent in draw.random.integers(1, 40, 3))
     x, w = draw.numbers((rows, depth), draw.dtype), draw.numbers((depth, columns), draw.weight_dtype)
     count = (columns,) if seed % 2 else ()
-    stored = {
-        "xs": draw.scales(()),
-        "xz": draw.numbers((), draw.dtype),
-        "w": w,
-        "ws": draw.scales(count),
-        "wz": draw.numbers(count, draw.weight_dtype),
-        "ys": draw.scales(()) * np.float32(20),
-        "yz": draw.numbers((), draw.dtype),
-    }
+    stored = draw.stored(w, count)
     sums = (x.astype(np.int64) - int(stored["xz"])) @ (w.astype(np.int64) - stored["wz"].astype(np.int64))
     wanted = _definition(sums, stored["xs"] * stored["ws"] / stored["ys"], stored["yz"])
     _check(_model("QLinearMatMul", x, wanted.shape, stored), x, wanted, tmp_path)

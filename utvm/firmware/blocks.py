@@ -70,9 +70,9 @@ def read_blocks(path: Path, board: Board, address: int | None) -> Blocks | None:
             raise ConfigError(f"{path}: is empty", "did the build finish?")
         return ((address, raw),)
     if raw.startswith(_UF2_START[:4]):
-        return _joined(path, _read_uf2(path, raw, board))
+        return _join(path, _read_uf2(path, raw, board))
     if raw[:1] == b":" and all(letter in b"0123456789ABCDEFabcdef" for letter in raw[1:9]):
-        return _joined(path, _read_hex(path, raw))
+        return _join(path, _read_hex(path, raw))
     if plain:
         start = board.region(board.layout.code).address
         raise ConfigError(
@@ -81,7 +81,7 @@ def read_blocks(path: Path, board: Board, address: int | None) -> Blocks | None:
     return None
 
 
-def _joined(path: Path, parts: Iterator[tuple[int, bytes]]) -> Blocks:
+def _join(path: Path, parts: Iterator[tuple[int, bytes]]) -> Blocks:
     blocks: list[tuple[int, bytearray]] = []
     for address, data in sorted(parts):
         end = blocks[-1][0] + len(blocks[-1][1]) if blocks else 0

@@ -89,7 +89,7 @@ def _with_accelerator(board: boards.Board, peripherals: tuple[Peripheral, ...]) 
     return peripherals if beside is None else (*peripherals, beside)
 
 
-def unmodelled(log_directory: Path) -> dict[str, str]:
+def read_unmodelled(log_directory: Path) -> dict[str, str]:
     """Peripherals without a model that a virtual board's firmware accessed, and where, from its log."""
     try:
         text = (log_directory / _LOG).read_text(encoding="utf-8", errors="replace")

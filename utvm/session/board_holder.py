@@ -10,7 +10,7 @@ from utvm import boards, compiler, errors, runtime
 from utvm.base.log import log_into
 from utvm.drivers import BoardIdentity, Connection, ReachableBoard, choose
 from utvm.firmware import Firmware, build
-from utvm.probe.virtual import unmodelled
+from utvm.probe.virtual import read_unmodelled
 from utvm.selection import BoardSelection
 from utvm.session.fault import DeviceFault
 from utvm.session.host_driven import HostDriven
@@ -99,7 +99,7 @@ class BoardHolder:
     def unmodelled(self) -> dict[str, str]:
         """Peripherals without a model that the firmware of a virtual board accessed, and where."""
         logs = (self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count))
-        return {name: place for folder in logs for name, place in unmodelled(folder).items()}
+        return {name: place for folder in logs for name, place in read_unmodelled(folder).items()}
 
     def reset_board(self) -> Connection:
         """Reset and halt the board, without breakpoints, and return its connection."""

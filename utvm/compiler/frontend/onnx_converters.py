@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import Conv as _Conv
 from tvm.relax.frontend.onnx.onnx_frontend import MatMul as _MatMul
 from tvm.relax.frontend.onnx.onnx_frontend import get_type, onnx_input
 
-from utvm.compiler.frontend.rewrite.fold import saturated
+from utvm.compiler.frontend.rewrite.fold import saturate
 from utvm.compiler.tvm_types import dtype_of, shape_of
 from utvm.errors import CompileError
 
@@ -36,7 +36,7 @@ def cast(builder: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any
     if not source.startswith("float") or not target.startswith(("int", "uint")):
         return _Cast.get_converter(13)(builder, onnx_input(inputs), attributes, [{}, {}])
     if _is_constant(value):
-        return relax.const(saturated(value.value.numpy(), target), target)
+        return relax.const(saturate(value.value.numpy(), target), target)
     return relax.op.astype(value, target)
 
 

@@ -39,7 +39,7 @@ def _normalise(use: Use, operands: list[Any]) -> Any:
         total = te.compute((rows,), square, "accumulator")
         return te.compute((rows,), lambda row: total[row] + number(0), "output")
 
-    def scaled(data: Any, multipliers: Any, shifts: Any) -> Any:
+    def scale(data: Any, multipliers: Any, shifts: Any) -> Any:
         def element(row: Any, place: Any) -> Any:
             value = rescale_by(data[row, place].astype("int32") - zero, multipliers[row], shifts[row])
             return clamp_value(value, -128, 127)
@@ -50,7 +50,7 @@ def _normalise(use: Use, operands: list[Any]) -> Any:
         return add_function(use.builder, f"l2_normalization_{name}", arguments, compute)
 
     sums = add("squares", squares, flat)
-    result = add("int8", scaled, flat, add("roots", _roots, sums), add("shifts", _shifts, sums))
+    result = add("int8", scale, flat, add("roots", _roots, sums), add("shifts", _shifts, sums))
     return relax.op.reshape(result, use.result.shape)
 
 
@@ -79,11 +79,11 @@ def _roots(sums: Any) -> Any:
 
 
 def _better(stage: Callable[..., Any], root: Any, value: Any, step: int) -> Any:
-    cubes = stage(f"cube{step}", lambda row: _shifted(_product(_product(root[row], root[row]), root[row]), 6))
+    cubes = stage(f"cube{step}", lambda row: _shift(_product(_product(root[row], root[row]), root[row]), 6))
 
     def compute(row: Any) -> Any:
         half = tirx.shift_right(value[row] + number(1), number(1))
-        return _shifted(_product(number(_HALF_THREE), root[row]) - _product(half, cubes[row]), 3)
+        return _shift(_product(number(_HALF_THREE), root[row]) - _product(half, cubes[row]), 3)
 
     return stage(f"root{step}", compute)
 
@@ -118,7 +118,7 @@ def _product(first: Any, second: Any) -> Any:
     return tirx.shift_right(product, number(31, "int64")).astype("int32")
 
 
-def _shifted(value: Any, bits: int) -> Any:
+def _shift(value: Any, bits: int) -> Any:
     wide = tirx.shift_left(value.astype("int64"), number(bits, "int64"))
     return tirx.min(wide, number(_MOST, "int64")).astype("int32")
 

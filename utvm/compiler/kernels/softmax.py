@@ -124,16 +124,16 @@ def _make(record: Softmax, _: Target | None) -> records.Operator:
 
     total = te.compute(rows, lambda *row: te.sum(addend(row), axis=along[1]), "total")
 
-    def limited(row: tuple[Any, ...]) -> Any:
+    def limit(row: tuple[Any, ...]) -> Any:
         return total[row] if kind == "int32" else tirx.min(total[row], number(2**31 - 1, kind)).astype("int32")
 
     bits = 31 + _SUM_BITS - info.bits
 
     def places(row: tuple[Any, ...]) -> Any:
-        return tirx.call_pure_extern("int32", "leading_zeros", limited(row)) - bits
+        return tirx.call_pure_extern("int32", "leading_zeros", limit(row)) - bits
 
     def share(row: tuple[Any, ...]) -> Any:
-        own = tirx.call_pure_extern("int32", "softmax_scale", limited(row))
+        own = tirx.call_pure_extern("int32", "softmax_scale", limit(row))
         # A shift by more than 31 leaves less than half a step.
         return tirx.Select(places(row) < -31, number(0), own) if large else own
 

@@ -35,7 +35,7 @@ def remove_constant_channels(
 ) -> tuple[list[Node], tuple[Removal, ...]]:
     """Return nodes that compute only the channels that some result depends on, and what they leave out."""
     ranges = _ranges(nodes)
-    masks = _needed(nodes, results, ranges)
+    masks = _find_needed(nodes, results, ranges)
     _align(nodes, masks)
     if all(mask.all() for mask in masks.values()):
         return list(nodes), ()
@@ -153,7 +153,7 @@ def _rescale(sums: Sequence[int], multiplier: int, shift: int, limits: tuple[int
     return max(low, min(high, numbers[0])), max(low, min(high, numbers[-1]))
 
 
-def _needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _Range]) -> dict[int, _Mask]:
+def _find_needed(nodes: Sequence[Node], results: Sequence[Value], ranges: dict[int, _Range]) -> dict[int, _Mask]:
     """Return the channels that must exist, from the results to the inputs."""
     masks: dict[int, _Mask] = {}
     readers: dict[int, list[Node]] = {}

@@ -220,7 +220,7 @@ def _sort(graph: onnx.GraphProto) -> bool:
     """Sort nodes so that each follows those whose results it reads; leave a cycle as it is."""
     producer = {name: number for number, node in enumerate(graph.node) for name in node.output if name}
     before = [
-        {producer[name] for name in {*node.input, *_captured(node)} if name in producer} for node in graph.node
+        {producer[name] for name in {*node.input, *_captures(node)} if name in producer} for node in graph.node
     ]
     if all(place < number for number, places in enumerate(before) for place in places):
         return False
@@ -234,7 +234,7 @@ def _sort(graph: onnx.GraphProto) -> bool:
     return True
 
 
-def _captured(node: onnx.NodeProto) -> set[str]:
+def _captures(node: onnx.NodeProto) -> set[str]:
     inner = [graph for attribute in node.attribute if attribute.HasField("g") for graph in _graphs(attribute.g)]
     names = {name for graph in inner for item in graph.node for name in item.input}
     return names | {value.name for graph in inner for value in graph.output}

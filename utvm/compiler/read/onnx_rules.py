@@ -58,16 +58,16 @@ def _wrong_types(
     try:
         results = onnx.shape_inference.infer_node_outputs(schema, node, known, data, None, imports)
     except Exception:  # onnx raises several kinds here, some of them only bound in C++
-        return f"does not take {', '.join(_shown(known[name]) for name in node.input if name)}"
+        return f"does not take {', '.join(_describe_type(known[name]) for name in node.input if name)}"
     for name, kind in results.items():
         wanted = declared.get(name)
         types[name] = kind
         if wanted is not None and wanted.tensor_type.elem_type not in (0, kind.tensor_type.elem_type):
-            return f"makes {_shown(kind)}, where the file declares {_shown(wanted)} for {name!r}"
+            return f"makes {_describe_type(kind)}, where the file declares {_describe_type(wanted)} for {name!r}"
     return ""
 
 
-def _shown(kind: onnx.TypeProto) -> str:
+def _describe_type(kind: onnx.TypeProto) -> str:
     tensor = kind.tensor_type
     if kind.WhichOneof("value") != "tensor_type" or tensor.elem_type not in onnx.TensorProto.DataType.values():
         return "what is no tensor"

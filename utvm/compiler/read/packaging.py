@@ -83,7 +83,7 @@ def _refuse(
 
 def _inner(origin: str, suffix: str, content: bytes) -> bytes | None:
     if content.startswith(b"\x1f\x8b"):
-        return _uncompressed(origin, content)
+        return _uncompress(origin, content)
     if content.startswith(torch_file.ARCHIVE):
         return _from_archive(origin, content)
     if b"\0" in content or len(content) > _MAX_TEXT:
@@ -96,7 +96,7 @@ def _inner(origin: str, suffix: str, content: bytes) -> bytes | None:
     return arrays[0] if arrays else None
 
 
-def _uncompressed(origin: str, content: bytes) -> bytes:
+def _uncompress(origin: str, content: bytes) -> bytes:
     stream = zlib.decompressobj(wbits=31)
     try:
         inner = stream.decompress(content, _MAX_BYTES)

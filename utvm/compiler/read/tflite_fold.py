@@ -20,7 +20,7 @@ _Fold = Callable[[_Values, _Option], npt.NDArray[Any]]
 """From constants and an option by its field number in ``schema.fbs`` to the result."""
 
 
-def folded(graph: TfliteGraph) -> TfliteGraph:
+def fold_graph(graph: TfliteGraph) -> TfliteGraph:
     """Return the graph without operators on integers, or ranges of floats, whose inputs are constants."""
     tensors, operators = list(graph.tensors), []
     for operator in graph.operators:
@@ -80,7 +80,7 @@ def _range(values: _Values, _: _Option) -> npt.NDArray[Any]:
     return np.asarray(values[0].reshape(()) + places * values[2].reshape(()))
 
 
-def _strided(values: _Values, option: _Option) -> npt.NDArray[Any]:
+def _slice(values: _Values, option: _Option) -> npt.NDArray[Any]:
     data, begin, end, step = values
     if option(2) or option(3) or option(5, "<B"):
         raise ValueError
@@ -138,7 +138,7 @@ _FOLDS: Mapping[str, _Fold] = {
         np.prod(values[0], tuple(values[1].ravel().tolist()), values[0].dtype, keepdims=bool(option(0, "<B")))
     ),
     "SHAPE": lambda values, _: values[0],
-    "STRIDED_SLICE": _strided,
+    "STRIDED_SLICE": _slice,
     "SUB": _both(np.subtract),
 }
 
@@ -165,10 +165,10 @@ def set_shapes(content: bytes, shapes: Mapping[str, tuple[int, ...]], origin: st
         raise ConfigError(
             f"{origin}: has several open dimensions, of which one can be set", "convert it with fixed shapes"
         )
-    return _scaled(content, tables, sizes.pop(), origin)
+    return _scale(content, tables, sizes.pop(), origin)
 
 
-def _scaled(content: bytes, tables: list[Table], factor: int, origin: str) -> bytes:
+def _scale(content: bytes, tables: list[Table], factor: int, origin: str) -> bytes:
     patched = bytearray(content)
     fixed = set()
     for table in tables:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import tflite
 
 from utvm.compiler.model import Model
-from utvm.compiler.read.tflite_fold import folded, set_shapes
+from utvm.compiler.read.tflite_fold import fold_graph, set_shapes
 from utvm.compiler.read.tflite_records import (
     Buffer,
     Quantisation,
@@ -53,7 +53,7 @@ def read(content: bytes, origin: str) -> TfliteGraph:
             f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
             "export a model with one signature",
         )
-    graphs = with_constant_conditions([folded(_with_whole_floats(graph)) for graph in graphs], origin)
+    graphs = with_constant_conditions([fold_graph(_with_whole_floats(graph)) for graph in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 
 

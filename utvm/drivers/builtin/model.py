@@ -10,7 +10,7 @@ from utvm.drivers.driver import (
     Setup,
 )
 from utvm.probe import debug_port, virtual
-from utvm.probe.virtual import unmodelled
+from utvm.probe.virtual import read_unmodelled
 from utvm.selection import BoardSelection
 
 
@@ -50,7 +50,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
 
 
 def _name_unmodelled(setup: Setup) -> None:
-    touched = [f"{name} {place}" for name, place in unmodelled(setup.logs).items()]
+    touched = [f"{name} {place}" for name, place in read_unmodelled(setup.logs).items()]
     if touched:
         setup.say(f"the firmware uses peripherals that the virtual board has no model of: {'; '.join(touched)}")
 

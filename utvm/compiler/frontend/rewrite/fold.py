@@ -74,11 +74,11 @@ def compute_node(
         )
         dtype = helper.tensor_dtype_to_np_dtype(target)
         if array.dtype.kind == "f" and dtype.kind in "iu":
-            return [numpy_helper.from_array(saturated(array, dtype))]
+            return [numpy_helper.from_array(saturate(array, dtype))]
     return _evaluate(node, opset, feeds)
 
 
-def saturated(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def saturate(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Cast floats to the nearest integers of a type, and NaN to 0, as a library does; numpy's is undefined."""
     info = np.iinfo(np.dtype(dtype))
     low, high = array <= float(info.min), array >= float(info.max)
