@@ -217,6 +217,9 @@ class _Descriptors(service.Closing):
             raise TransportError(f"the connection to {self.peer} is closed")
         ready = select.poll()
         ready.register(descriptor, event)
+        if self._output not in {descriptor, -1}:
+            # A peer that dies before it opens its end of the input closes none: only writing to it fails.
+            ready.register(self._output, 0)
         return bool(ready.poll(max(0.0, timeout) * 1000))
 
     @contextlib.contextmanager
