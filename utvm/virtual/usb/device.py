@@ -79,13 +79,13 @@ class DeviceDescriptors:
     codes: tuple[int, int, int]
     manufacturer: str
     name: str
-    serial: str
+    serial_number: str
     interfaces: tuple[Interface, ...]
 
     @property
     def strings(self) -> tuple[str, ...]:
         """The strings, numbered from 1."""
-        return (self.manufacturer, self.name, self.serial, *(interface.name for interface in self.interfaces))
+        return (self.manufacturer, self.name, self.serial_number, *(interface.name for interface in self.interfaces))
 
     @property
     def endpoints(self) -> dict[int, tuple[int, Endpoint]]:

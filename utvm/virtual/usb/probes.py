@@ -72,7 +72,7 @@ class StLinkProbe(UsbDevice):
                 codes=(0xEF, 0x02, 0x01) if self._port else (0, 0, 0),
                 manufacturer=MAKER,
                 name="Virtual ST-Link",
-                serial=serial,
+                serial_number=serial,
                 interfaces=(debug, *(self._port.interfaces if self._port else ())),
             )
         )
@@ -235,7 +235,7 @@ class CmsisDapProbe(UsbDevice):
                 codes=(0, 0, 0),
                 manufacturer=MAKER,
                 name="Virtual CMSIS-DAP",
-                serial=serial,
+                serial_number=serial,
                 interfaces=(Interface((0xFF, 0x00, 0x00), "CMSIS-DAP v2", endpoints),),
             )
         )
