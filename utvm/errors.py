@@ -5,7 +5,9 @@ Every error a user can meet carries a message that says what is wrong and a hint
 The command line prints both, without a traceback, and ends with the error's exit code.
 """
 
+import difflib
 import errno
+from collections.abc import Collection
 from enum import IntEnum
 
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -48,6 +50,12 @@ class UtvmError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+def did_you_mean(wrong: str, known: Collection[str], otherwise: str) -> str:
+    """Hint that proposes the known name most like a wrong one, before ``otherwise``."""
+    like = difflib.get_close_matches(wrong, known, 1)
+    return f"did you mean {like[0]}? {otherwise}" if like else otherwise
 
 
 class ConfigError(UtvmError):

@@ -18,7 +18,7 @@ from utvm import runtime, selection
 from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import DRIVER, Board
 from utvm.boards.parts import MemoryRegion, Port
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, did_you_mean
 
 __all__ = [
     "DRIVER",
@@ -152,7 +152,7 @@ def load(name: str) -> Board:
     matches = [parent / name for parent in _search_path() if _is_board(parent / name)]
     folder = matches[0] if len(matches) == 1 else _folders().get(name)
     if folder is None:
-        known = f"boards: {', '.join(_folders())}"
+        known = did_you_mean(name, _folders(), f"boards: {', '.join(_folders())}")
         here = (Path(name) / "board.yaml").is_file()
         raise ConfigError(
             f"there is no board {name!r}", f"name a folder with a slash: ./{name}" if here else known
@@ -241,10 +241,12 @@ def _choose(
     for name, value in settings.items():
         if name not in offered:
             raise ConfigError(
-                f"{board} has no setting {name!r}", f"it has: {', '.join(offered) or 'none'} (./inv board.show)"
+                f"{board} has no setting {name!r}",
+                did_you_mean(name, offered, f"it has: {', '.join(offered) or 'none'} (./inv board.show)"),
             )
         if value not in offered[name]:
-            raise ConfigError(f"{board}: {name} cannot be {value!r}", f"it can be: {', '.join(offered[name])}")
+            possible = did_you_mean(value, offered[name], f"it can be: {', '.join(offered[name])}")
+            raise ConfigError(f"{board}: {name} cannot be {value!r}", possible)
     return {name: settings.get(name) or next(iter(values)) for name, values in offered.items()}
 
 

@@ -14,7 +14,7 @@ from utvm.base.process.peer import access_note, is_own
 from utvm.base.storage.files import check_folder, check_writable, write_whole
 from utvm.cli.history_show import begin_of
 from utvm.cli.output import OUT
-from utvm.errors import ConfigError
+from utvm.errors import ConfigError, did_you_mean
 from utvm.hil import limits, project
 from utvm.history.exports import EXPORTS, summary, write_pages
 from utvm.history.store import OUTCOMES, add, merge, open_history
@@ -63,7 +63,9 @@ def export_history(
 ) -> None:
     known = ("csv", "pages", *EXPORTS)
     if format not in known:
-        raise ConfigError(f"--format {format}: unknown format", f"choose one of {', '.join(known)}")
+        raise ConfigError(
+            f"--format {format}: unknown format", did_you_mean(format, known, f"choose one of {', '.join(known)}")
+        )
     if serve and format != "pages":
         raise ConfigError("--serve is for --format pages", "add --format pages")
     if since and format != "summary":

@@ -5,7 +5,6 @@ An invalid command line exits with the code for wrong usage and a hint.
 """
 
 import contextlib
-import difflib
 import io
 import itertools
 import re
@@ -24,6 +23,7 @@ from invoke.terminals import pty_size
 from utvm.base import log
 from utvm.cli import Command
 from utvm.cli.output import OUT, STDOUT
+from utvm.cli.usage import completions, explain
 from utvm.errors import ConfigError, ExitCode
 from utvm.paths import COMMAND, INSTALLED
 
@@ -118,8 +118,8 @@ class Inv(Program):
         sys.dont_write_bytecode = INSTALLED or bool(sys.flags.dont_write_bytecode)
 
     def parse_tasks(self) -> None:
-        self.core.unparsed = self._files_first(self.core.unparsed)
         try:
+            self.core.unparsed = self._files_first(self.core.unparsed)
             super().parse_tasks()
         except (ParseError, ValueError) as error:
             raise self._usage(error) from None
@@ -134,6 +134,7 @@ class Inv(Program):
         if first is None:
             return words
         common, behind = self._split_common(words[first], words[first + 1 :])
+        self._check_options(words[first], behind)
         before = [*words[:first], *common, words[first]]
         if self._command(words[first]).several:
             behind = self._join_files(words[first], behind)
@@ -148,6 +149,14 @@ class Inv(Program):
                     del behind[place:end]
                     break
         return before + behind
+
+    def _check_options(self, name: str, words: list[str]) -> None:
+        """Refuse an unknown option, which Invoke would take for a missing FILE."""
+        flags = {**self.initial_context.flags, **self._flags(name)}
+        for before, word in itertools.pairwise(["", *words]):
+            is_value = before in flags and flags[before].takes_value
+            if word.startswith("--") and not is_value and word.partition("=")[0] not in flags:
+                raise ParseError(f"No idea what {word!r} is!", self._make_parser().contexts[name])
 
     def _flags(self, name: str) -> Mapping[str, Argument]:
         return cast(Mapping[str, Argument], self._make_parser().contexts[name].flags)
@@ -206,6 +215,9 @@ class Inv(Program):
         return [*([",".join(files)] if files else []), *others]
 
     def parse_cleanup(self) -> None:
+        if self.args.complete.value and (values := completions(self.core.remainder.split()[1:])):
+            print(*values, sep="\n")
+            raise Exit
         try:
             super().parse_cleanup()
         except Exit as error:
@@ -217,30 +229,14 @@ class Inv(Program):
         if (
             context
             and context.name
+            and "No idea what" not in str(error)
             and (missing := [str(known.name) for known in context.missing_positional_args])
         ):
             names = " and ".join(name.upper() for name in missing)
             example = self._command(context.name).example
             return Exit(f"error: {context.name} needs {names}\n  hint: {COMMAND} {example}", int(ExitCode.USAGE))
-        if "ambiguous" in str(error):
-            hint = "name the FILE first, or put = before the option's value: --wait=5"
-            return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
-        known = [*self._commands, *(context.flags if context else ())]
-        wrong = re.search("'(.+?)'", str(error))
-        if wrong and context and (twice := self._find_repeated(wrong[1], context)):
-            hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
-            return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
-        like = difflib.get_close_matches(wrong[1], known, 1) if wrong else []
-        hint = f"did you mean {like[0]}?" if like else f"{COMMAND} --list shows the commands"
-        return Exit(f"error: {error}\n  hint: {hint}", int(ExitCode.USAGE))
-
-    def _find_repeated(self, value: str, context: ParserContext) -> str:
-        """Return the option given twice, whose second value Invoke takes for a command."""
-        words = [part for word in self.core.unparsed for part in word.split("=", 1)]
-        options = (
-            before for before, word in itertools.pairwise(words) if word == value and before in context.flags
-        )
-        return next((option for option in options if words.count(option) > 1), "")
+        refusal = explain(error, context, self.core.unparsed, self._commands, _NOT_OURS)
+        return Exit(f"error: {refusal}", int(ExitCode.USAGE))
 
     def _command(self, name: str) -> Command:
         return cast(Command, self.collection[name])

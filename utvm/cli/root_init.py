@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``init``: writes a small, complete project."""
 
+import os
 from pathlib import Path
 
 from utvm.base.storage.files import write_whole
@@ -22,6 +23,8 @@ _MODEL = DATA / "models" / "digits"
 
 def write_project(directory: str) -> None:
     folder = Path(directory).resolve()
+    if not folder.is_dir() and os.path.lexists(folder):
+        raise ConfigError(f"{directory}: is a file", "give a folder that does not yet exist")
     files = {name: (_OURS / source).read_bytes() for name, source in _WRITTEN.items()}
     files["models/digits.onnx"] = (_MODEL / "digits.onnx").read_bytes()
     files["models/digits.npz"] = (_MODEL / "samples.npz").read_bytes()

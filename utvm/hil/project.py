@@ -78,7 +78,9 @@ def _find_suite(suite: str) -> tuple[Path, str]:
     for folder in _suite_folders():
         if (path := folder / f"test_{name}.py").is_file():
             return path, colons + test
-    raise errors.ConfigError(f"there is no suite {name!r}", f"suites: {', '.join(suite_names())}")
+    known = suite_names()
+    hint = errors.did_you_mean(name, known, f"suites: {', '.join(known)}")
+    raise errors.ConfigError(f"there is no suite {name!r}", hint)
 
 
 _HINT = "docs/own-project.md says what utvm.yaml holds"

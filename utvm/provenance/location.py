@@ -129,7 +129,7 @@ def locked_versions(files: Mapping[str, str]) -> LockedVersions:
 LocationKind = Literal["host", "docker", "vm", "farm"]
 """``host`` is the computer on which the command is given."""
 
-_KINDS: tuple[LocationKind, ...] = get_args(LocationKind)
+KINDS: tuple[LocationKind, ...] = get_args(LocationKind)
 _KIND = "UTVM_PLACE"
 _FOLDERS = "UTVM_OUTSIDE"
 
@@ -148,10 +148,11 @@ class CurrentLocation:
 
 
 def parse_kind(name: str, hint: str) -> LocationKind:
-    for kind in _KINDS:
+    for kind in KINDS:
         if name == kind:
             return kind
-    raise errors.ConfigError(f"unknown location {name!r}", f"{hint}; choose one of {', '.join(_KINDS)}")
+    choice = errors.did_you_mean(name, KINDS, f"choose one of {', '.join(KINDS)}")
+    raise errors.ConfigError(f"unknown location {name!r}", f"{hint}; {choice}")
 
 
 def current_kind() -> LocationKind:

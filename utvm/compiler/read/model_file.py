@@ -11,7 +11,7 @@ from utvm.compiler import bounded, refusal
 from utvm.compiler.model import Model
 from utvm.compiler.names import library_name
 from utvm.compiler.read import packaging, relax_file, tflite_graph, torch_file
-from utvm.errors import CompileError, ConfigError
+from utvm.errors import CompileError, ConfigError, did_you_mean
 
 MAX_FILE_BYTES = 1 << 28  # Larger files are refused unread: no microcontroller holds a thousandth of it.
 
@@ -92,7 +92,11 @@ def _check_permission(path: Path, suffix: str, run_python: bool, what: str) -> N
 
 def _read(path: Path) -> bytes:
     packaging.refuse_folder(path)
-    check_readable(path, "name a model's file")
+    try:
+        beside = [] if path.exists() else [other.name for other in path.parent.iterdir()]
+    except OSError:
+        beside = []
+    check_readable(path, did_you_mean(path.name, beside, "name a model's file"))
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
