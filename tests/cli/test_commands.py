@@ -115,7 +115,7 @@ def test_the_keys_of_set_are_in_the_guide_and_in_help() -> None:
         (["hil", "--board", "host", "--suite", "digit"], "hint: did you mean digits? suites: "),
         (["hil", "--board", "host", "--in", "dockr"], "did you mean docker?"),
         (["hil", "--virtual=yes"], "error: --virtual takes no value"),
-        (
+        (["model.run", "models/digits/digit.onnx", "--board", "host"], "hint: did you mean digits.onnx?"),
             ["model.run", "models/digits/digit.onnx", "--board", "host"],
             "did you mean digits.onnx? name a model's file",
         ),

@@ -2,7 +2,9 @@
 """Whatever prints a table prints all of it within 80 columns."""
 
 import io
+import os
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -108,6 +110,14 @@ def test_a_table_leaves_nothing_out_at_80_columns(words: tuple[object, ...], tmp
     assert wide.returncode == narrow.returncode in (0, 3), narrow.stderr
     assert "\n" in narrow.stdout
     _check(narrow.stdout, wide.stdout)
+
+
+def test_off_a_terminal_a_board_is_a_line() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = f"{ROOT}/inv board.list | grep nrf5340dk"
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert "Nordic nRF5340 DK" in line and line.split()[-1] == "utvm"
 
 
 class _Screen(io.StringIO):

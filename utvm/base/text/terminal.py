@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The terminal, through rich: untrusted text is shown without effect."""
 
+import os
 from typing import Any
 
 from rich.console import Console
@@ -10,12 +11,17 @@ from rich.text import Text
 from utvm.base.text.quoting import printable_lines
 from utvm.errors import ExitCode
 
+_WIDE = 10_000
+"""Columns where there is no terminal: each row of a table is one line, as grep expects."""
+
 
 class Terminal(Console):
     """A console that shows escape sequences in its text literally."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, emoji=False, **settings)
+        if "width" not in settings and not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = _WIDE
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """Print; long table cells wrap, and numbers stay whole."""
