@@ -14,14 +14,16 @@ The packages, in the order of a model's path:
 - :mod:`utvm.session`: runs a model on that board.
 - :mod:`utvm.hil`: suites, verdicts and reports.
 
-:func:`open` is the entry point for Python programs.
+:func:`load` and :func:`open` are the entry points for Python programs.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from utvm.selection import BoardKind
-    from utvm.session.open_board import OpenBoard
+    from utvm.session.open_board import LoadedModel, OpenBoard
 
 __version__ = "0.2.0"
 
@@ -44,3 +46,24 @@ def open(board: str, *, kind: "BoardKind" = "auto", serial: str = "", wait: floa
     from utvm.session.open_board import OpenBoard
 
     return OpenBoard(BoardSelection(board, kind, serial, wait))
+
+
+def load(
+    model: "str | Path", board: str = "host", *, kind: "BoardKind" = "auto", serial: str = "", wait: float = 0.0
+) -> "LoadedModel":
+    """Compile a model and load it onto a board, without one as a process on this computer.
+
+    The board is open until the model is closed, as a context manager or by ``close()``. Arguments are those of
+    :func:`open`.
+
+    Raises:
+        UtvmError: the model cannot be read or compiled, or the board is not available.
+    """
+    opened = open(board, kind=kind, serial=serial, wait=wait)
+    try:
+        loaded = opened.load(model)
+    except BaseException:
+        opened.close()
+        raise
+    loaded.board = opened
+    return loaded

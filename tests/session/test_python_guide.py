@@ -8,7 +8,7 @@ import pytest
 
 import utvm
 from utvm import compiler
-from utvm.errors import ProbeError
+from utvm.errors import ConfigError, ProbeError
 from utvm.paths import DATA, ROOT
 
 pytestmark = pytest.mark.slow
@@ -35,3 +35,26 @@ def test_models_alternate_and_a_closed_board_is_an_error() -> None:
             board.memory.read(0, 4)
     with pytest.raises(ProbeError, match="not attached"):
         first.run(sample)
+
+
+def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
+    int8 = DATA / "models" / "digits" / "digits_int8.tflite"
+    samples = np.load(DATA / "models" / "digits" / "samples.npz")
+    x, labels = samples["x"][:4].reshape(4, 8, 8, 1), samples["labels"][:4]
+    with utvm.load(int8) as model:
+        (tensor,) = model.inputs
+        steps = np.rint(x / tensor.scaling.scale) + tensor.scaling.zero_point
+        integers = np.clip(steps, -128, 127).astype(np.int8)
+        # The rule of quantisation, spelled out here; and one sample after another gives what many give.
+        assert (model.predict(x) == model.predict(integers)).all()
+        assert (model.predict(x)[2:3] == model.run(integers[2:3]).outputs[0]).all()
+        with pytest.raises(ConfigError, match="4 labels for 3 samples"):
+            model.evaluate(x[:3], labels=labels)
+        with pytest.raises(ConfigError, match="2 arrays for 1 inputs"):
+            model.predict(x, x)
+        with pytest.raises(ConfigError, match="not int8 .4, 64."):
+            model.predict(x.reshape(4, 64).astype(float))
+        assert "digits_int8 on host" in repr(model)
+        assert "conv2d_int8" in model._repr_html_() and "<td>int8</td>" in model._repr_html_()
+    with pytest.raises(ProbeError, match="not attached"):
+        model.predict(x)

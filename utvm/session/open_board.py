@@ -4,18 +4,24 @@
 import contextlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from utvm import boards, drivers, firmware
 from utvm.base.log import log_folder, log_into
 from utvm.base.process.service import Closing
-from utvm.compiler import Library, Model, load
+from utvm.base.text.templates import templates_of
+from utvm.compiler import Library, Model, Tensor, load
+from utvm.errors import ConfigError
+from utvm.firmware.inputs import as_integers
 from utvm.paths import work
 from utvm.probe.console import Console
 from utvm.selection import BoardSelection
-from utvm.session import application, board_holder, rpc, running
+from utvm.session import application, board_holder, evaluation, rpc, running
 from utvm.session.application import Application, read_image
 from utvm.session.profile import Profile, profile_of
 
@@ -54,6 +60,9 @@ class OpenBoard(Closing):
         """Close the board and end the processes it needed. Safe to call again."""
         self._open.close()
 
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
+
     @property
     def connection(self) -> drivers.Connection:
         """Reset, breakpoints, registers. Raises ProbeError if the board is closed or a process it needs has
@@ -91,20 +100,95 @@ class OpenBoard(Closing):
         return Application(self._holder.reset_board(), read_image(self._holder.board, elf))
 
 
-class LoadedModel:
-    """A compiled model and its firmware on a board. Running another model than the last one flashes it first."""
+class LoadedModel(Closing):
+    """A compiled model and its firmware on a board. Running another model than the last one flashes it first.
+
+    Attributes:
+        board: the board that is closed with the model; None if it is open on its own.
+    """
+
+    board: OpenBoard | None = None
 
     def __init__(self, holder: board_holder.BoardHolder, library: Library) -> None:
         self._holder = holder
         self.library = library
         self.image = holder.link([library])
 
+    def close(self) -> None:
+        """Close :attr:`board`. Safe to call again."""
+        if self.board:
+            self.board.close()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Name, shape, element type and scaling of each input."""
+        return self.library.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Name, shape, element type and scaling of each output."""
+        return self.library.outputs
+
     def run(self, *inputs: npt.ArrayLike) -> running.RunResult:
         """Run the model once; raises as :meth:`utvm.session.running.Session.run`.
 
-        ``inputs`` are an array per input, of exactly the declared shape and element type.
+        ``inputs`` are an array per input, of the declared shape and element type. Floats for a quantised input
+        are quantised, as on the command line.
         """
-        return self._holder.session(self.image).run(self.library.name, inputs)
+        return self._holder.session(self.image).run(self.library.name, self._quantise(inputs))
+
+    def predict(self, *inputs: npt.ArrayLike) -> npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]:
+        """Run many samples, stacked along the first axis, and return the outputs stacked alike.
+
+        Raises as :meth:`run`.
+        """
+        columns = zip(*self._answers(inputs), strict=True)
+        stacked = tuple(
+            np.concatenate(column) if tensor.shape[:1] == (1,) else np.stack(column)
+            for tensor, column in zip(self.outputs, columns, strict=True)
+        )
+        return stacked[0] if len(stacked) == 1 else stacked
+
+    def evaluate(self, *inputs: npt.ArrayLike, labels: npt.ArrayLike) -> evaluation.Confusion:
+        """Run many samples of a classifier and count the classes it predicts: ``.accuracy``, ``.counts``.
+
+        Args:
+            labels: the true class of each sample, from 0.
+
+        Raises ConfigError if a label is no class, or their number is not the samples'.
+        """
+        answers = self._answers(inputs)
+        classes = np.asarray(labels).ravel()
+        if len(classes) != len(answers):
+            raise ConfigError(
+                f"there are {len(classes)} labels for {len(answers)} samples", "give a label for each"
+            )
+        return evaluation.confusion(answers, [int(label) for label in classes])
+
+    def __repr__(self) -> str:
+        of = f"{self.library.name} on {self._holder.board.full_name}"
+        return f"<{of}: {self.image.flash_bytes:,} bytes of flash, {self.image.ram_bytes:,} of RAM>"
+
+    def _repr_html_(self) -> str:
+        """The model in a notebook: inputs, outputs, memory and steps."""
+        page = templates_of("utvm.session", html=True).get_template("model.html")
+        return page.render(title=repr(self)[1:-1], library=self.library)
+
+    def _quantise(self, inputs: Sequence[npt.ArrayLike]) -> list[npt.NDArray[Any]]:
+        arrays = [np.asarray(array) for array in inputs]
+        if len(arrays) != len(self.inputs):
+            return arrays  # the session says which inputs there are
+        return [as_integers(array, tensor) for array, tensor in zip(arrays, self.inputs, strict=True)]
+
+    def _answers(self, inputs: Sequence[npt.ArrayLike]) -> list[tuple[npt.NDArray[Any], ...]]:
+        names = [tensor.name for tensor in self.inputs]
+        if len(inputs) != len(names):
+            raise ConfigError(
+                f"{len(inputs)} arrays for {len(names)} inputs", f"the model takes {', '.join(names)}"
+            )
+        samples = evaluation.as_samples(dict(zip(names, self._quantise(inputs), strict=True)), self.inputs)
+        session = self._holder.session(self.image)
+        return [session.run(self.library.name, sample).outputs for sample in samples]
 
     def forget(self) -> None:
         """Reset a model that keeps state between runs; raises as :meth:`utvm.session.running.Session.forget`."""
@@ -112,6 +196,7 @@ class LoadedModel:
 
     def profile(self, *inputs: npt.ArrayLike) -> Profile:
         """Run the model once, step by step, over RPC; arguments and errors as :meth:`run`."""
+        inputs = tuple(self._quantise(inputs))
         with self._holder.serve([self.library]) as board, rpc.RpcSession(board, [self.library]) as session:
             _, counts = session.profile(self.library.name, inputs)
             return profile_of(self.library, board.description, board.unit, counts)
