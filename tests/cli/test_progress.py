@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of long work: the time left by counting, and lines where there is no terminal."""
 
+import io
+import re
 import time
 
 import pytest
 
 from utvm.cli import progress
 from utvm.cli.progress import ProgressLine, telling, working
+from utvm.hil.display import Display
+
+
+class _Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class _Clock:
@@ -61,3 +69,17 @@ def test_steps_are_printed_unless_the_terminal_is_taken(
         capsys.readouterr()
         time.sleep(0.2)
         assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_a_long_test_name_leaves_count_and_times_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    screen = _Screen()
+    display = Display(screen)
+    display.begin(123)
+    display.running("hil_tests/test_int8.py::test_" + "every_layer_equals_the_reference_" * 5)
+    display.end()
+    lines = re.split("[\r\n]", re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue()))
+    assert any(re.search(r" 0/123 \d:\d\d:\d\d -:--:-- test", line) for line in lines)
+    assert max(map(len, lines)) <= columns

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import ControlType
-from rich.table import Table
+from rich.table import Column, Table
 
 from utvm.base.text.terminal import Terminal
 from utvm.hil.figures import present_figures
@@ -61,12 +61,14 @@ class Display:
         self._total = total
         if self._console.is_terminal:
             self._progress = Progress(
-                BarColumn(),
+                BarColumn(bar_width=10),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.description}", markup=False),
+                # Of a narrow terminal, the name gives up its room first.
+                TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
                 console=self._console,
+                expand=True,
                 transient=True,
                 # This stream is ours; sys.stdout belongs to pytest's capture.
                 redirect_stdout=False,
@@ -77,7 +79,7 @@ class Display:
 
     def running(self, test: str) -> None:
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=test)
+            self._progress.update(self._task, description=test.removeprefix("hil_tests/"))
 
     def show_result(self, case: CaseResult) -> None:
         self._done += 1
