@@ -41,6 +41,16 @@ def test_the_sources_of_a_model_s_firmware_are_found(board: str) -> None:
     assert "No such file" not in done.stdout + done.stderr  # the first instruction is an assembler's
 
 
+@pytest.mark.slow
+def test_the_sources_of_an_image_that_was_written_are_found(tmp_path: Path) -> None:
+    built = inv("firmware.build", MODEL[1], *EMULATED, "--output", elf := tmp_path / "fw.elf")
+    assert built.returncode == 0, built.stderr
+    shown = _commands("break digits_int8_run", "continue", "list")
+    done = inv("board.gdb", "--elf", elf, *EMULATED, "--virtual", *shown)
+    assert done.returncode == 0, done.stderr
+    assert "static inline void utvm_step(uint32_t number)" in done.stdout
+
+
 def _launched(folder: Path) -> dict[str, Any]:
     content = json.loads((folder / ".vscode" / "launch.json").read_text())
     assert content["version"] == "0.2.0"

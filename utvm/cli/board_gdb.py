@@ -106,9 +106,7 @@ def _image_of(what: choices.DebugChoice, board: Board, able: frozenset[str]) -> 
 
 
 def _source_commands(image: Firmware) -> list[str]:
-    """Return the commands that show GDB the sources of firmware linked by utvm."""
-    if not image.libraries:
-        return []
+    """Return the commands that show GDB the sources of firmware linked by utvm; others have no such paths."""
     folders = source_folders(image.board, image.elf.parent)
     # GDB takes the first match.
     known = sorted(folders, key=lambda entry: -len(entry[1]))
