@@ -89,7 +89,7 @@ def test_model_that_does_not_fit_names_the_free_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["jtag", "qemu"])
-@pytest.mark.parametrize("memory", ["ocm", "ddr"])
+@pytest.mark.parametrize("memory", ["ocm", pytest.param("ddr", marks=pytest.mark.nightly)])
 def test_every_reset_starts_a_whole_image(memory: str, driver: str, doubler: Library, tmp_path: Path) -> None:
     """Where nobody maps OCM, it is as after power-on: as UG585, B.28 says, or as QEMU does."""
     board = boards.load(f"{_NAME}:memory={memory},driver={driver}")

@@ -17,7 +17,12 @@ from utvm.session import HostDriven
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["pynq-z1:memory=ocm", "pynq-z1:memory=ddr", "riscv-spike:core=rv32", "riscv-spike:core=rv64"],
+    [
+        "pynq-z1:memory=ocm",
+        pytest.param("pynq-z1:memory=ddr", marks=pytest.mark.nightly),
+        "riscv-spike:core=rv32",
+        pytest.param("riscv-spike:core=rv64", marks=pytest.mark.nightly),
+    ],
 )
 def test_network_equals_qemu_in_results_and_instructions(name: str, tmp_path: Path) -> None:
     found = {}

@@ -39,7 +39,7 @@ def test_missing_debug_port_is_named(tmp_path: Path) -> None:
         assert ("not on this board: it has no debug port" in test["message"]) == skipped
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_suites_pass(tmp_path: Path) -> None:
     done = _hil(tmp_path, str(ROOT / "hil_tests"))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -69,7 +69,11 @@ def test_its_keys_are_its_own(up: Real) -> None:
     assert up.records.known_hosts.read_text().startswith(up.records.name)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL],
+    ids=lambda one: str(one.name),
+)
 def test_what_runs_in_it_ends_with_us(up: Real, number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "utvm", "vm.run", "sh -c 'echo ready; exec sleep 98765'"],
