@@ -12,8 +12,9 @@ import tflite
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as building
 
-from utvm.compiler.kernels import Kernel, functions, hybrid, lookup
+from utvm.compiler.kernels import Kernel, fixed_point, functions, hybrid, lookup
 from utvm.compiler.kernels.arithmetic import clamp_value, narrow_multiplier, number, rescale_value, rescale_wide
+from utvm.compiler.kernels.cores.constants import call_helper
 from utvm.compiler.kernels.use import Use, check_states, scale_of, zero_of
 from utvm.compiler.read.tflite_records import TfliteTensor
 from utvm.errors import CompileError
@@ -74,20 +75,22 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
         inputs[0] = quantised.numbers
     elif data.dtype != "float32":
         cell = _IntegerCell(use, clip)
-    arrays = [
-        *(np.stack([use.constant(place) for place in places]) for places in (_WEIGHTS, _RECURRENT)),
-        np.stack([use.constant(place).astype(cell.bias_type) for place in _BIASES]),
-        *cell.tables,
-    ]
+    weights, recurrent = (np.stack([use.constant(place) for place in places]) for places in (_WEIGHTS, _RECURRENT))
+    bias = np.stack([use.constant(place).astype(cell.bias_type) for place in _BIASES])
     units, states = sizes.units, sizes.batches * sizes.units
-    shapes = {array.shape for array in arrays[:3]}
+    shapes = {array.shape for array in (weights, recurrent, bias)}
     sides = {use.input(_HIDDEN_STATE).size, use.input(_CELL_STATE).size, use.result.size // max(sizes.steps, 1)}
     if shapes != {(4, units, sizes.depth), (4, units, units), (4, units)} or sides != {states}:
         raise CompileError(f"its operands' shapes are not those of {units} units: {sorted(shapes)}")
+    arrays = [weights, recurrent, bias, *cell.tables]
+    if cell.in_fours:
+        totals = [matrix.sum(2, dtype="int32") for matrix in (weights, recurrent)]
+        if isinstance(cell, _IntegerCell):
+            bias, totals = cell.fold(bias, totals)
+        arrays = [_interleave(weights), _interleave(recurrent), bias, *totals, *cell.tables]
     scratch = {
         "gates": ((4, units), cell.gate_type),
-        "sums": ((2,), cell.sum_type),
-        "curve": ((2,), "int32"),
+        "sums": ((8,), cell.sum_type),  # Of each gate's products with the inputs, then with the hidden state.
         **cell.scratch(units),
     }
 
@@ -99,6 +102,13 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     return functions.add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
 
 
+def _interleave(weights: Array) -> Array:
+    """Lay weights out as ``gate_sums`` reads them: by unit, then by four values, then by gate."""
+    padded = np.pad(weights, ((0, 0), (0, 0), (0, -weights.shape[2] % 4)))
+    ordered: Array = padded.reshape(4, len(padded[0]), -1, 4).transpose(1, 2, 0, 3)
+    return ordered
+
+
 def _run(
     cell: "_FloatCell | _IntegerCell",
     sizes: _Sizes,
@@ -107,6 +117,7 @@ def _run(
     own: Mapping[str, Any],
 ) -> None:
     data, old_hidden, old_cell, weights, recurrent, bias, *tables = read
+    totals = [tables.pop(0), tables.pop(0)] if cell.in_fours else []
     output, hidden, state = writes
     sums, units = own["sums"], sizes.units
     with building.serial(0, sizes.batches * units) as at:
@@ -115,29 +126,47 @@ def _run(
     with building.serial(0, sizes.batches) as batch, building.serial(0, sizes.steps) as step:
         place = sizes.place(batch, step)
         retained, first = cell.begin(hidden, batch * units, place, tables, own)
-        for gate in range(4):
-            with building.serial(0, units) as unit:
+        rows = (
+            (data, place * sizes.depth, weights, sizes.depth, cell.data_zero),
+            (retained, first, recurrent, units, cell.hidden_zero),
+        )
+        with building.serial(0, units) as unit:
+            for side, (values, begin, matrix, count, zero) in enumerate(rows):
+                if cell.in_fours:
+                    _sum_in_fours(sums, 4 * side, (values, begin), (matrix, unit), count)
+                    for gate in range(4) if zero is not None else ():
+                        surplus = zero * totals[side][number(gate * units) + unit]
+                        sums[4 * side + gate] = sums[4 * side + gate] - surplus
+                else:
+                    for gate in range(4):
+                        at = (number(gate * units) + unit) * count
+                        sums[4 * side + gate] = tirx.const(0, cell.sum_type)
+                        with building.serial(0, count) as inner:
+                            product = cell.product(values[begin + inner], matrix[at + inner], zero)
+                            sums[4 * side + gate] = sums[4 * side + gate] + product
+            for gate in range(4):
                 row = number(gate * units) + unit
-                sums[0] = tirx.const(0, cell.sum_type)
-                sums[1] = tirx.const(0, cell.sum_type)
-                with building.serial(0, sizes.depth) as inner:
-                    factor = weights[row * sizes.depth + inner]
-                    sums[0] = sums[0] + cell.product(data[place * sizes.depth + inner], factor, cell.data_zero)
-                with building.serial(0, units) as inner:
-                    factor = recurrent[row * units + inner]
-                    sums[1] = sums[1] + cell.product(retained[first + inner], factor, cell.hidden_zero)
-                total = cell.gate(gate, sums[0], bias[row], sums[1])
-                own["gates"][row] = cell.curve(total, gate != _CELL, tables, own["curve"])
+                total = cell.gate(gate, sums[gate], bias[row], sums[4 + gate])
+                curve = cell.curve(total, gate != _CELL, tables)
+                own["gates"][row] = curve.astype(cell.gate_type)
         with building.serial(0, units) as unit:
             gates = [own["gates"][number(gate * units) + unit] for gate in range(4)]
             at = batch * units + unit
             state[at] = cell.next_state(state[at], gates)
-            hidden[at] = cell.result(state[at], gates[3], tables, own["curve"])
+            hidden[at] = cell.result(state[at], gates[3], tables)
         with building.serial(0, units) as unit:
             output[place * units + unit] = hidden[batch * units + unit]
 
 
+def _sum_in_fours(sums: Any, at: int, values: tuple[Any, Any], weights: tuple[Any, Any], count: int) -> None:
+    """Add up the products of a unit's four gates, with weights as :func:`_interleave` lays them out."""
+    (buffer, begin), (matrix, unit) = values, weights
+    row = tirx.address_of(matrix[unit * number(-(-count // 4) * 16)])
+    call_helper("gate_sums", tirx.address_of(sums[at]), tirx.address_of(buffer[begin]), row, number(count))
+
+
 class _Cell:
+    in_fours = False  # Bytes: a helper adds products of four gates at once.
     name = sum_type = bias_type = gate_type = "float32"
     data_zero: Any = 0
     hidden_zero: Any = 0
@@ -160,7 +189,7 @@ class _FloatCell(_Cell):
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         return total + bias + recurrent
 
-    def curve(self, value: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
+    def curve(self, value: Any, logistic: bool, tables: Sequence[Any]) -> Any:
         return tirx.sigmoid(value) if logistic else tirx.tanh(value)
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
@@ -170,14 +199,14 @@ class _FloatCell(_Cell):
             value = tirx.max(tirx.min(value, limit), tirx.FloatImm("float32", -self._clip))
         return value
 
-    def result(self, state: Any, gate: Any, tables: Sequence[Any], own: Any) -> Any:
-        return self.curve(state, False, tables, own) * gate
+    def result(self, state: Any, gate: Any, tables: Sequence[Any]) -> Any:
+        return self.curve(state, False, tables) * gate
 
 
 class _HybridCell(_FloatCell):
     """Float arithmetic with 8-bit weights: the activations are quantised in each step."""
 
-    name, sum_type = "hybrid", "int32"
+    name, sum_type, in_fours = "hybrid", "int32", True
 
     def __init__(self, use: Use, data: Any, sizes: _Sizes, clip: float) -> None:
         super().__init__(clip)
@@ -227,13 +256,23 @@ class _HybridCell(_FloatCell):
             self.data_zero, self.hidden_zero = tables[1][place], own["zero"][0]
         return retained, number(0)
 
-    def product(self, value: Any, factor: Any, zero: Any) -> Any:
-        return (value.astype("int32") - zero) * factor.astype("int32")
-
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         for item, step, scales in zip((total, recurrent), self._steps, self._scales, strict=True):
             bias = bias + item.astype("float32") * (step * tirx.FloatImm("float32", scales[gate]))
         return bias
+
+
+def _saturate(value: Any) -> Any:
+    return tirx.call_pure_extern("int32", "saturate_int16", value)
+
+
+def _scale_product(value: Any, factor: float) -> Any:
+    """:func:`rescale_value` of a value from -2**30 to 2**30 - 1, such as a product of two gates."""
+    multiplier, shift = fixed_point.quantize_multiplier(factor)
+    if shift >= 0:
+        return rescale_value(value, factor)
+    half = number(1 << (-shift - 1))
+    return tirx.call_pure_extern("int32", "scale_sum", value, number(multiplier), half, number(-shift))
 
 
 class _IntegerCell(_Cell):
@@ -244,10 +283,15 @@ class _IntegerCell(_Cell):
     def __init__(self, use: Use, clip: float) -> None:
         data, state, hidden = use.input(0), use.input(_CELL_STATE), use.input(_HIDDEN_STATE)
         self._wide = data.dtype == "int16"
-        self.name = data.dtype
+        self.name, self.in_fours = data.dtype, not self._wide
         self.sum_type = self.bias_type = "int64" if self._wide else "int32"
         self.data_zero, self.hidden_zero = zero_of(data), zero_of(hidden)
+        self._zero = self.hidden_zero
         self.tables = (lookup.sigmoid_table(),)
+        bias = max(int(np.abs(use.constant(place).astype(np.int64)).max()) for place in _BIASES)
+        depths = [use.input(places[0]).shape[1] for places in (_WEIGHTS, _RECURRENT)]
+        # Of a sum of products: 255 times 128, the most that a value without its zero point and a weight can be.
+        self._fits = 255 * 128 * max(depths) + bias < 1 << 30
         self._reals = [
             [self._real(item, use.input(weights)) for item, weights in ((data, own), (hidden, recurrent))]
             for own, recurrent in zip(_WEIGHTS, _RECURRENT, strict=True)
@@ -270,45 +314,47 @@ class _IntegerCell(_Cell):
         # The product of the scales is in single precision.
         return float(np.float64(scale_of(data) * scale_of(weights)) / np.float64(_GATE_SCALE))
 
+    def fold(self, bias: Array, totals: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """Multiply the totals of weights by the zero points, the input's into the biases."""
+        folded = bias - np.int32(self.data_zero) * totals[0], np.int32(self.hidden_zero) * totals[1]
+        self.data_zero, self.hidden_zero = None, 1
+        return folded[0], [totals[0][:1, :1], folded[1]]
+
     def product(self, value: Any, factor: Any, zero: int) -> Any:
-        whole = value.astype("int32") - number(zero)
-        return (whole * factor.astype("int32")).astype(self.sum_type)
+        return (value.astype("int32") * factor.astype("int32")).astype(self.sum_type)
 
     def gate(self, gate: int, total: Any, bias: Any, recurrent: Any) -> Any:
         parts = [
-            clamp_value(self._rescale(item, real), *_INT16, "int32")
+            _saturate(self._rescale(item, real))
             for item, real in zip((total + bias, recurrent), self._reals[gate], strict=True)
         ]
-        return clamp_value(parts[0] + parts[1], *_INT16, "int32")
+        return _saturate(parts[0] + parts[1])
 
     def _rescale(self, total: Any, real: float) -> Any:
         if not self._wide:
-            return rescale_value(total, real)
+            return _scale_product(total, real) if self._fits else rescale_value(total, real)
         multiplier, shift = narrow_multiplier(real)
         return rescale_wide(total, number(multiplier, "int64"), number(shift, "int64"))
 
-    def curve(self, value: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
-        return self._curve(value * number(3), logistic, tables, own)
+    def curve(self, value: Any, logistic: bool, tables: Sequence[Any]) -> Any:
+        return self._curve(value * number(3), logistic, tables)
 
-    def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any], own: Any) -> Any:
-        own[0] = scaled
-        own[1] = lookup.interpolate(tirx.max(own[0], number(0) - own[0]), tables[0], logistic)
-        return lookup.mirror(own[0], own[1], logistic)
+    def _curve(self, scaled: Any, logistic: bool, tables: Sequence[Any]) -> Any:
+        table = tirx.address_of(tables[0][0])
+        return tirx.call_pure_extern("int32", "curve_int16", scaled, table, number(9 if logistic else 8))
 
     def next_state(self, state: Any, gates: Sequence[Any]) -> Any:
         forget, entered, candidate = (gate.astype("int32") for gate in gates[:3])
-        retained = clamp_value(rescale_value(forget * state.astype("int32"), self._forget), *_INT16, "int32")
-        new = clamp_value(rescale_value(entered * candidate, self._input), *_INT16, "int32")
+        retained = _saturate(_scale_product(forget * state.astype("int32"), self._forget))
+        new = _saturate(_scale_product(entered * candidate, self._input))
         bounds = (-self._clip, self._clip) if self._clip else _INT16
-        return clamp_value(clamp_value(retained + new, *_INT16, "int32"), *bounds, "int16")
+        return clamp_value(_saturate(retained + new), *bounds, "int16")
 
-    def result(self, state: Any, gate: Any, tables: Sequence[Any], own: Any) -> Any:
+    def result(self, state: Any, gate: Any, tables: Sequence[Any]) -> Any:
         rounding = number(1 << (self._places - 1) if self._places else 0)
         scaled = tirx.shift_right(state.astype("int32") * number(self._factor) + rounding, number(self._places))
-        curved = self._curve(scaled, False, tables, own)
-        value = rescale_value(curved.astype("int32") * gate.astype("int32"), self._hidden) + number(
-            self.hidden_zero
-        )
+        curved = self._curve(scaled, False, tables)
+        value = _scale_product(curved.astype("int32") * gate.astype("int32"), self._hidden) + number(self._zero)
         info = np.iinfo(self._kind)
         return clamp_value(value, int(info.min), int(info.max), self._kind)
 
