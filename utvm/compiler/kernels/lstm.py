@@ -87,7 +87,7 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
         totals = [matrix.sum(2, dtype="int32") for matrix in (weights, recurrent)]
         if isinstance(cell, _IntegerCell):
             bias, totals = cell.fold(bias, totals)
-        arrays = [_interleave(weights), _interleave(recurrent), bias, *totals, *cell.tables]
+        arrays = [_by_unit(weights), _by_unit(recurrent), bias, *totals, *cell.tables]
     scratch = {
         "gates": ((4, units), cell.gate_type),
         "sums": ((8,), cell.sum_type),  # Of each gate's products with the inputs, then with the hidden state.
@@ -102,11 +102,10 @@ def _lstm(use: Use, operands: list[Any]) -> Any:
     return functions.add_loops(use.builder, name, [*inputs, *arrays], use.outputs, scratch, body, macs)
 
 
-def _interleave(weights: Array) -> Array:
-    """Lay weights out as ``gate_sums`` reads them: by unit, then by four values, then by gate."""
+def _by_unit(weights: Array) -> Array:
+    """Put the rows of a unit's gates behind each other, padded to whole words, as ``gate_sums`` reads them."""
     padded = np.pad(weights, ((0, 0), (0, 0), (0, -weights.shape[2] % 4)))
-    ordered: Array = padded.reshape(4, len(padded[0]), -1, 4).transpose(1, 2, 0, 3)
-    return ordered
+    return np.ascontiguousarray(padded.swapaxes(0, 1))
 
 
 def _run(
@@ -159,10 +158,11 @@ def _run(
 
 
 def _sum_in_fours(sums: Any, at: int, values: tuple[Any, Any], weights: tuple[Any, Any], count: int) -> None:
-    """Add up the products of a unit's four gates, with weights as :func:`_interleave` lays them out."""
-    (buffer, begin), (matrix, unit) = values, weights
-    row = tirx.address_of(matrix[unit * number(-(-count // 4) * 16)])
-    call_helper("gate_sums", tirx.address_of(sums[at]), tirx.address_of(buffer[begin]), row, number(count))
+    """Add up the products of a unit's four gates, with weights as :func:`_by_unit` lays them out."""
+    (buffer, begin), (matrix, unit), stride = values, weights, -(-count // 4) * 4
+    rows = tirx.address_of(matrix[unit * number(4 * stride)])
+    to, source = tirx.address_of(sums[at]), tirx.address_of(buffer[begin])
+    call_helper("gate_sums", to, source, rows, number(stride), number(count))
 
 
 class _Cell:
