@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.virtual.target import FLASH, RAM, Target
+from tests.virtual.target import RAM, Target
 from utvm import boards
 from utvm.errors import ConfigError
 from utvm.virtual.machine import BoardModel
@@ -17,7 +17,8 @@ RECEIVE, SEND = DMA1 + 0x10 + 1 * 0x18, DMA1 + 0x10 + 3 * 0x18
 CR, NDTR, PAR, M0AR, FCR = 0x00, 0x04, 0x08, 0x0C, 0x14
 EN, TEIE, HTIE, TCIE, CIRC, MINC = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 8, 1 << 10
 FROM_MEMORY, MEMORY_TO_MEMORY, CHANNEL_4 = 1 << 6, 2 << 6, 4 << 25
-PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER, DMDIS = 1 << 5, 1 << 9, 1 << 11, 1 << 18, 1 << 2
+PFCTRL, PINC, HALFWORDS, RESERVED_SIZE = 1 << 5, 1 << 9, 1 << 11, 3 << 11
+DOUBLE_BUFFER, DMDIS = 1 << 18, 1 << 2
 TEIF, HTIF, TCIF = 1 << 3, 1 << 4, 1 << 5
 OF_RECEIVE, OF_SEND = 6, 22  # where the flags of streams 1 and 3 begin
 RDR, TDR = USART3 + 0x24, USART3 + 0x28
@@ -173,7 +174,7 @@ def test_an_address_where_nobody_answers_is_an_error(target: Target) -> None:
 
 def test_a_peripheral_that_is_none_is_an_error(target: Target) -> None:
     _load(target, "")
-    target.poke(SEND + PAR, FLASH)
+    target.poke(SEND + PAR, HOLE)
     target.poke(SEND + M0AR, RAM)
     target.poke(SEND + NDTR, 1)
     target.poke(SEND + CR, CHANNEL_4 | FROM_MEMORY | EN)
@@ -181,7 +182,7 @@ def test_a_peripheral_that_is_none_is_an_error(target: Target) -> None:
     assert _flags(target, OF_SEND) == TEIF
 
 
-@pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, PINC, HALFWORDS, DOUBLE_BUFFER])
+@pytest.mark.parametrize("control", [MEMORY_TO_MEMORY, 3 << 6, PFCTRL, RESERVED_SIZE, DOUBLE_BUFFER])
 def test_what_is_not_modelled_does_not_start(target: Target, control: int) -> None:
     _load(target, "")
     _start(target, RECEIVE, MINC | control, 4)
@@ -189,12 +190,16 @@ def test_what_is_not_modelled_does_not_start(target: Target, control: int) -> No
     assert not target.peek(RECEIVE + CR) & EN
 
 
-def test_fifo_mode_does_not_start(target: Target) -> None:
+def test_a_stream_copies_within_memory_at_once(target: Target) -> None:
     target.load(UART + "done")
-    assert target.peek(RECEIVE + FCR) == 0x21
+    target.machine.write(RAM, b"0123456789")
     target.poke(RECEIVE + FCR, 0x21 | DMDIS)
-    _start(target, RECEIVE, MINC, 4)
-    assert _flags(target, OF_RECEIVE) == TEIF
+    target.poke(RECEIVE + PAR, RAM)
+    target.poke(RECEIVE + M0AR, RAM + 0x100)
+    target.poke(RECEIVE + NDTR, 5)
+    target.poke(RECEIVE + CR, MEMORY_TO_MEMORY | PINC | MINC | HALFWORDS | EN)
+    assert target.machine.read(RAM + 0x100, 12) == b"0123456789\0\0"
+    assert _flags(target, OF_RECEIVE) == TCIF | HTIF
     assert not target.peek(RECEIVE + CR) & EN
 
 

@@ -317,7 +317,7 @@ def test_usart_loses_what_is_not_read_in_time(target: Target) -> None:
 
 
 def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> None:
-    # r4 counts rounds of six instructions from the first character's end to IDLE.
+    # r4 counts rounds of six instructions from the first character's end to IDLE. The store ends what would be polling.
     target.load(
         f"""
         handler reset
@@ -333,7 +333,7 @@ def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> 
         2: adds r4, #1
         ldr r2, [r0, #0x1C]
         ldr r1, [r0, #0x24]
-        nop
+        str r1, [r0, #0x10]     @ GTPR
         tst r2, #{IDLE}
         beq 2b
         movs r1, #{IDLE}

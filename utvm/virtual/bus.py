@@ -27,6 +27,8 @@ class ResetCause(Enum):
     POWER = auto()
     PIN = auto()
     SOFTWARE = auto()
+    WATCHDOG = auto()
+    WINDOW_WATCHDOG = auto()
 
 
 class Device:

@@ -174,7 +174,7 @@ class BoardModel(CoreThread):
             self._add_constants(peripheral)
             return None
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
-        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, send)
+        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, send, self._cpu.request_reset)
         model = peripheral.model
         make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
         device = make(peripheral, wiring)
@@ -220,10 +220,10 @@ class BoardModel(CoreThread):
         self._serve_reset_request()
 
     def _serve_reset_request(self) -> None:
-        peripherals = self._cpu.take_reset_request()
-        if peripherals:
-            self._reset(ResetCause.SOFTWARE)
-        elif peripherals is not None:
+        request = self._cpu.take_reset_request()
+        if request:
+            self._reset(ResetCause.SOFTWARE if request is True else request)
+        elif request is not None:
             self._cpu.reset()
 
     def _reset(self, cause: ResetCause) -> None:

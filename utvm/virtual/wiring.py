@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast, runtime_checkable
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, Device, MemoryBank
+from utvm.virtual.bus import Bus, Device, MemoryBank, ResetCause
 from utvm.virtual.spec import Peripheral
 
 
@@ -102,6 +102,7 @@ class Wiring:
         set_line: drives its interrupt line.
         lines: drive its interrupt lines, if it has several.
         send: receives console output.
+        request_reset: resets the chip before the next instruction.
         logic: returns the name of the bitstream in the programmable logic, or an empty string.
     """
 
@@ -110,6 +111,7 @@ class Wiring:
     set_line: Callable[[bool], None]
     lines: tuple[Callable[[bool], None], ...]
     send: Callable[[bytes], None]
+    request_reset: Callable[[ResetCause], None] = lambda cause: None
     logic: Callable[[], str] = lambda: "part of the chip"
 
     def flash(self, controller: str) -> tuple[MemoryBank, Callable[[int, int], None]]:

@@ -91,7 +91,8 @@ _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT =
 # Address at which Unicorn ends. It is execute-never, so there is no code.
 _END = 0xDFFFFFF0
 
-_POLLS = 3  # loads after which a loop polls
+_POLLS = 3  # rounds after which a loop polls
+_LOOP_LOADS = 6  # loads from devices in a loop that polls, at most
 _COUNTER_STEP = 0x7FFF  # a larger difference between two polls is no counter that counts
 _DWT = 0xE0001000  # whose counter is not polled for time that passes without instructions
 
@@ -162,8 +163,8 @@ class Core(RegisterFile):
         self._stop: CoreStop | None = None
         self._began_at = 0
         self._repairs: list[tuple[int, bytes]] = []
-        self._polls = self._polled_since = self._polled_value = 0
-        self._polled = 0, 0
+        self._polled_since = 0
+        self._polled: dict[tuple[int, int], tuple[int, int]] = {}  # rounds and value by instruction and address
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
         self._data_hooks: list[Any] = []
@@ -281,9 +282,7 @@ class Core(RegisterFile):
             window[1].touch(offset)
             self._note_poll(window[0] + offset, window[1])
             value = window[1].read(offset, size)
-            if abs(value - self._polled_value) > _COUNTER_STEP:
-                self._polls = 0
-            self._polled_value = value
+            self._note_value(window[0] + offset, value)
             return value
         except BusError:
             self._fail(window[0] + offset)
@@ -293,21 +292,27 @@ class Core(RegisterFile):
         try:
             self._check_privilege(window[0])
             window[1].touch(offset)
-            self._polls = 0
+            self._polled.clear()
             window[1].write_by_software(offset, size, value)
         except BusError:
             self._fail(window[0] + offset)
 
     def _note_poll(self, address: int, device: Device) -> None:
-        """Report the same load over and over, without a store to a device in between, as polling."""
-        if (self.state.begun, address) != self._polled or not self._polls:
-            self._polled = self.state.begun, address
-            self._polls = 1
+        """Report loads that repeat, without a store to a device in between, as polling."""
+        rounds, _ = self._polled.get((self.state.begun, address), (0, 0))
+        if not rounds and len(self._polled) == _LOOP_LOADS:
+            self._polled.clear()
+        if not self._polled:
             self._polled_since = self.clock()
-            return
-        self._polls += 1
-        if self._polls > _POLLS and address & -0x1000 != _DWT:
+        if rounds > _POLLS and address & -0x1000 != _DWT:
             self.on_poll(device, self._polled_since)
+
+    def _note_value(self, address: int, value: int) -> None:
+        key = self.state.begun, address
+        rounds, before = self._polled.get(key, (0, value))
+        if abs(value - before) > _COUNTER_STEP:
+            self._polled.clear()
+        self._polled[key] = rounds + 1, value
 
     def _check_privilege(self, device: int) -> None:
         if device >= _PRIVATE_PERIPHERALS and self.unprivileged:

@@ -6,7 +6,7 @@ Time is the number of instructions plus the ticks slept, independent of debugger
 
 from collections.abc import Callable
 
-from utvm.virtual.bus import Bus, Device
+from utvm.virtual.bus import Bus, Device, ResetCause
 from utvm.virtual.cortex_m import debug, faults, registers, scs
 from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind, Waits
 from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
@@ -64,7 +64,7 @@ class CortexM:
         self._rested = False  # during this sleep
         self._sleep_ends_by_event = False
         self._slept = self._polled = 0
-        self._reset_request: bool | None = None
+        self._reset_request: ResetCause | bool | None = None
         self._timers: list[Timer] = []
         self._event: int | None = None
         self._is_scheduled = False
@@ -74,7 +74,7 @@ class CortexM:
             self.exceptions,
             vector_table=vector_table,
             changed=self._apply_control,
-            request_reset=self._request_reset,
+            request_reset=self.request_reset,
             current_exception=lambda: self.core.read(registers.XPSR) & 0x1FF,
         )
         self._exc_return = kind.exc_return
@@ -138,12 +138,13 @@ class CortexM:
         if self.debug.catches(debug.VC_CORERESET):
             self.halt(debug.DFSR_VCATCH)
 
-    def _request_reset(self, peripherals: bool) -> None:
-        self._reset_request = peripherals
+    def request_reset(self, cause: ResetCause | bool) -> None:
+        """Request a reset before the next instruction: with the peripherals, or without them if False."""
+        self._reset_request = cause
         self.interrupt()
 
-    def take_reset_request(self) -> bool | None:
-        """Take a reset request made through AIRCR: True to include the peripherals; None without one."""
+    def take_reset_request(self) -> ResetCause | bool | None:
+        """Take a reset request: True for AIRCR's that includes the peripherals; None without one."""
         request, self._reset_request = self._reset_request, None
         return request
 
@@ -231,7 +232,7 @@ class CortexM:
             if self._reset_request is not None or (stop_requested and self.core.count >= goal):
                 return True
             if self.sleeping and not self._sleep():
-                return self.stop_requested
+                return self.stop_requested or self._reset_request is not None
             if not self.sleeping and not self._take_exception():
                 event = self._next_event()
                 deadline = NEVER if event is None else event - self._slept
@@ -343,7 +344,7 @@ class CortexM:
             rested = False
             self._slept += max(0, event - self.now())
             self._expire_timers()
-            if self.stop_requested:
+            if self.stop_requested or self._reset_request is not None:
                 return False
         self.sleeping = False
         return True

@@ -189,7 +189,7 @@ class JtagBoard(CoreThread):
         self._inputs: list[SerialInput] = []
         super().__init__(spec.name, runner)
         # Models of other packages have no interrupt line here.
-        wiring = Wiring(bus, runner, lambda _: None, (), self._print, logic)
+        wiring = Wiring(bus, runner, lambda _: None, (), self._print, logic=logic)
         for peripheral in spec.peripherals:
             make = models.get(peripheral.model)
             device = (

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peripherals of STM32 microcontrollers, by the names of their models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import BusError, Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import small
+from utvm.virtual.stm32 import clocks, rtc, small
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
@@ -14,57 +14,8 @@ from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
 from utvm.virtual.wiring import DeviceFactory, Wiring
 
-_RCC_CR, _RCC_CFGR, _RCC_BDCR, _RCC_CSR = 0x00, 0x08, 0x70, 0x74
-_SW = 0x3
-_SWS_SHIFT = 2
-_RMVF = 1 << 24
-_RESET_FLAGS = 0xFE000000
-# RM0385, 5.1 and 5.3.21: every reset pulls the reset pin, too; flags accumulate.
-_FLAGS_OF = {ResetCause.POWER: 0x0E000000, ResetCause.PIN: 0x04000000, ResetCause.SOFTWARE: 0x14000000}
-
-_SECOND = 16_000_000  # ticks: an instruction of a core at 16 MHz, its clock after a reset
-
 _PWR_CR1, _PWR_CSR1 = 0x00, 0x04
 _ODEN, _ODSWEN, _VOSRDY = 1 << 16, 1 << 17, 1 << 14
-
-
-def _set_ready(value: int, *enables: int) -> int:
-    for bit in enables:
-        value = value & ~(2 << bit) | (value >> bit & 1) << bit + 1
-    return value
-
-
-class Rcc(PlainRegisters):
-    """RCC: enabled oscillators and PLLs are ready, and the system clock switches at once."""
-
-    def __init__(self, after_reset: Mapping[int, int]) -> None:
-        self.values = {_RCC_CSR: 0}
-        super().__init__({_RCC_CR: 0x00000083, **after_reset})
-
-    def reset(self) -> None:
-        flags = self.values[_RCC_CSR] & _RESET_FLAGS
-        super().reset()
-        self.values[_RCC_CSR] = flags
-
-    def was_reset(self, cause: ResetCause) -> None:
-        if cause is ResetCause.POWER:
-            self.values[_RCC_CSR] = 0
-        self.values[_RCC_CSR] |= _FLAGS_OF[cause]
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        super().store(offset, value, lanes)
-        word = self.values[offset]
-        if offset == _RCC_CR:
-            # The internal oscillator cannot be disabled while it is the system clock.
-            running = 1 if self.values.get(_RCC_CFGR, 0) & _SW == 0 else 0
-            word = _set_ready(word | running, 0, 16, 24, 26, 28)
-        elif offset == _RCC_CFGR:
-            word = word & ~(_SW << _SWS_SHIFT) | (word & _SW) << _SWS_SHIFT
-        elif offset in (_RCC_BDCR, _RCC_CSR):
-            word = _set_ready(word, 0)
-        if offset == _RCC_CSR and word & _RMVF:
-            word &= ~(_RESET_FLAGS | _RMVF)
-        self.values[offset] = word
 
 
 class Pwr(PlainRegisters):
@@ -80,6 +31,54 @@ class Pwr(PlainRegisters):
         return super().load(offset) & ~(_ODEN | _ODSWEN) | control & (_ODEN | _ODSWEN) | _VOSRDY
 
 
+class Exti(PlainRegisters):
+    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; alarms go around it.
+
+    ``select`` is the address of SYSCFG_EXTICR1. ``offsets`` are those of IMR, RTSR, FTSR, SWIER and PR.
+    """
+
+    def __init__(
+        self,
+        after_reset: Mapping[int, int],
+        wiring: Wiring,
+        irqs: Sequence[int],
+        select: int,
+        offsets: Sequence[int],
+    ) -> None:
+        self._bus, self._select = wiring.bus, select
+        self._lines = dict(zip(irqs, wiring.lines, strict=True))
+        self._mask, self._rising, self._falling, self._software, self._pending = offsets
+        super().__init__(after_reset)
+
+    @property
+    def watches(self) -> bool:
+        return bool(self.values.get(self._rising, 0) | self.values.get(self._falling, 0))
+
+    def change(self, port: int, before: int, after: int) -> None:
+        """Receive the levels of a port's pins, before and after a change."""
+        edges = ~before & after & self.values.get(self._rising, 0) | before & ~after & self.values.get(
+            self._falling, 0
+        )
+        for pin in (pin for pin in range(16) if edges >> pin & 1):
+            selection = int.from_bytes(self._bus.read(self._select + (pin & ~3), 4), "little")
+            if selection >> 4 * (pin & 3) & 15 == port:
+                self._pend(1 << pin)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == self._pending:
+            self.values[offset] = self.values.get(offset, 0) & ~value
+            self.values[self._software] = self.values.get(self._software, 0) & ~value
+        else:
+            super().store(offset, value, lanes)
+        self._pend(value & self.values.get(self._mask, 0) if offset == self._software else 0)
+
+    def _pend(self, bits: int) -> None:
+        self.values[self._pending] = self.values.get(self._pending, 0) | bits
+        active = self.values[self._pending] & self.values.get(self._mask, 0)
+        for irq, lines in ((23, 0x03E0), (40, 0xFC00), *((6 + line, 1 << line) for line in range(5))):
+            self._lines[irq](bool(active & lines))
+
+
 class Gpio(PlainRegisters):
     """A GPIO port. IDR reads the outputs, and the levels at the other pins.
 
@@ -88,9 +87,10 @@ class Gpio(PlainRegisters):
 
     _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28
 
-    def __init__(self, after_reset: Mapping[int, int]) -> None:
+    def __init__(self, after_reset: Mapping[int, int], port: int = 0, exti: Exti | None = None) -> None:
         super().__init__(after_reset)
         self._levels = self._driven = 0
+        self._port, self._exti = port, exti
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
         if offset & ~3 != self._IDR:
@@ -106,6 +106,14 @@ class Gpio(PlainRegisters):
         return super().load(self._ODR) & outputs | inputs & ~outputs
 
     def store(self, offset: int, value: int, lanes: int) -> None:
+        if self._exti and self._exti.watches:
+            before = self.load(self._IDR)
+            self._store(offset, value, lanes)
+            self._exti.change(self._port, before, self.load(self._IDR))
+        else:
+            self._store(offset, value, lanes)
+
+    def _store(self, offset: int, value: int, lanes: int) -> None:
         output = self.values.get(self._ODR, 0)
         if offset == self._BSRR:
             self.values[self._ODR] = output & ~(value >> 16) | value & 0xFFFF
@@ -115,6 +123,22 @@ class Gpio(PlainRegisters):
             self._levels, self._driven = value & 0xFFFF, 0xFFFF
         else:
             super().store(offset, value, lanes)
+
+
+def _gpio(peripheral: Peripheral, wiring: Wiring) -> Device:
+    exti = next((device for _, device in wiring.bus.devices if isinstance(device, Exti)), None)
+    return Gpio(_after_reset(peripheral), peripheral.address >> 10 & 15, exti)
+
+
+# SYSCFG_EXTICR1 by the address of EXTI (RM0090, RM0385: 0x40013C00; RM0432; RM0433).
+_SELECTS = {0x40013C00: 0x40013808, 0x40010400: 0x40010008, 0x58000000: 0x58000408}
+
+
+def _exti(peripheral: Peripheral, wiring: Wiring) -> Device:
+    offsets = (
+        (0x80, 0x00, 0x04, 0x08, 0x88) if peripheral.address == 0x58000000 else (0x00, 0x08, 0x0C, 0x10, 0x14)
+    )
+    return Exti(_after_reset(peripheral), wiring, peripheral.irqs, _SELECTS[peripheral.address], offsets)
 
 
 def _flash(
@@ -195,22 +219,19 @@ def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[
     return lambda level: controller.set_request(stream, channel, level)
 
 
-# Enable and ready bits. RM0432, 6.4 (L4+); RM0438, 9.8 (L5); RM0433, 8.7 (H7) and 6.8.
-_L4_READY = [(0x00, 0, 1), (0x00, 8, 10), (0x00, 16, 17), (0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29)]
-_L4_READY += [(0x90, 0, 1), (0x94, 0, 1), (0x98, 0, 1)]
-_H7_READY = [(0x00, 0, 2), (0x00, 7, 8), (0x00, 12, 13), (0x00, -1, 14), (0x00, -1, 15), (0x00, 16, 17)]
-_H7_READY += [(0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29), (0x70, 0, 1), (0x74, 0, 1)]
-_H7_SUPPLY = [(0x04, -1, 13), (0x18, -1, 13)]  # ACTVOSRDY, VOSRDY
-
 MODELS: Mapping[str, DeviceFactory] = {
-    "stm32l4-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _L4_READY, (0x08, 3, 2)),
-    "stm32h7-rcc": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_READY, (0x10, 7, 3)),
-    "stm32h7-pwr": lambda p, _: small.ReadyClocks(_after_reset(p), _H7_SUPPLY, (0x10, 0, 0)),
+    "stm32l4-rcc": lambda p, _: clocks.ReadyClocks(
+        _after_reset(p), clocks.L4_READY, (0x08, 3, 2), clocks.l4_rates
+    ),
+    "stm32h7-rcc": lambda p, _: clocks.ReadyClocks(
+        _after_reset(p), clocks.H7_READY, (0x10, 7, 3), clocks.h7_rates
+    ),
+    "stm32h7-pwr": lambda p, _: clocks.ReadyClocks(_after_reset(p), clocks.H7_SUPPLY, (0x10, 0, 0)),
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
     "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
-    "stm32f2-rcc": lambda peripheral, wiring: Rcc(_after_reset(peripheral)),
+    "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(_after_reset(peripheral)),
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
     "stm32f7-pwr": lambda peripheral, wiring: Pwr(),
     "stm32f7-dma": _dma,
@@ -218,13 +239,16 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32f2-usart": lambda peripheral, wiring: _usart(peripheral, wiring, OldUsart),
     "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
     "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
-    "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring.clock, wiring.set_line, _SECOND),
-    "stm32-gpio": lambda peripheral, wiring: Gpio(_after_reset(peripheral)),
+    "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring),
+    "stm32-gpio": _gpio,
     "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
     "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
     "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring.set_line),
     "stm32-otg": lambda peripheral, wiring: small.Otg(_after_reset(peripheral)),
-    "stm32-rtc": lambda peripheral, wiring: small.Rtc(_after_reset(peripheral), wiring.clock, _SECOND),
+    "stm32-rtc": lambda p, wiring: rtc.Rtc(_after_reset(p), wiring),
+    "stm32-iwdg": lambda p, wiring: rtc.Iwdg(_after_reset(p), wiring),
+    "stm32-wwdg": lambda p, wiring: rtc.Wwdg(_after_reset(p), wiring),
+    "stm32-exti": _exti,
     "stm32-dbgmcu": _debug_mcu,
 }
 
@@ -237,12 +261,15 @@ INSTANCES = {
     r"STM32.* TIM\d+": "stm32-tim16",
     r"STM32F[24].* U(S)?ART\d+": "stm32f2-usart",
     r"STM32.* (LP)?U(S)?ART\d+": "stm32f7-usart",
-    r"STM32F[247].* DMA\d": "stm32f7-dma",
+    r"STM32[FH][247].* DMA\d": "stm32f7-dma",
     r"STM32F[247].* ADC1": "stm32f2-adc",
     r"STM32.* RNG": "stm32-rng",
     r"STM32.* CRC": "stm32-crc",
     r"STM32.* LPTIM\d": "stm32-lptim",
     r"STM32.* OTG_[FH]S_GLOBAL": "stm32-otg",
     r"STM32[FHL][0-47].* RTC": "stm32-rtc",
+    r"STM32.* IWDG": "stm32-iwdg",
+    r"STM32.* WWDG": "stm32-wwdg",
+    r"STM32([FH][247]|L4).* EXTI": "stm32-exti",
 }
 """Models of a chip's further peripherals, by patterns of the chip's and the peripheral's name."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DMA controller of the STM32F7 (RM0385, section 8): bytes between a peripheral and memory, in direct mode.
+"""A DMA controller of the STM32F7 (RM0385, section 8): from a peripheral to memory and back, or within memory.
 
-A byte moves at the tick of the peripheral's request, in no time. Modes that are not modelled set TEIF when the
-stream is enabled: memory-to-memory, FIFO mode, double buffers, a peripheral as flow controller, halfwords and
-words, and an incremented peripheral address.
+An item moves at the tick of the peripheral's request, in no time; from memory to memory, all of them at once. The
+FIFO only packs. Modes that are not modelled set TEIF when the stream is enabled: double buffers, and a peripheral
+as flow controller.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ _GROUP_SHIFTS = (0, 6, 16, 22)
 
 # SxCR (RM0385, 8.5.5)
 _EN, _TEIE, _HTIE, _TCIE, _PFCTRL, _DIR_SHIFT = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 6
-_CIRC, _PINC, _MINC, _PSIZE, _PL_SHIFT, _DBM = 1 << 8, 1 << 9, 1 << 10, 3 << 11, 16, 1 << 18
+_CIRC, _PINC, _MINC, _PSIZE_SHIFT, _PL_SHIFT, _DBM = 1 << 8, 1 << 9, 1 << 10, 11, 16, 1 << 18
 _CHSEL_SHIFT = 25
 _CR_MASK = 0x0FEFFFFF
 _WRITABLE_WHILE_ENABLED = 0x1F  # EN and the interrupt enables
-_NOT_MODELLED = _PFCTRL | _PINC | _PSIZE | _DBM
-_TO_MEMORY, _FROM_MEMORY = 0, 1
+_NOT_MODELLED = _PFCTRL | _DBM
+_TO_MEMORY, _FROM_MEMORY, _WITHIN_MEMORY, _RESERVED = range(4)
 
 # SxFCR (RM0385, 8.5.10)
 _FCR_AFTER_RESET, _FCR_MASK, _DMDIS = 0x21, 0x87, 1 << 2
@@ -38,7 +38,7 @@ class _Stream:
         self.registers = {_CR: 0, _NDTR: 0, _PAR: 0, _M0AR: 0, _M1AR: 0, _FCR: _FCR_AFTER_RESET}
         self.flags = 0
         self.programmed = 0  # last value written to NDTR; EN reloads it after the end of a transfer
-        self.reload = 0  # size in bytes of the current transfer
+        self.reload = 0  # number of items of the current transfer
 
     @property
     def enabled(self) -> bool:
@@ -49,17 +49,27 @@ class _Stream:
         return self.registers[_CR] >> _PL_SHIFT & 3
 
     def serves(self, channel: int) -> bool:
-        """True if a request of a channel moves a byte: not if NDTR is 0 (RM0385, 8.5.6)."""
+        """True if a request of a channel moves an item: not if NDTR is 0 (RM0385, 8.5.6)."""
         return self.enabled and self.registers[_NDTR] > 0 and self.registers[_CR] >> _CHSEL_SHIFT == channel
 
     @property
     def direction(self) -> int:
         return self.registers[_CR] >> _DIR_SHIFT & 3
 
-    def memory_address(self) -> int:
-        """Address of the next byte."""
-        done = self.reload - self.registers[_NDTR] if self.registers[_CR] & _MINC else 0
-        return self.registers[_M0AR] + done & 0xFFFFFFFF
+    @property
+    def copies(self) -> bool:
+        """True if it moves within memory, without requests."""
+        return self.enabled and self.direction == _WITHIN_MEMORY and self.registers[_NDTR] > 0
+
+    @property
+    def item_bytes(self) -> int:
+        """Size of an item of the peripheral, which NDTR counts."""
+        return 1 << (self.registers[_CR] >> _PSIZE_SHIFT & 3)
+
+    def address(self, register: int, increment: int) -> int:
+        """Address of the next item, from PAR or M0AR."""
+        done = self.reload - self.registers[_NDTR] if self.registers[_CR] & increment else 0
+        return self.registers[register] + done * self.item_bytes & 0xFFFFFFFF
 
     def store(self, offset: int, value: int) -> None:
         if offset == _CR:
@@ -87,8 +97,12 @@ class _Stream:
     def _enable(self) -> None:
         if self.flags:  # they must be cleared before (RM0385, 8.3.17)
             return
-        fifo_mode = self.registers[_FCR] & _DMDIS
-        if fifo_mode or self.registers[_CR] & _NOT_MODELLED or self.direction not in (_TO_MEMORY, _FROM_MEMORY):
+        # Within memory, direct and circular mode are not allowed (RM0385, 8.3.6).
+        copies_badly = self.direction == _WITHIN_MEMORY and (
+            not self.registers[_FCR] & _DMDIS or self.registers[_CR] & _CIRC
+        )
+        wide = self.item_bytes > 4
+        if copies_badly or wide or self.registers[_CR] & _NOT_MODELLED or self.direction == _RESERVED:
             self.flags |= TEIF
             return
         self.registers[_CR] |= _EN
@@ -96,8 +110,8 @@ class _Stream:
             self.registers[_NDTR] = self.programmed
         self.reload = self.registers[_NDTR]
 
-    def count_byte(self) -> None:
-        """Count a moved byte."""
+    def count_item(self) -> None:
+        """Count a moved item."""
         remaining = self.registers[_NDTR] = self.registers[_NDTR] - 1
         if remaining == self.reload // 2:
             self.flags |= HTIF
@@ -164,7 +178,7 @@ class DmaController(Device):
                 self._drive_line(number)
 
     def _serve(self) -> None:
-        """Move bytes while there are requests. A served peripheral may raise the next one, on any stream."""
+        """Move items while there are requests. A served peripheral may raise the next one, on any stream."""
         if self._serving:
             return
         self._serving = True
@@ -175,21 +189,19 @@ class DmaController(Device):
             except BusError:
                 stream.fail()
             else:
-                stream.count_byte()
+                stream.count_item()
             self._drive_line(number)
         self._serving = False
 
     def _next(self) -> int | None:
-        requests = (number for number, channel in self._requests if self._streams[number].serves(channel))
-        return min(requests, key=lambda number: (-self._streams[number].priority, number), default=None)
+        ready = {number for number, channel in self._requests if self._streams[number].serves(channel)}
+        ready.update(number for number, stream in enumerate(self._streams) if stream.copies)
+        return min(ready, key=lambda number: (-self._streams[number].priority, number), default=None)
 
     def _move(self, stream: _Stream) -> None:
-        peripheral, offset = self._bus.device_at(stream.registers[_PAR])
-        address = stream.memory_address()
-        if stream.direction == _TO_MEMORY:
-            self._bus.write(address, bytes([peripheral.read(offset, 1)]))
-        else:
-            peripheral.write(offset, 1, self._bus.read(address, 1)[0])
+        ends = stream.address(_PAR, _PINC), stream.address(_M0AR, _MINC)
+        source, target = ends[::-1] if stream.direction == _FROM_MEMORY else ends
+        self._bus.write(target, self._bus.read(source, stream.item_bytes))
 
     def _drive_line(self, number: int) -> None:
         self._lines[number](self._streams[number].interrupts())

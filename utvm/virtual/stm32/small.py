@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, ADC, RTC, LPTIM and an idle USB OTG.
+"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, ADC, LPTIM and an idle USB OTG.
 
 Sections are those of RM0385 (STM32F7), where not noted. What is done at once on the model takes time on the chip.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from utvm.virtual.bus import PlainRegisters
-from utvm.virtual.wiring import Clock
+from utvm.virtual.stm32.clocks import rates_on
+from utvm.virtual.wiring import Wiring
 
 Line = Callable[[bool], None]
 _REFLECTED = tuple(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -124,29 +125,6 @@ class Adc(PlainRegisters):
         )
 
 
-class ReadyClocks(PlainRegisters):
-    """RCC or PWR of a chip whose other registers need no model: enabled clocks and voltages are ready at once.
-
-    ``ready`` are rows of an offset, an enable bit and the bit that reads as it; ``switch`` is the offset of
-    CFGR, the mask of SW and the distance to SWS. A negative enable bit stands for "always".
-    """
-
-    def __init__(
-        self, after_reset: Mapping[int, int], ready: Sequence[tuple[int, int, int]], switch: tuple[int, int, int]
-    ) -> None:
-        self._ready = ready
-        self._switch = switch
-        super().__init__(after_reset)
-
-    def load(self, offset: int) -> int:
-        value = super().load(offset)
-        for at, enable, bit in self._ready:
-            if at == offset:
-                value = value & ~(1 << bit) | (enable < 0 or value >> enable & 1) << bit
-        at, mask, distance = self._switch
-        return value & ~(mask << distance) | (value & mask) << distance if at == offset else value
-
-
 class Otg(PlainRegisters):
     """The core registers of USB OTG (34): the bus is idle, resets and flushes end at once, nobody is connected."""
 
@@ -157,41 +135,6 @@ class Otg(PlainRegisters):
         return value & ~0x31 | self._AHBIDL if offset == self._GRSTCTL else value
 
 
-class Rtc(PlainRegisters):
-    """The calendar (29): initialization mode and synchronization are there at once; the time of day runs on.
-
-    ``second`` is the ticks of one. The date does not change, and there are no alarms.
-    """
-
-    _TR, _ISR = 0x00, 0x0C
-    _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
-
-    def __init__(self, after_reset: Mapping[int, int], clock: Clock, second: int) -> None:
-        self._clock = clock
-        self._second = second
-        self._begun = 0
-        super().__init__(after_reset)
-
-    def load(self, offset: int) -> int:
-        value = super().load(offset)
-        if offset == self._ISR:
-            return value & ~0x40 | (value & self._INIT) >> 1 | self._READY
-        return self._time(value) if offset == self._TR else value
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        super().store(offset, value, lanes)
-        if offset == self._TR:
-            self._begun = self._clock.now()
-
-    def _time(self, start: int) -> int:
-        hours, minutes, seconds = (
-            int(f"{start >> shift & mask:x}") for shift, mask in ((16, 63), (8, 127), (0, 127))
-        )
-        seconds += 3600 * hours + 60 * minutes + (self._clock.now() - self._begun) // self._second
-        fields = (seconds // 3600 % 24, seconds // 60 % 60, seconds % 60)
-        return int("".join(f"{field:02d}" for field in fields), 16)
-
-
 class Lptim(PlainRegisters):
     """A low-power timer (25): a 16-bit counter of the 32,768 Hz crystal; registers are taken over at once."""
 
@@ -199,10 +142,8 @@ class Lptim(PlainRegisters):
     _CMPM, _ARRM, _CMPOK, _ARROK = 1 << 0, 1 << 1, 1 << 3, 1 << 4
     _ENABLE, _START = 1 << 0, 3 << 1
 
-    def __init__(self, after_reset: Mapping[int, int], clock: Clock, set_line: Line, second: int) -> None:
-        self._clock = clock
-        self._set_line = set_line
-        self._ticks = max(1, second // 32768)
+    def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
+        self._bus, self._clock, self._set_line = wiring.bus, wiring.clock, wiring.set_line
         super().__init__({**after_reset, self._ARR: 1})
 
     def reset(self) -> None:
@@ -211,7 +152,7 @@ class Lptim(PlainRegisters):
         self._seen = 0  # steps up to which matches are flagged
 
     def _step(self) -> int:
-        return self._ticks << (self.values.get(self._CFGR, 0) >> 9 & 7)
+        return max(1, rates_on(self._bus).core // 32768) << (self.values.get(self._CFGR, 0) >> 9 & 7)
 
     def _steps(self) -> int:
         return 0 if self._started is None else (self._clock.now() - self._started) // self._step()

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calendar and watchdogs of the STM32. Sections are those of RM0385 (STM32F7), where not noted."""
+
+from collections.abc import Mapping
+
+from utvm.virtual.bus import PlainRegisters, ResetCause
+from utvm.virtual.stm32.clocks import LSI, Rates, rates_on
+from utvm.virtual.wiring import Wiring
+
+
+class _Timekeeper(PlainRegisters):
+    def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
+        self._wiring, self._clock = wiring, wiring.clock
+        super().__init__(after_reset)
+
+    @property
+    def _rates(self) -> Rates:
+        return rates_on(self._wiring.bus)
+
+
+class Iwdg(_Timekeeper):
+    """The independent watchdog (27)."""
+
+    _KR, _PR, _RLR, _SR, _WINR = range(0x00, 0x14, 4)
+
+    def reset(self) -> None:
+        super().reset()
+        self.values.update({self._RLR: 0xFFF, self._WINR: 0xFFF})
+        self._begun: int | None = None
+        self._open = False
+
+    def _step(self) -> int:
+        return (4 << min(self.values.get(self._PR, 0), 6)) * self._rates.core // LSI
+
+    def next_event(self) -> int | None:
+        return None if self._begun is None else self._begun + (self.values[self._RLR] + 1) * self._step()
+
+    def expire(self) -> None:
+        event = self.next_event()
+        if event is not None and event <= self._clock.now():
+            self._begun = None
+            self._wiring.request_reset(ResetCause.WATCHDOG)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        if offset == self._KR:
+            self._open = value == 0x5555
+            passed = 0 if self._begun is None else (self._clock.now() - self._begun) // self._step()
+            if value == 0xAAAA and self.values[self._RLR] - passed > self.values[self._WINR] and passed:
+                self._wiring.request_reset(ResetCause.WATCHDOG)  # too early (27.3.2)
+        elif self._open and offset != self._SR:
+            super().store(offset, value & 0xFFF, lanes)
+        if value in (0xAAAA, 0xCCCC) or (offset == self._WINR and self._open):
+            self._begun = self._clock.now() if value == 0xCCCC or self._begun is not None else None
+        self._clock.reschedule()
+
+
+class Wwdg(_Timekeeper):
+    """The window watchdog (28), and the one with a wider prescaler (RM0433, 44)."""
+
+    _CR, _CFR, _SR = 0x0, 0x4, 0x8
+    _ON, _EWI, _LAST = 1 << 7, 1 << 9, 0x40
+
+    def reset(self) -> None:
+        super().reset()
+        self._begun = 0
+        self._wiring.set_line(False)
+
+    def _step(self) -> int:
+        config = self.values[self._CFR]
+        return (4096 << ((config >> 7 & 3) or config >> 11 & 7)) * self._rates.buses[0]
+
+    def _counter(self) -> int:
+        on, start = self.values[self._CR] & self._ON, self.values[self._CR] & 0x7F
+        return start - (self._clock.now() - self._begun) // self._step() if on else start
+
+    def load(self, offset: int) -> int:
+        return (
+            self.values[offset] & self._ON | self._counter() & 0x7F if offset == self._CR else super().load(offset)
+        )
+
+    def next_event(self) -> int | None:
+        warns = self.values[self._CFR] & self._EWI and not self.values[self._SR]
+        steps = (self.values[self._CR] & 0x7F) - self._LAST + (0 if warns else 1)
+        return self._begun + steps * self._step() if self.values[self._CR] & self._ON else None
+
+    def expire(self) -> None:
+        if self.values[self._CR] & self._ON and self._counter() <= self._LAST:
+            self.values[self._SR] = 1
+            self._drive_line()
+            if self._counter() < self._LAST:
+                self._bite()
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        self.expire()
+        if offset == self._CR:
+            on = self.values[self._CR] & self._ON
+            early = on and self._counter() > self.values[self._CFR] & 0x7F
+            self.values[self._CR], self._begun = value & 0xFF | on, self._clock.now()
+            if early or ((value | on) & self._ON and not value & self._LAST):
+                self._bite()
+        else:
+            super().store(offset, value & self.values[self._SR] if offset == self._SR else value, lanes)
+        self._drive_line()
+        self._clock.reschedule()
+
+    def _bite(self) -> None:
+        self.values[self._CR] &= ~self._ON
+        self._wiring.request_reset(ResetCause.WINDOW_WATCHDOG)
+
+    def _drive_line(self) -> None:
+        self._wiring.set_line(bool(self.values[self._SR] and self.values[self._CFR] & self._EWI))
+
+
+class Rtc(_Timekeeper):
+    """The calendar (29): initialization mode and synchronization are there at once; the time of day runs on.
+
+    The date does not change, and alarms do not compare it. EXTI does not gate its interrupts.
+    """
+
+    _TR, _CR, _ISR, _PRER, _WUTR, _ALARM = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1C
+    _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
+    _EVENTS = _ALARM_A, _ALARM_B, _WAKE_UP = 1 << 8, 1 << 9, 1 << 10  # enables in CR, flags in ISR
+    _DAY = 86400
+
+    def reset(self) -> None:
+        super().reset()
+        self._begun = 0
+        self._due: dict[int, int] = {}  # ticks of events by flag
+
+    def _second(self) -> int:
+        prescalers, rates = self.values.get(self._PRER, 0), self._rates
+        steps = ((prescalers >> 16 & 127) + 1) * ((prescalers & 0x7FFF) + 1)
+        return max(1, steps * rates.core // rates.calendar)
+
+    def load(self, offset: int) -> int:
+        self.expire()
+        value = super().load(offset)
+        if offset == self._ISR:
+            return value & ~0x40 | (value & self._INIT) >> 1 | self._READY
+        return self._bcd(self._seconds()) if offset == self._TR else value
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        self.expire()
+        if offset == self._ISR:
+            clear = sum(self._EVENTS)  # zeros clear
+            value = value & ~clear | self.values.get(offset, 0) & value & clear
+        super().store(offset, value, lanes)
+        if offset == self._TR:
+            self._begun = self._clock.now()
+        if offset < 0x24 and offset != self._ISR:
+            self._due = {flag: tick for flag in self._EVENTS if (tick := self._goal(flag)) is not None}
+        self._drive_lines()
+        self._clock.reschedule()
+
+    def next_event(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    def expire(self) -> None:
+        due = [flag for flag, tick in self._due.items() if tick <= self._clock.now()]
+        for flag in due:
+            self.values[self._ISR] = self.values.get(self._ISR, 0) | flag
+            self._due[flag] = self._goal(flag) or self._clock.now()
+        if due:
+            self._drive_lines()
+
+    def _goal(self, flag: int) -> int | None:
+        """Tick of the next event of an alarm or the wake-up timer."""
+        control, second = self.values.get(self._CR, 0), self._second()
+        if not control & flag:
+            return None
+        if flag == self._WAKE_UP:
+            step = second if control & 4 else (16 >> (control & 3)) * self._rates.core // self._rates.calendar
+            return self._clock.now() + ((self.values.get(self._WUTR, 0) & 0xFFFF) + 1) * step
+        alarm = self.values.get(self._ALARM + 4 * (flag == self._ALARM_B), 0)
+        masks = sum(0xFF << shift for shift in (0, 8, 16) if not alarm >> shift & 0x80) & 0x3F7F7F
+        now = self._seconds()
+        step = 60 if masks & 0x7F else 1
+        first = now + 1 if step == 1 else now + 60 - (now - int(f"{alarm & 0x7F:x}")) % 60
+        days = (then for then in range(first, now + self._DAY + 1, step) if not (self._bcd(then) ^ alarm) & masks)
+        passed = (self._clock.now() - self._begun) // second
+        return next((self._begun + (passed + then - now) * second for then in days), None)
+
+    def _seconds(self) -> int:
+        start = self.values.get(self._TR, 0)
+        hours, minutes, seconds = (
+            int(f"{start >> shift & mask:x}") for shift, mask in ((16, 63), (8, 127), (0, 127))
+        )
+        return 3600 * hours + 60 * minutes + seconds + (self._clock.now() - self._begun) // self._second()
+
+    def _bcd(self, seconds: int) -> int:
+        fields = (seconds // 3600 % 24, seconds // 60 % 60, seconds % 60)
+        return int("".join(f"{field:02d}" for field in fields), 16)
+
+    def _drive_lines(self) -> None:
+        active = self.values.get(self._ISR, 0) & self.values.get(self._CR, 0) >> 4
+        *_, wake_up, alarm = self._wiring.lines
+        alarm(bool(active & (self._ALARM_A | self._ALARM_B)))
+        wake_up(bool(active & self._WAKE_UP))
