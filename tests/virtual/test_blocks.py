@@ -218,6 +218,31 @@ def test_a_loop_that_polls_a_timer_takes_few_instructions(target: Target) -> Non
     assert 1_000_000 <= target.register(2) < 1_130_000
 
 
+@pytest.mark.parametrize(("pause", "fewest", "most"), [(1, 0, 10_000), (200, 900_000, 1_100_000)])
+def test_a_short_loop_polls_and_a_long_one_does_not(target: Target, pause: int, fewest: int, most: int) -> None:
+    target.load(
+        f"""
+        handler reset
+        ldr r0, =0x40000000     @ TIM2
+        movs r1, #1
+        str r1, [r0]
+        ldr r3, =1000000
+        1: ldr r4, [r0, #0x10]  @ SR, as drivers look for errors, too
+        mov r5, #{pause}
+        2: subs r5, #1
+        bne 2b
+        ldr r2, [r0, #0x24]
+        cmp r2, r3
+        blo 1b
+        done
+        """
+    )
+    before = target.machine.instructions
+    target.resume()
+    target.wait_for_halt()
+    assert fewest <= target.machine.instructions - before <= most
+
+
 def test_peripherals_that_cannot_be_read_are_refused_by_their_row() -> None:
     with pytest.raises(ConfigError, match="row 2: 'TIM2 40000000' is not a peripheral"):
         blocks.parse("CHIP\nTIM2 40000000\n")

@@ -317,7 +317,7 @@ def test_usart_loses_what_is_not_read_in_time(target: Target) -> None:
 
 
 def test_usart_tells_an_idle_line_a_character_after_the_last(target: Target) -> None:
-    # r4 counts rounds of six instructions from the first character's end to IDLE. The store ends what would be polling.
+    # r4 counts rounds of six instructions from the first character's end to IDLE. The store ends polling.
     target.load(
         f"""
         handler reset

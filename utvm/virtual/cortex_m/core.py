@@ -92,7 +92,7 @@ _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT =
 _END = 0xDFFFFFF0
 
 _POLLS = 3  # rounds after which a loop polls
-_LOOP_LOADS = 6  # loads from devices in a loop that polls, at most
+_LOOP_LOADS, _LOOP_INSTRUCTIONS = 6, 48  # loads from devices in a loop that polls, and their largest distance
 _COUNTER_STEP = 0x7FFF  # a larger difference between two polls is no counter that counts
 _DWT = 0xE0001000  # whose counter is not polled for time that passes without instructions
 
@@ -163,7 +163,7 @@ class Core(RegisterFile):
         self._stop: CoreStop | None = None
         self._began_at = 0
         self._repairs: list[tuple[int, bytes]] = []
-        self._polled_since = 0
+        self._polled_since = self._polled_at = 0
         self._polled: dict[tuple[int, int], tuple[int, int]] = {}  # rounds and value by instruction and address
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
@@ -300,11 +300,13 @@ class Core(RegisterFile):
     def _note_poll(self, address: int, device: Device) -> None:
         """Report loads that repeat, without a store to a device in between, as polling."""
         rounds, _ = self._polled.get((self.state.begun, address), (0, 0))
-        if not rounds and len(self._polled) == _LOOP_LOADS:
+        far = self.count - self._polled_at > _LOOP_INSTRUCTIONS
+        if far or (not rounds and len(self._polled) == _LOOP_LOADS):
             self._polled.clear()
+        self._polled_at = self.count
         if not self._polled:
             self._polled_since = self.clock()
-        if rounds > _POLLS and address & -0x1000 != _DWT:
+        if self._polled and rounds > _POLLS and address & -0x1000 != _DWT:
             self.on_poll(device, self._polled_since)
 
     def _note_value(self, address: int, value: int) -> None:
