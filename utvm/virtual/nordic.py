@@ -118,13 +118,9 @@ class Nvmc(Device):
 _START_RX, _STOP_RX, _START_TX, _STOP_TX = range(0x000, 0x010, 4)
 _RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR = 0x108, 0x110, 0x11C, 0x120, 0x124
 _RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED = 0x144, 0x14C, 0x150, 0x158
-_SHORTS, _INTERRUPTS, _SET, _CLEAR = 0x200, 0x300, 0x304, 0x308
+_SHORTS, _INTERRUPTS, _SET = 0x200, 0x300, 0x304
 _ERROR_SOURCE, _ENABLE, _BAUD_RATE = 0x480, 0x500, 0x524
 _RX_BUFFER, _TX_BUFFER = 0x534, 0x544  # PTR; MAXCNT and AMOUNT follow
-_EVENTS = (
-    *(_RX_READY, _END_RX, _TX_READY, _END_TX, _ERROR),
-    *(_RX_TIMEOUT, _RX_STARTED, _TX_STARTED, _TX_STOPPED),
-)
 _ENDRX_STARTRX, _ENDRX_STOPRX = 1 << 5, 1 << 6  # of SHORTS
 _ENABLED = 8
 _OVERRUN = 1
@@ -144,7 +140,7 @@ class _Transfer:
     done: int = 0
 
 
-class Uarte(SerialDevice):
+class Uarte(SerialDevice, nordic_events.Events):
     """A UARTE (6.34): a UART with DMA from and to RAM.
 
     A character takes ten bit times of BAUDRATE, in ticks of the core's 64 MHz. Five bytes wait for a buffer, as in
@@ -157,14 +153,13 @@ class Uarte(SerialDevice):
     def __init__(
         self, bus: Bus, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]
     ) -> None:
-        self._bus = bus
-        super().__init__(clock, send, set_line)
+        self._bus, self._incoming = bus, deque()
+        nordic_events.Events.__init__(self, clock, set_line)
+        self._send = send
 
     def reset(self) -> None:
-        super().reset()
-        self._registers = {_BAUD_RATE: _BAUD_RATE_AT_RESET}
-        self._events = dict.fromkeys(_EVENTS, 0)
-        self._enabled_interrupts = self._errors = 0
+        SerialDevice.reset(self)
+        self.values = {_BAUD_RATE: _BAUD_RATE_AT_RESET}
         self._rx_started = False
         self._rx_transfer: _Transfer | None = None
         self._tx_transfer: _Transfer | None = None
@@ -172,69 +167,52 @@ class Uarte(SerialDevice):
         self._drive_line()
 
     def load(self, offset: int) -> int:
-        self.expire()
-        if offset in self._events:
-            return self._events[offset]
-        if offset in (_INTERRUPTS, _SET, _CLEAR):
-            return self._enabled_interrupts
-        return self._errors if offset == _ERROR_SOURCE else self._registers.get(offset, 0)
+        return super().load(_SET if offset == _INTERRUPTS else offset)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        self.expire()
-        if offset in (_START_RX, _STOP_RX, _START_TX, _STOP_TX):
-            self._start_task(offset)
-        elif offset in self._events:
-            self._events[offset] = value & 1
-        elif offset == _INTERRUPTS:
-            self._enabled_interrupts = value
-        elif offset == _SET:
-            self._enabled_interrupts |= value
-        elif offset == _CLEAR:
-            self._enabled_interrupts &= ~value
+        if offset == _INTERRUPTS:
+            self.values[_SET] = 0
         elif offset == _ERROR_SOURCE:
-            self._errors &= ~value
-        else:
-            self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
-        self._drive_line()
-        self._clock.reschedule()
+            value = self.values.get(offset, 0) & ~value
+        super().store(_SET if offset == _INTERRUPTS else offset, value, lanes)
 
     def expire(self) -> None:
-        super().expire()
+        SerialDevice.expire(self)
         self._drive_line()
 
-    def _start_task(self, task: int) -> None:
-        if self._registers.get(_ENABLE, 0) & 0xF != _ENABLED:
+    def start_task(self, task: int) -> None:
+        if self.values.get(_ENABLE, 0) & 0xF != _ENABLED:
             return
         if task == _START_TX:
             self._tx_transfer = self._transfer(_TX_BUFFER)
-            self._events[_TX_STARTED] = 1
+            self.values[_TX_STARTED] = 1
             if self._sent_at is None:
                 self._transmit(self._clock.now())
         elif task == _STOP_TX:
             self._tx_transfer = None
-            self._events[_TX_STOPPED] = 1
+            self.values[_TX_STOPPED] = 1
         elif task == _START_RX:
             self._start_receiving()
             self._drain_fifo()
             self._await_byte(self._clock.now())
-        else:
+        elif task == _STOP_RX:
             self._stop_receiving()
 
     def _transfer(self, register: int) -> _Transfer:
-        address, size = self._registers.get(register, 0), self._registers.get(register + 4, 0) & 0xFFFF
+        address, size = self.values.get(register, 0), self.values.get(register + 4, 0) & 0xFFFF
         memory = self._bus.memory_at(address)
         if memory is None or memory.region.kind != "ram" or address + size > memory.end:
             raise BusError(address)
         return _Transfer(address, size)
 
     def _character_ticks(self) -> int:
-        return _TICKS // max(1, self._registers[_BAUD_RATE])
+        return _TICKS // max(1, self.values[_BAUD_RATE])
 
     def _is_receiving(self) -> bool:
         return self._rx_started
 
     def _finish_sending(self, now: int) -> None:
-        self._events[_TX_READY] = 1
+        self.values[_TX_READY] = 1
         self._transmit(now)
 
     def _transmit(self, start: int) -> None:
@@ -243,8 +221,8 @@ class Uarte(SerialDevice):
             return
         if transfer.done == transfer.size:
             self._tx_transfer = None
-            self._registers[_TX_BUFFER + 8] = transfer.done
-            self._events[_END_TX] = 1
+            self.values[_TX_BUFFER + 8] = transfer.done
+            self.values[_END_TX] = 1
             return
         self._send_byte(self._bus.read(transfer.address + transfer.done, 1), start)
         transfer.done += 1
@@ -254,43 +232,38 @@ class Uarte(SerialDevice):
             self._fifo.append(byte)
             self._drain_fifo()
         else:
-            self._errors |= _OVERRUN
-            self._events[_ERROR] = 1
+            self.values[_ERROR_SOURCE] = self.values.get(_ERROR_SOURCE, 0) | _OVERRUN
+            self.values[_ERROR] = 1
 
     def _start_receiving(self) -> None:
         self._rx_transfer = self._transfer(_RX_BUFFER)
         self._rx_started = True
-        self._events[_RX_STARTED] = 1
+        self.values[_RX_STARTED] = 1
 
     def _stop_receiving(self) -> None:
         if self._rx_transfer:
             self._end_receiving(self._rx_transfer)
         self._rx_started = False
         self._arrives_at = None
-        self._events[_RX_TIMEOUT] = 1
+        self.values[_RX_TIMEOUT] = 1
 
     def _drain_fifo(self) -> None:
         while self._fifo and self._rx_transfer:
             transfer = self._rx_transfer
             self._bus.write(transfer.address + transfer.done, bytes([self._fifo.popleft()]))
             transfer.done += 1
-            self._events[_RX_READY] = 1
+            self.values[_RX_READY] = 1
             if transfer.done == transfer.size:
                 self._end_receiving(transfer)
-                if self._registers.get(_SHORTS, 0) & _ENDRX_STARTRX:
+                if self.values.get(_SHORTS, 0) & _ENDRX_STARTRX:
                     self._start_receiving()
-                elif self._registers.get(_SHORTS, 0) & _ENDRX_STOPRX:
+                elif self.values.get(_SHORTS, 0) & _ENDRX_STOPRX:
                     self._stop_receiving()
 
     def _end_receiving(self, transfer: _Transfer) -> None:
         self._rx_transfer = None
-        self._registers[_RX_BUFFER + 8] = transfer.done
-        self._events[_END_RX] = 1
-
-    def _drive_line(self) -> None:
-        # The bit of an event in INTEN is its index among the event registers (6.34.9).
-        bits = (1 << (offset - 0x100) // 4 for offset, state in self._events.items() if state)
-        self._set_line(any(bit & self._enabled_interrupts for bit in bits))
+        self.values[_RX_BUFFER + 8] = transfer.done
+        self.values[_END_RX] = 1
 
 
 def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:

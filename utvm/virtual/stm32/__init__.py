@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import BusError, Device, PlainRegisters, ResetCause
+from utvm.virtual.bus import Bus, BusError, Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32 import clocks, rtc, small
 from utvm.virtual.stm32.dma import STREAMS, DmaController
@@ -13,22 +13,6 @@ from utvm.virtual.stm32.flash_h7 import H7FlashController
 from utvm.virtual.stm32.tim import TimDevice
 from utvm.virtual.stm32.usart import OldUsart, Usart
 from utvm.virtual.wiring import DeviceFactory, Wiring
-
-_PWR_CR1, _PWR_CSR1 = 0x00, 0x04
-_ODEN, _ODSWEN, _VOSRDY = 1 << 16, 1 << 17, 1 << 14
-
-
-class Pwr(PlainRegisters):
-    """PWR: the voltage is always ready, and over-drive once enabled."""
-
-    def __init__(self) -> None:
-        super().__init__({_PWR_CR1: 0x0000C000})
-
-    def load(self, offset: int) -> int:
-        if offset != _PWR_CSR1:
-            return super().load(offset)
-        control = self.values[_PWR_CR1]
-        return super().load(offset) & ~(_ODEN | _ODSWEN) | control & (_ODEN | _ODSWEN) | _VOSRDY
 
 
 class Exti(PlainRegisters):
@@ -87,10 +71,10 @@ class Gpio(PlainRegisters):
 
     _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28
 
-    def __init__(self, after_reset: Mapping[int, int], port: int = 0, exti: Exti | None = None) -> None:
+    def __init__(self, after_reset: Mapping[int, int], bus: Bus, port: int) -> None:
         super().__init__(after_reset)
         self._levels = self._driven = 0
-        self._port, self._exti = port, exti
+        self._bus, self._port = bus, port
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
         if offset & ~3 != self._IDR:
@@ -106,12 +90,13 @@ class Gpio(PlainRegisters):
         return super().load(self._ODR) & outputs | inputs & ~outputs
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        if self._exti and self._exti.watches:
-            before = self.load(self._IDR)
-            self._store(offset, value, lanes)
-            self._exti.change(self._port, before, self.load(self._IDR))
-        else:
-            self._store(offset, value, lanes)
+        watch = next(
+            (device for _, device in self._bus.devices if isinstance(device, Exti) and device.watches), None
+        )
+        before = self.load(self._IDR) if watch else 0
+        self._store(offset, value, lanes)
+        if watch:
+            watch.change(self._port, before, self.load(self._IDR))
 
     def _store(self, offset: int, value: int, lanes: int) -> None:
         output = self.values.get(self._ODR, 0)
@@ -123,11 +108,6 @@ class Gpio(PlainRegisters):
             self._levels, self._driven = value & 0xFFFF, 0xFFFF
         else:
             super().store(offset, value, lanes)
-
-
-def _gpio(peripheral: Peripheral, wiring: Wiring) -> Device:
-    exti = next((device for _, device in wiring.bus.devices if isinstance(device, Exti)), None)
-    return Gpio(_after_reset(peripheral), peripheral.address >> 10 & 15, exti)
 
 
 # SYSCFG_EXTICR1 by the address of EXTI (RM0090, RM0385: 0x40013C00; RM0432; RM0433).
@@ -233,14 +213,14 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
     "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(_after_reset(peripheral)),
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
-    "stm32f7-pwr": lambda peripheral, wiring: Pwr(),
+    "stm32f7-pwr": lambda p, _: clocks.ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,
     "stm32f2-usart": lambda peripheral, wiring: _usart(peripheral, wiring, OldUsart),
     "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
     "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
     "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring),
-    "stm32-gpio": _gpio,
+    "stm32-gpio": lambda p, wiring: Gpio(_after_reset(p), wiring.bus, p.address >> 10 & 15),
     "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
     "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
     "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring.set_line),

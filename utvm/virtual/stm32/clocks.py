@@ -6,42 +6,25 @@ boards (UM1472, UM1974, UM2179). Kernel clocks of peripherals are those of their
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
-Words = Callable[[int], int]
-_HSI, _HSE, _LSE, LSI = 16_000_000, 8_000_000, 32_768, 32_000
+Rates = tuple[int, int]
+"""Frequency of the core in Hz, and its cycles in one of APB1."""
+_Words = Callable[[int], int]
+_HSI, _HSE = 16_000_000, 8_000_000
+LSE, LSI = 32_768, 32_000
 _MSI_KHZ = (100, 200, 400, 800, 1000, 2000, 4000, 8000, 16000, 24000, 32000, 48000)
 
-
 # Enable and ready bits. RM0385, 5.3; RM0432, 6.4 (L4+); RM0438, 9.8 (L5); RM0433, 8.7 (H7) and 6.8.
-_F2_READY = [
-    (0x00, 0, 1),
-    (0x00, 16, 17),
-    (0x00, 24, 25),
-    (0x00, 26, 27),
-    (0x00, 28, 29),
-    (0x70, 0, 1),
-    (0x74, 0, 1),
-]
+_F2_READY = [(0x00, 0, 1), (0x00, 16, 17), (0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29)]
+_F2_READY += [(0x70, 0, 1), (0x74, 0, 1)]
 L4_READY = [(0x00, 0, 1), (0x00, 8, 10), (0x00, 16, 17), (0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29)]
 L4_READY += [(0x90, 0, 1), (0x94, 0, 1), (0x98, 0, 1)]
 H7_READY = [(0x00, 0, 2), (0x00, 7, 8), (0x00, 12, 13), (0x00, -1, 14), (0x00, -1, 15), (0x00, 16, 17)]
 H7_READY += [(0x00, 24, 25), (0x00, 26, 27), (0x00, 28, 29), (0x70, 0, 1), (0x74, 0, 1)]
+F7_SUPPLY = [(0x04, -1, 14), (0x04, 32 + 16, 16), (0x04, 32 + 17, 17)]  # VOSRDY; over-drive (RM0385, 4.4)
 H7_SUPPLY = [(0x04, -1, 13), (0x18, -1, 13)]  # ACTVOSRDY, VOSRDY
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Frequencies in Hz of core and calendar; cycles of the core in one of APB1 and of APB2."""
-
-    core: int = _HSI
-    calendar: int = _LSE
-    buses: tuple[int, int] = (1, 1)
-
-
-_AFTER_RESET = Rates()
 
 
 def _ahb(code: int) -> int:
@@ -52,50 +35,40 @@ def _apb(code: int) -> int:
     return 1 if code < 4 else 2 << code - 4
 
 
-def _calendar(control: int, from_crystal: int) -> int:
-    return (_LSE, _LSE, LSI, from_crystal)[control >> 8 & 3]
-
-
-def f2_rates(word: Words) -> Rates:
-    """Rates of the STM32F2, F4 and F7 (RM0385, 5.3.2, 5.3.3, 5.3.20)."""
+def f2_rates(word: _Words) -> Rates:
+    """Rates of the STM32F2, F4 and F7 (RM0385, 5.3.2 and 5.3.3)."""
     pll, config = word(0x04), word(0x08)
     reference = _HSE if pll >> 22 & 1 else _HSI
     fast = reference * (pll >> 6 & 511) // max(1, pll & 63) // (2 * (pll >> 16 & 3) + 2)
-    core = (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15)
-    calendar = _calendar(word(0x70), _HSE // max(1, config >> 16 & 31))
-    return Rates(max(1, core), calendar, (_apb(config >> 10 & 7), _apb(config >> 13 & 7)))
+    return (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 10 & 7)
 
 
-def l4_rates(word: Words) -> Rates:
+def l4_rates(word: _Words) -> Rates:
     """Rates of the STM32L4+ and L5 (RM0432, 6.4.1 to 6.4.4)."""
     control, config, pll = word(0x00), word(0x08), word(0x0C)
     selected = control >> 4 if control >> 3 & 1 else word(0x94) >> 8
     slow = 1000 * _MSI_KHZ[min(selected & 15, 11)]
     reference = (slow, slow, _HSI, _HSE)[pll & 3]
     fast = reference * (pll >> 8 & 127) // ((pll >> 4 & 15) + 1) // (2 * (pll >> 25 & 3) + 2)
-    core = (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15)
-    buses = _apb(config >> 8 & 7), _apb(config >> 11 & 7)
-    return Rates(max(1, core), _calendar(word(0x90), _HSE // 32), buses)
+    return (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 8 & 7)
 
 
-def h7_rates(word: Words) -> Rates:
+def h7_rates(word: _Words) -> Rates:
     """Rates of the STM32H7 (RM0433, 8.7.2, 8.7.6, 8.7.11, 8.7.13)."""
-    config, select, divide, domain1, domain2 = (word(offset) for offset in (0x10, 0x28, 0x30, 0x18, 0x1C))
-    internal = 64_000_000 >> (word(0x00) >> 3 & 3)
-    reference = (internal, 4_000_000, _HSE, 0)[select & 3]
+    select, divide, domain1 = word(0x28), word(0x30), word(0x18)
+    internal = 4 * _HSI >> (word(0x00) >> 3 & 3)
+    reference = (internal, _HSI // 4, _HSE, 0)[select & 3]
     fast = reference * ((divide & 511) + 1) // max(1, select >> 4 & 63) // ((divide >> 9 & 127) + 1)
-    core = (internal, 4_000_000, _HSE, fast)[config & 3] // _ahb(domain1 >> 8 & 15)
-    ahb = _ahb(domain1 & 15)
-    calendar = _calendar(word(0x70), _HSE // max(1, config >> 8 & 63))
-    return Rates(max(1, core), calendar, (ahb * _apb(domain2 >> 4 & 7), ahb * _apb(domain2 >> 8 & 7)))
+    core = (internal, _HSI // 4, _HSE, fast)[word(0x10) & 3] // _ahb(domain1 >> 8 & 15)
+    return core, _ahb(domain1 & 15) * _apb(word(0x1C) >> 4 & 7)
 
 
 class ReadyClocks(PlainRegisters):
     """RCC or PWR: enabled clocks and voltages are ready at once.
 
-    ``ready`` are rows of an offset, an enable bit and the bit that reads as it; ``switch`` is the offset of
-    CFGR, the mask of SW and the distance to SWS. A negative enable bit stands for "always". ``select`` computes
-    an RCC's rates.
+    ``ready`` are rows of an offset, an enable bit and the bit that reads as it; a negative enable bit stands for
+    "always", and from 32 on it is one of the register at 0. ``switch`` is the offset of CFGR, the mask of SW and
+    the distance to SWS. ``select`` computes an RCC's rates.
     """
 
     def __init__(
@@ -103,7 +76,7 @@ class ReadyClocks(PlainRegisters):
         after_reset: Mapping[int, int],
         ready: Sequence[tuple[int, int, int]],
         switch: tuple[int, int, int],
-        select: Callable[[Words], Rates] | None = None,
+        select: Callable[[_Words], Rates] | None = None,
     ) -> None:
         self._ready, self._switch, self.select = ready, switch, select
         super().__init__(after_reset)
@@ -112,21 +85,16 @@ class ReadyClocks(PlainRegisters):
         value = super().load(offset)
         for at, enable, bit in self._ready:
             if at == offset:
-                value = value & ~(1 << bit) | (enable < 0 or value >> enable & 1) << bit
+                enables = value if enable < 32 else super().load(0) << 32
+                value = value & ~(1 << bit) | (enable < 0 or enables >> enable & 1) << bit
         at, mask, distance = self._switch
         return value & ~(mask << distance) | (value & mask) << distance if at == offset else value
 
-    def reset(self) -> None:
-        super().reset()
-        self._apply()
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        super().store(offset, value, lanes)
-        self._apply()
-
-    def _apply(self) -> None:
-        if self.select:
-            self.rates = self.select(lambda offset: self.values.get(offset, 0))
+    @property
+    def rates(self) -> Rates:
+        """Rates that the registers select: those after a reset while they make no sense."""
+        core, bus = self.select(lambda offset: self.values.get(offset, 0)) if self.select else (0, 1)
+        return core or _HSI, bus
 
 
 # Every reset pulls the reset pin, too; flags accumulate.
@@ -162,4 +130,4 @@ class Rcc(ReadyClocks):
 def rates_on(bus: Bus) -> Rates:
     """A chip's present rates."""
     clocks = (device for _, device in bus.devices if isinstance(device, ReadyClocks) and device.select)
-    return next((clock.rates for clock in clocks), _AFTER_RESET)
+    return next((clock.rates for clock in clocks), (_HSI, 1))

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 
 from utvm.virtual.bus import PlainRegisters, ResetCause
-from utvm.virtual.stm32.clocks import LSI, Rates, rates_on
+from utvm.virtual.stm32.clocks import LSE, LSI, Rates, rates_on
 from utvm.virtual.wiring import Wiring
 
 
@@ -19,100 +19,81 @@ class _Timekeeper(PlainRegisters):
 
 
 class Iwdg(_Timekeeper):
-    """The independent watchdog (27)."""
-
-    _KR, _PR, _RLR, _SR, _WINR = range(0x00, 0x14, 4)
+    """The independent watchdog (27), without the lock of its registers and without a window."""
 
     def reset(self) -> None:
         super().reset()
-        self.values.update({self._RLR: 0xFFF, self._WINR: 0xFFF})
-        self._begun: int | None = None
-        self._open = False
-
-    def _step(self) -> int:
-        return (4 << min(self.values.get(self._PR, 0), 6)) * self._rates.core // LSI
+        self._end: int | None = None
 
     def next_event(self) -> int | None:
-        return None if self._begun is None else self._begun + (self.values[self._RLR] + 1) * self._step()
+        return self._end
 
     def expire(self) -> None:
-        event = self.next_event()
-        if event is not None and event <= self._clock.now():
-            self._begun = None
+        if self._end is not None and self._end <= self._clock.now():
+            self._end = None
             self._wiring.request_reset(ResetCause.WATCHDOG)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        if offset == self._KR:
-            self._open = value == 0x5555
-            passed = 0 if self._begun is None else (self._clock.now() - self._begun) // self._step()
-            if value == 0xAAAA and self.values[self._RLR] - passed > self.values[self._WINR] and passed:
-                self._wiring.request_reset(ResetCause.WATCHDOG)  # too early (27.3.2)
-        elif self._open and offset != self._SR:
-            super().store(offset, value & 0xFFF, lanes)
-        if value in (0xAAAA, 0xCCCC) or (offset == self._WINR and self._open):
-            self._begun = self._clock.now() if value == 0xCCCC or self._begun is not None else None
-        self._clock.reschedule()
+        if offset:
+            super().store(offset, value, lanes)
+        elif value == 0xCCCC or (value == 0xAAAA and self._end is not None):
+            prescaler, reload = self.values.get(0x4, 0) & 7, self.values.get(0x8, 0xFFF) & 0xFFF
+            self._end = self._clock.now() + (4 << prescaler) * (reload + 1) * self._rates[0] // LSI
+            self._clock.reschedule()
 
 
 class Wwdg(_Timekeeper):
     """The window watchdog (28), and the one with a wider prescaler (RM0433, 44)."""
 
-    _CR, _CFR, _SR = 0x0, 0x4, 0x8
-    _ON, _EWI, _LAST = 1 << 7, 1 << 9, 0x40
+    _CR, _CFR, _SR, _ON, _LAST, _EWI = 0x0, 0x4, 0x8, 0x80, 0x40, 0x200
 
     def reset(self) -> None:
         super().reset()
         self._begun = 0
-        self._wiring.set_line(False)
-
-    def _step(self) -> int:
-        config = self.values[self._CFR]
-        return (4096 << ((config >> 7 & 3) or config >> 11 & 7)) * self._rates.buses[0]
 
     def _counter(self) -> int:
         on, start = self.values[self._CR] & self._ON, self.values[self._CR] & 0x7F
         return start - (self._clock.now() - self._begun) // self._step() if on else start
 
+    def _step(self) -> int:
+        config = self.values[self._CFR]
+        return (4096 << ((config >> 7 & 3) or config >> 11 & 7)) * self._rates[1]
+
     def load(self, offset: int) -> int:
-        return (
-            self.values[offset] & self._ON | self._counter() & 0x7F if offset == self._CR else super().load(offset)
-        )
+        value = super().load(offset)
+        return value & self._ON | self._counter() & 0x7F if offset == self._CR else value
 
     def next_event(self) -> int | None:
-        warns = self.values[self._CFR] & self._EWI and not self.values[self._SR]
-        steps = (self.values[self._CR] & 0x7F) - self._LAST + (0 if warns else 1)
+        steps = (self.values[self._CR] & 0x7F) - self._LAST + (self.values[self._SR] & 1)
         return self._begun + steps * self._step() if self.values[self._CR] & self._ON else None
 
     def expire(self) -> None:
-        if self.values[self._CR] & self._ON and self._counter() <= self._LAST:
+        if self.values[self._CR] & self._ON and (counter := self._counter()) <= self._LAST:
             self.values[self._SR] = 1
-            self._drive_line()
-            if self._counter() < self._LAST:
-                self._bite()
+            self._drive_line(bite=counter < self._LAST)
 
     def store(self, offset: int, value: int, lanes: int) -> None:
         self.expire()
+        on = self.values[self._CR] & self._ON
+        early = offset == self._CR and on and self._counter() > self.values[self._CFR] & 0x7F
+        super().store(
+            offset, (value & self.values[offset] if offset == self._SR else value) | on * (not offset), lanes
+        )
         if offset == self._CR:
-            on = self.values[self._CR] & self._ON
-            early = on and self._counter() > self.values[self._CFR] & 0x7F
-            self.values[self._CR], self._begun = value & 0xFF | on, self._clock.now()
-            if early or ((value | on) & self._ON and not value & self._LAST):
-                self._bite()
-        else:
-            super().store(offset, value & self.values[self._SR] if offset == self._SR else value, lanes)
-        self._drive_line()
+            self._begun = self._clock.now()
+        counting = self.values[self._CR] & (self._ON | self._LAST) != self._ON
+        self._drive_line(bite=bool(early) or not counting)
         self._clock.reschedule()
 
-    def _bite(self) -> None:
-        self.values[self._CR] &= ~self._ON
-        self._wiring.request_reset(ResetCause.WINDOW_WATCHDOG)
-
-    def _drive_line(self) -> None:
+    def _drive_line(self, *, bite: bool) -> None:
         self._wiring.set_line(bool(self.values[self._SR] and self.values[self._CFR] & self._EWI))
+        if bite:
+            self.values[self._CR] &= ~self._ON
+            self._wiring.request_reset(ResetCause.WINDOW_WATCHDOG)
 
 
 class Rtc(_Timekeeper):
-    """The calendar (29): initialization mode and synchronization are there at once; the time of day runs on.
+    """The calendar (29) on its crystal: initialization mode is there at once; the time of day runs on.
 
     The date does not change, and alarms do not compare it. EXTI does not gate its interrupts.
     """
@@ -128,9 +109,9 @@ class Rtc(_Timekeeper):
         self._due: dict[int, int] = {}  # ticks of events by flag
 
     def _second(self) -> int:
-        prescalers, rates = self.values.get(self._PRER, 0), self._rates
+        prescalers = self.values.get(self._PRER, 0)
         steps = ((prescalers >> 16 & 127) + 1) * ((prescalers & 0x7FFF) + 1)
-        return max(1, steps * rates.core // rates.calendar)
+        return max(1, steps * self._rates[0] // LSE)
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -169,7 +150,7 @@ class Rtc(_Timekeeper):
         if not control & flag:
             return None
         if flag == self._WAKE_UP:
-            step = second if control & 4 else (16 >> (control & 3)) * self._rates.core // self._rates.calendar
+            step = second if control & 4 else (16 >> (control & 3)) * self._rates[0] // LSE
             return self._clock.now() + ((self.values.get(self._WUTR, 0) & 0xFFFF) + 1) * step
         alarm = self.values.get(self._ALARM + 4 * (flag == self._ALARM_B), 0)
         masks = sum(0xFF << shift for shift in (0, 8, 16) if not alarm >> shift & 0x80) & 0x3F7F7F

@@ -152,7 +152,7 @@ class Lptim(PlainRegisters):
         self._seen = 0  # steps up to which matches are flagged
 
     def _step(self) -> int:
-        return max(1, rates_on(self._bus).core // 32768) << (self.values.get(self._CFGR, 0) >> 9 & 7)
+        return max(1, rates_on(self._bus)[0] // 32768) << (self.values.get(self._CFGR, 0) >> 9 & 7)
 
     def _steps(self) -> int:
         return 0 if self._started is None else (self._clock.now() - self._started) // self._step()

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watchdogs, alarms and pin interrupts of virtual STM32s, at the rates that the RCC selects (RM0385)."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.target import DEMCR, S_SLEEP, TRCENA, Target
+
+RTC, WWDG, IWDG, RCC, GPIOC, SYSCFG, EXTI = (
+    0x40002800,
+    0x40002C00,
+    0x40003000,
+    0x40023800,
+    0x40020800,
+    0x40013800,
+    0x40013C00,
+)
+CSR, IWDG_RESET, WWDG_RESET = RCC + 0x74, 1 << 29, 1 << 30
+ENABLE_40_AND_41 = "ldr r2, =0xE000E104\nldr r1, =0x300\nstr r1, [r2]\n"
+
+
+def _run_until_reset(target: Target, program: str) -> None:
+    """Run a program whose second start, after a watchdog's reset, ends at BKPT."""
+    target.load(
+        f"""
+        handler reset
+        ldr r0, ={CSR:#x}
+        ldr r7, [r0]
+        ldr r1, ={IWDG_RESET | WWDG_RESET:#x}
+        tst r7, r1
+        beq 1f
+        done
+        1:
+        {program}
+        """
+    )
+    target.poke(DEMCR, TRCENA)  # no halt at the reset
+    target.resume()
+    target.wait_for_halt()
+
+
+def test_the_independent_watchdog_bites_unless_it_is_fed(target: Target) -> None:
+    _run_until_reset(
+        target,
+        f"""
+        ldr r0, ={IWDG:#x}
+        ldr r1, =0x5555
+        str r1, [r0]
+        movs r1, #9             @ ten steps of 4 / 32 kHz: 20,000 ticks of 16 MHz
+        str r1, [r0, #8]
+        ldr r1, =0xCCCC
+        str r1, [r0]
+        ldr r1, =0xAAAA
+        movs r4, #10
+        2: ldr r2, =5000        @ 10,000 ticks
+        3: subs r2, #1
+        bne 3b
+        str r1, [r0]
+        subs r4, #1
+        bne 2b
+        ldr r5, =0x20010100
+        movs r6, #77
+        str r6, [r5]
+        4: b 4b
+        """,
+    )
+    assert target.peek(0x20010100) == 77
+    assert target.register(7) & (IWDG_RESET | WWDG_RESET) == IWDG_RESET
+
+
+def test_the_independent_watchdog_counts_its_own_clock(target: Target) -> None:
+    """At twice the core's clock, it takes twice the instructions."""
+    counts = []
+    for hpre in (0x8, 0x0):  # the core at 8 and at 16 MHz
+        target.load(
+            f"""
+            handler reset
+            ldr r0, ={RCC:#x}
+            ldr r7, [r0, #0x74]
+            lsrs r7, r7, #30
+            bcs 1f
+            movs r1, #{hpre << 4}
+            str r1, [r0, #8]
+            ldr r0, ={IWDG:#x}
+            ldr r1, =0xCCCC
+            str r1, [r0]
+            2: b 2b
+            1: movs r1, #1
+            lsls r1, r1, #24
+            str r1, [r0, #0x74]
+            done
+            """
+        )
+        before = target.machine.instructions
+        target.poke(DEMCR, TRCENA)
+        target.resume()
+        target.wait_for_halt()
+        counts.append(target.machine.instructions - before)
+    assert counts[0] == pytest.approx(8_000_000 * 4 * 4096 / 32_000, rel=0.01)
+    assert counts[1] == pytest.approx(2 * counts[0], rel=0.01)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_the_window_watchdog_bites_late_and_early(target: Target, early: bool) -> None:
+    refresh = "movs r1, #0x7F\nstr r1, [r0]" if early else ""
+    _run_until_reset(
+        target,
+        f"""
+        ldr r0, ={WWDG:#x}
+        movs r1, #0x50
+        str r1, [r0, #4]
+        movs r1, #0xFF
+        str r1, [r0]
+        {refresh}
+        5: ldr r4, [r0]
+        ldr r5, =0x20010100
+        str r4, [r5]
+        b 5b
+        """,
+    )
+    assert target.register(7) & (IWDG_RESET | WWDG_RESET) == WWDG_RESET
+    if not early:
+        assert target.peek(0x20010100) == 0x80 | 0x40  # the last count before the bite
+
+
+def _alarm_after(target: Target, set_up: str) -> int:
+    """Ticks from the set-up to the interrupt."""
+    target.run(
+        f"""
+        handler reset
+        {ENABLE_40_AND_41}
+        ldr r2, =0xE000E100
+        movs r1, #8             @ the wake-up timer's, 3
+        str r1, [r2]
+        ldr r0, ={RTC:#x}
+        {set_up}
+        1: b 1b
+        handler irq3
+        done
+        handler irq41
+        done
+        """
+    )
+    return target.machine._cpu.now()
+
+
+def test_an_alarm_and_the_wake_up_timer_come_after_their_seconds(target: Target) -> None:
+    before = target.machine.instructions
+    _alarm_after(
+        target,
+        """
+        ldr r1, =0x80000002     @ at second 2 of any minute and hour
+        ldr r2, =0x808000
+        orrs r1, r2
+        str r1, [r0, #0x1C]
+        ldr r1, =0x1100         @ ALRAE, ALRAIE
+        str r1, [r0, #8]
+        """,
+    )
+    assert target.machine.instructions - before == pytest.approx(2 * 16_000_000, rel=0.01)
+    assert target.peek(RTC + 0x0C) & 1 << 8
+    assert target.peek(RTC) == 2
+    before = target.machine.instructions
+    _alarm_after(
+        target,
+        """
+        ldr r1, =0x4404         @ WUTE, WUTIE, in seconds
+        movs r2, #0
+        str r2, [r0, #0x14]
+        str r1, [r0, #8]
+        """,
+    )
+    assert target.machine.instructions - before == pytest.approx(16_000_000, rel=0.01)
+    assert target.peek(RTC + 0x0C) & 1 << 10
+
+
+def test_a_pin_interrupts_at_the_edge_that_is_selected(target: Target) -> None:
+    target.load(
+        f"""
+        handler reset
+        {ENABLE_40_AND_41}
+        ldr r0, ={SYSCFG:#x}
+        movs r1, #0x20          @ EXTI13 of port C
+        str r1, [r0, #0x14]
+        ldr r0, ={EXTI:#x}
+        mov r1, #0x2000
+        str r1, [r0]
+        str r1, [r0, #8]
+        1: wfi
+        b 1b
+        handler irq40
+        ldr r4, [r0, #0x14]
+        str r4, [r0, #0x14]
+        ldr r5, [r0, #0x14]
+        done
+        """
+    )
+    target.resume()
+    target.wait_for(S_SLEEP)
+    target.poke(GPIOC + 0x10, 1 << 12)  # another pin
+    assert target.peek(EXTI + 0x14) == 0
+    target.poke(GPIOC + 0x10, 1 << 13)
+    target.wait_for_halt()
+    assert [target.register(number) for number in (4, 5)] == [1 << 13, 0]
+    target.poke(GPIOC + 0x10, 0)  # a falling edge
+    assert target.peek(EXTI + 0x14) == 0
+
+
+@pytest.mark.parametrize(("board", "idle"), [("nucleo-h743zi", 0x58004800), ("nucleo-l4r5zi", 0x40003000)])
+def test_a_watchdog_of_other_families_bites(tmp_path: Path, board: str, idle: int) -> None:
+    with Target(tmp_path, board) as target:
+        target.halt()
+        target.poke(idle, 0xCCCC)
+        assert target.machine._cpu._next_event() is not None
