@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ import yaml
 from utvm import boards, firmware
 from utvm.boards import Board
 from utvm.compiler import Library
-from utvm.drivers import attach
+from utvm.drivers import Connection, attach, driver
 from utvm.errors import BoardError, ProbeError
 from utvm.probe import choice
 from utvm.probe.usb import Detection, Probe, sysfs
@@ -176,3 +176,19 @@ def test_a_flash_that_refuses_once_is_written_again(
         refusals[:0] = ["vFlashDone"]
         connection.program(image)
         assert (connection.first_difference(image), refusals) == (None, [])
+
+
+def test_any_driver_names_the_peripherals_that_the_virtual_board_has_no_model_of(tmp_path: Path) -> None:
+    (tmp_path / "virtual.log").write_text(
+        "WARNING touched DAC at 0x40007400 from PC 0x08000100, which is not modelled\n"
+    )
+    said: list[str] = []
+    board = boards.load("nrf52840dk:driver=pyocd")
+    identity = driver.BoardIdentity(board.full_name, "virtual")
+    reachable = driver.ReachableBoard(board, identity, frozenset(), "pyocd", lambda setup: cast(Connection, None))
+    with reachable.open(tmp_path, said.append):
+        pass
+    assert said == [
+        "the firmware uses peripherals that the virtual board has no model of: "
+        "DAC at 0x40007400 from PC 0x08000100"
+    ]

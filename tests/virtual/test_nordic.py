@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.virtual.target import XPSR, Target
+from utvm import boards
 from utvm.virtual.bus import BusError
 from utvm.virtual.dap import SwDebugPort
+from utvm.virtual.machine import BoardModel
 
 PENDING = 0xE000E200
 WRITE, ERASE = 1, 2
@@ -261,3 +263,22 @@ def test_a_buffer_in_flash_is_refused(uarte: Line, task: int) -> None:
     uarte.buffer(TX_BUFFER, 0x1000, 1)
     with pytest.raises(BusError):
         uarte.put(task, 1)
+
+
+def test_the_real_time_counter_has_no_event_that_is_not_enabled() -> None:
+    machine = BoardModel(boards.load("nrf52840dk").machine_spec())
+    rtc1, compared = 0x40011000, 0x140
+
+    def poke(offset: int, value: int) -> None:
+        machine.write(rtc1 + offset, value.to_bytes(4, "little"))
+
+    events = []
+    for enabled in (0, 1 << 16):
+        poke(0x344, enabled)  # EVTENSET
+        poke(0x540, 1)
+        poke(0x008, 1)
+        poke(0x000, 1)
+        machine._cpu._slept += 2 * 64_000_000 // 32768
+        events.append(int.from_bytes(machine.read(rtc1 + compared, 4), "little"))
+        poke(0x004, 1)
+    assert events == [0, 1]

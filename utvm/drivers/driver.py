@@ -15,6 +15,7 @@ from utvm.drivers.connection import Connection
 from utvm.probe import console, usb
 from utvm.probe.gdb import GdbClient
 from utvm.probe.openocd import OpenOcd
+from utvm.probe.virtual import read_unmodelled
 
 _BlockT = TypeVar("_BlockT", bound=Record)
 
@@ -76,6 +77,8 @@ class ReachableBoard:
         """Open the board for the length of a ``with`` block."""
         with contextlib.ExitStack() as stack:
             yield self.start(Setup(stack, log_directory, say))
+        if touched := "; ".join(f"{name} {place}" for name, place in read_unmodelled(log_directory).items()):
+            say(f"the firmware uses peripherals that the virtual board has no model of: {touched}")
 
 
 @dataclass(frozen=True)

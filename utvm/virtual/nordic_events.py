@@ -186,6 +186,11 @@ class RealTimeCounter(Counter):
     def _span(self) -> int:
         return 1 << 24
 
+    def raise_event(self, offset: int) -> None:
+        enabled = self.values.get(_SET, 0) | self.values.get(_ROUTE_SET, 0)
+        if enabled >> (offset - _FIRST_EVENT) // 4 & 1:  # no event without EVTEN or INTEN (6.22.5)
+            super().raise_event(offset)
+
     def start_task(self, offset: int) -> None:
         super().start_task(offset)
         if offset == 0x00C:  # TRIGOVRFLW

@@ -5,12 +5,8 @@ from utvm.base.text.quoting import tcl
 from utvm.boards import Board
 from utvm.drivers import connection, driver
 from utvm.drivers.connection import Connection
-from utvm.drivers.driver import (
-    Driver,
-    Setup,
-)
+from utvm.drivers.driver import Driver, Setup
 from utvm.probe import debug_port, virtual
-from utvm.probe.virtual import read_unmodelled
 from utvm.selection import BoardSelection
 
 
@@ -20,7 +16,6 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
     able = board.capabilities_of("virtual")
 
     def start(setup: Setup) -> Connection:
-        setup.stack.callback(_name_unmodelled, setup)  # after the model has ended
         machine = setup.stack.enter_context(
             virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us, waits=selection.wait_states)
         )
@@ -47,12 +42,6 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
 
     identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)
     return driver.ReachableBoard(board, identity, able, "openocd", start)
-
-
-def _name_unmodelled(setup: Setup) -> None:
-    touched = [f"{name} {place}" for name, place in read_unmodelled(setup.logs).items()]
-    if touched:
-        setup.say(f"the firmware uses peripherals that the virtual board has no model of: {'; '.join(touched)}")
 
 
 DRIVER = Driver(
