@@ -7,12 +7,11 @@ effect.
 
 import random
 from collections.abc import Callable
-from fractions import Fraction
 
 from utvm.virtual.bus import PlainRegisters
 from utvm.virtual.wiring import Clock
 
-_FIRST_EVENT, _END_OF_EVENTS = 0x100, 0x180
+_FIRST_EVENT = 0x100
 _SHORTS, _SET, _CLEAR, _ROUTE_SET, _ROUTE_CLEAR = 0x200, 0x304, 0x308, 0x344, 0x348
 _COMPARE_EVENTS, _COMPARES = 0x140, 0x540
 _CORE_HZ = 64_000_000
@@ -58,10 +57,8 @@ class Events(PlainRegisters):
 
     def _drive_line(self) -> None:
         enabled = self.values.get(_SET, 0)
-        events = range(_FIRST_EVENT, _END_OF_EVENTS, 4)
-        self._set_line(
-            any(enabled >> (event - _FIRST_EVENT) // 4 & 1 and self.values.get(event, 0) for event in events)
-        )
+        bits = (bit for bit in range(enabled.bit_length()) if enabled >> bit & 1)
+        self._set_line(any(self.values.get(_FIRST_EVENT + 4 * bit, 0) for bit in bits))
 
 
 class Counter(Events):
@@ -79,8 +76,8 @@ class Counter(Events):
         self._since: int | None = None  # tick of the start, None while stopped
         self._seen = 0  # steps up to which events are raised
 
-    def _step(self) -> Fraction:
-        """Ticks of the core's clock that a step takes."""
+    def _step(self) -> tuple[int, int]:
+        """Ticks of the core's clock that a number of steps takes: both."""
         raise NotImplementedError
 
     def _span(self) -> int:
@@ -90,7 +87,8 @@ class Counter(Events):
     def _steps(self) -> int:
         if self._since is None:
             return self._origin
-        return self._origin + int((self._clock.now() - self._since) / self._step())
+        ticks, steps = self._step()
+        return self._origin + (self._clock.now() - self._since) * steps // ticks
 
     def start_task(self, offset: int) -> None:
         if offset == 0x000 and self._since is None:
@@ -133,7 +131,8 @@ class Counter(Events):
     def next_event(self) -> int | None:
         if self._since is None or not (goals := self._goals(self._seen)):
             return None
-        return self._since - int((self._origin - min(goals)) * self._step() // 1)
+        ticks, steps = self._step()
+        return self._since - (self._origin - min(goals)) * ticks // steps
 
 
 class TimerCounter(Counter):
@@ -141,8 +140,8 @@ class TimerCounter(Counter):
 
     channels, clear = 6, 0x00C
 
-    def _step(self) -> Fraction:
-        return Fraction((_CORE_HZ // 16_000_000) << min(self.values.get(0x510, 4), 9))
+    def _step(self) -> tuple[int, int]:
+        return (_CORE_HZ // 16_000_000) << min(self.values.get(0x510, 4), 9), 1
 
     def _span(self) -> int:
         return 1 << (16, 8, 24, 32)[self.values.get(0x508, 0) & 3]
@@ -180,8 +179,8 @@ class RealTimeCounter(Counter):
 
     channels, clear = 4, 0x008
 
-    def _step(self) -> Fraction:
-        return Fraction(_CORE_HZ, 32768) * (self.values.get(0x508, 0) + 1)
+    def _step(self) -> tuple[int, int]:
+        return _CORE_HZ * (self.values.get(0x508, 0) + 1), 32768
 
     def _span(self) -> int:
         return 1 << 24

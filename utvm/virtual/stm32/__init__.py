@@ -7,6 +7,7 @@ from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, BusError, Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
 from utvm.virtual.stm32 import clocks, rtc, small
+from utvm.virtual.stm32.clocks import ReadyClocks
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
 from utvm.virtual.stm32.flash_h7 import H7FlashController
@@ -200,20 +201,16 @@ def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[
 
 
 MODELS: Mapping[str, DeviceFactory] = {
-    "stm32l4-rcc": lambda p, _: clocks.ReadyClocks(
-        _after_reset(p), clocks.L4_READY, (0x08, 3, 2), clocks.l4_rates
-    ),
-    "stm32h7-rcc": lambda p, _: clocks.ReadyClocks(
-        _after_reset(p), clocks.H7_READY, (0x10, 7, 3), clocks.h7_rates
-    ),
-    "stm32h7-pwr": lambda p, _: clocks.ReadyClocks(_after_reset(p), clocks.H7_SUPPLY, (0x10, 0, 0)),
+    "stm32l4-rcc": lambda p, _: ReadyClocks(_after_reset(p), clocks.L4_READY, (0x08, 3, 2), clocks.l4_rates),
+    "stm32h7-rcc": lambda p, _: ReadyClocks(_after_reset(p), clocks.H7_READY, (0x10, 7, 3), clocks.h7_rates),
+    "stm32h7-pwr": lambda p, _: ReadyClocks(_after_reset(p), clocks.H7_SUPPLY, (0x10, 0, 0)),
     "stm32f2-flash": _flash,
     "stm32l4-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L4FlashController),
     "stm32l5-flash": lambda peripheral, wiring: _flash(peripheral, wiring, L5FlashController),
     "stm32h7-flash": lambda peripheral, wiring: _flash(peripheral, wiring, H7FlashController),
     "stm32f2-rcc": lambda peripheral, wiring: clocks.Rcc(_after_reset(peripheral)),
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
-    "stm32f7-pwr": lambda p, _: clocks.ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
+    "stm32f7-pwr": lambda p, _: ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
     "stm32f7-usart": _usart,
     "stm32f2-usart": lambda peripheral, wiring: _usart(peripheral, wiring, OldUsart),
