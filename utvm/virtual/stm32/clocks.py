@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
-Rates = tuple[int, int]
-"""Frequency of the core in Hz, and its cycles in one of APB1."""
+Rates = tuple[int, int, int]
+"""Frequency of the core in Hz, its cycles in one of APB1, and the frequency of the calendar."""
 _Words = Callable[[int], int]
 _HSI, _HSE = 16_000_000, 8_000_000
 LSE, LSI = 32_768, 32_000
@@ -36,11 +36,12 @@ def _apb(code: int) -> int:
 
 
 def f2_rates(word: _Words) -> Rates:
-    """Rates of the STM32F2, F4 and F7 (RM0385, 5.3.2 and 5.3.3)."""
+    """Rates of the STM32F2, F4 and F7 (RM0385, 5.3.2, 5.3.3, 5.3.20)."""
     pll, config = word(0x04), word(0x08)
     reference = _HSE if pll >> 22 & 1 else _HSI
     fast = reference * (pll >> 6 & 511) // max(1, pll & 63) // (2 * (pll >> 16 & 3) + 2)
-    return (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 10 & 7)
+    calendar = _HSE // max(1, config >> 16 & 31) if word(0x70) >> 8 & 3 == 3 else LSE
+    return (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 10 & 7), calendar
 
 
 def l4_rates(word: _Words) -> Rates:
@@ -50,7 +51,7 @@ def l4_rates(word: _Words) -> Rates:
     slow = 1000 * _MSI_KHZ[min(selected & 15, 11)]
     reference = (slow, slow, _HSI, _HSE)[pll & 3]
     fast = reference * (pll >> 8 & 127) // ((pll >> 4 & 15) + 1) // (2 * (pll >> 25 & 3) + 2)
-    return (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 8 & 7)
+    return (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 8 & 7), LSE
 
 
 def h7_rates(word: _Words) -> Rates:
@@ -60,7 +61,7 @@ def h7_rates(word: _Words) -> Rates:
     reference = (internal, _HSI // 4, _HSE, 0)[select & 3]
     fast = reference * ((divide & 511) + 1) // max(1, select >> 4 & 63) // ((divide >> 9 & 127) + 1)
     core = (internal, _HSI // 4, _HSE, fast)[word(0x10) & 3] // _ahb(domain1 >> 8 & 15)
-    return core, _ahb(domain1 & 15) * _apb(word(0x1C) >> 4 & 7)
+    return core, _ahb(domain1 & 15) * _apb(word(0x1C) >> 4 & 7), LSE
 
 
 class ReadyClocks(PlainRegisters):
@@ -92,9 +93,8 @@ class ReadyClocks(PlainRegisters):
 
     @property
     def rates(self) -> Rates:
-        """Rates that the registers select: those after a reset while they make no sense."""
-        core, bus = self.select(lambda offset: self.values.get(offset, 0)) if self.select else (0, 1)
-        return core or _HSI, bus
+        """Rates that the registers select."""
+        return self.select(lambda offset: self.values.get(offset, 0)) if self.select else (_HSI, 1, LSE)
 
 
 # Every reset pulls the reset pin, too; flags accumulate.
@@ -130,4 +130,4 @@ class Rcc(ReadyClocks):
 def rates_on(bus: Bus) -> Rates:
     """A chip's present rates."""
     clocks = (device for _, device in bus.devices if isinstance(device, ReadyClocks) and device.select)
-    return next((clock.rates for clock in clocks), (_HSI, 1))
+    return next((clock.rates for clock in clocks), (_HSI, 1, LSE))

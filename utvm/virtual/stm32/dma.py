@@ -98,11 +98,9 @@ class _Stream:
         if self.flags:  # they must be cleared before (RM0385, 8.3.17)
             return
         # Within memory, direct and circular mode are not allowed (RM0385, 8.3.6).
-        copies_badly = self.direction == _WITHIN_MEMORY and (
-            not self.registers[_FCR] & _DMDIS or self.registers[_CR] & _CIRC
-        )
-        wide = self.item_bytes > 4
-        if copies_badly or wide or self.registers[_CR] & _NOT_MODELLED or self.direction == _RESERVED:
+        direct, circular = not self.registers[_FCR] & _DMDIS, self.registers[_CR] & _CIRC
+        refused = self.direction == _WITHIN_MEMORY and (direct or circular)
+        if refused or self.item_bytes > 4 or self.registers[_CR] & _NOT_MODELLED or self.direction == _RESERVED:
             self.flags |= TEIF
             return
         self.registers[_CR] |= _EN

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 
 from utvm.virtual.bus import PlainRegisters, ResetCause
-from utvm.virtual.stm32.clocks import LSE, LSI, Rates, rates_on
+from utvm.virtual.stm32.clocks import LSI, Rates, rates_on
 from utvm.virtual.wiring import Wiring
 
 
@@ -92,16 +92,19 @@ class Wwdg(_Timekeeper):
             self._wiring.request_reset(ResetCause.WINDOW_WATCHDOG)
 
 
-class Rtc(_Timekeeper):
-    """The calendar (29) on its crystal: initialization mode is there at once; the time of day runs on.
+def _decimal(bcd: int) -> int:
+    return bcd - 6 * (bcd >> 4)
 
-    The date does not change, and alarms do not compare it. EXTI does not gate its interrupts.
+
+class Rtc(_Timekeeper):
+    """The calendar (29): initialization mode is there at once; the time of day runs on.
+
+    The date does not change. Alarms compare neither it nor what is above a masked field, and do not pass EXTI.
     """
 
     _TR, _CR, _ISR, _PRER, _WUTR, _ALARM = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1C
     _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
     _EVENTS = _ALARM_A, _ALARM_B, _WAKE_UP = 1 << 8, 1 << 9, 1 << 10  # enables in CR, flags in ISR
-    _DAY = 86400
 
     def reset(self) -> None:
         super().reset()
@@ -111,7 +114,7 @@ class Rtc(_Timekeeper):
     def _second(self) -> int:
         prescalers = self.values.get(self._PRER, 0)
         steps = ((prescalers >> 16 & 127) + 1) * ((prescalers & 0x7FFF) + 1)
-        return max(1, steps * self._rates[0] // LSE)
+        return max(1, steps * self._rates[0] // self._rates[2])
 
     def load(self, offset: int) -> int:
         self.expire()
@@ -150,23 +153,21 @@ class Rtc(_Timekeeper):
         if not control & flag:
             return None
         if flag == self._WAKE_UP:
-            step = second if control & 4 else (16 >> (control & 3)) * self._rates[0] // LSE
+            step = second if control & 4 else (16 >> (control & 3)) * self._rates[0] // self._rates[2]
             return self._clock.now() + ((self.values.get(self._WUTR, 0) & 0xFFFF) + 1) * step
         alarm = self.values.get(self._ALARM + 4 * (flag == self._ALARM_B), 0)
-        masks = sum(0xFF << shift for shift in (0, 8, 16) if not alarm >> shift & 0x80) & 0x3F7F7F
-        now = self._seconds()
-        step = 60 if masks & 0x7F else 1
-        first = now + 1 if step == 1 else now + 60 - (now - int(f"{alarm & 0x7F:x}")) % 60
-        days = (then for then in range(first, now + self._DAY + 1, step) if not (self._bcd(then) ^ alarm) & masks)
-        passed = (self._clock.now() - self._begun) // second
-        return next((self._begun + (passed + then - now) * second for then in days), None)
+        phase, period = 0, 1
+        for unit, span, shift in ((1, 60, 0), (60, 60, 8), (3600, 24, 16)):
+            if alarm >> shift & 0x80:
+                break
+            phase, period = phase + unit * _decimal(alarm >> shift & 0x7F), unit * span
+        wait = 1 + (phase - self._seconds() - 1) % period
+        return self._begun + ((self._clock.now() - self._begun) // second + wait) * second
 
     def _seconds(self) -> int:
         start = self.values.get(self._TR, 0)
-        hours, minutes, seconds = (
-            int(f"{start >> shift & mask:x}") for shift, mask in ((16, 63), (8, 127), (0, 127))
-        )
-        return 3600 * hours + 60 * minutes + seconds + (self._clock.now() - self._begun) // self._second()
+        seconds = sum(_decimal(start >> shift & 0x7F) * unit for unit, shift in ((1, 0), (60, 8), (3600, 16)))
+        return seconds + (self._clock.now() - self._begun) // self._second()
 
     def _bcd(self, seconds: int) -> int:
         fields = (seconds // 3600 % 24, seconds // 60 % 60, seconds % 60)
