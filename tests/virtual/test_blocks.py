@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A virtual board has every peripheral of its chip: models at all instances, and registers elsewhere."""
 
+import binascii
 import zlib
 
 import pytest
@@ -138,6 +139,15 @@ def test_the_crc_of_a_word_is_the_manufacturers(target: Target) -> None:
     target.poke(CRC + 8, 1)
     target.poke(CRC, 0x12345678)
     assert target.peek(CRC) == 0xDF8A8A2B  # CRC-32/MPEG-2 of the bytes 12 34 56 78
+
+
+def test_the_crc_begins_with_the_initial_value_that_is_written(target: Target) -> None:
+    target.poke(CRC + 8, 1 << 3)  # 16 bits
+    target.poke(CRC + 0x14, 0x1021)
+    target.poke(CRC + 0x10, 0)
+    for byte in b"123456789":
+        target.machine.write(CRC, bytes([byte]))
+    assert target.peek(CRC) == binascii.crc_hqx(b"123456789", 0) == 0x31C3
 
 
 def test_random_numbers_are_ready_and_differ(target: Target) -> None:

@@ -58,8 +58,8 @@ class Crc(PlainRegisters):
             self._take(value >> (lanes & -lanes).bit_length() - 1, lanes.bit_count() // 8)
             return
         super().store(offset, value, lanes)
-        if offset == self._CR and value & self._RESET:
-            self.values[self._CR] &= ~self._RESET
+        if offset == self._INIT or (offset == self._CR and value & self._RESET):  # 13.3.3
+            self.values[self._CR] = self.values.get(self._CR, 0) & ~self._RESET
             self.values[self._DR] = self.values[self._INIT] & (1 << self._bits) - 1
 
     @property
