@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from utvm.virtual import nordic_events
-from utvm.virtual.bus import Bus, BusError, Device, MemoryBank, PlainRegisters
+from utvm.virtual.bus import BusError, Device, MemoryBank, PlainRegisters
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.wiring import Clock, DeviceFactory, SerialDevice, Wiring
+from utvm.virtual.wiring import DeviceFactory, SerialDevice, Wiring
 
 _REGISTER_BYTES = 0x1000  # of a peripheral
 
@@ -150,12 +150,9 @@ class Uarte(SerialDevice, nordic_events.Events):
 
     size = _REGISTER_BYTES
 
-    def __init__(
-        self, bus: Bus, clock: Clock, send: Callable[[bytes], None], set_line: Callable[[bool], None]
-    ) -> None:
-        self._bus, self._incoming = bus, deque()
-        nordic_events.Events.__init__(self, clock, set_line)
-        self._send = send
+    def __init__(self, wiring: Wiring) -> None:
+        self._bus, self._send, self._incoming = wiring.bus, wiring.send, deque()
+        nordic_events.Events.__init__(self, wiring.clock, wiring.set_line)
 
     def reset(self) -> None:
         SerialDevice.reset(self)
@@ -278,7 +275,7 @@ def _nvmc(peripheral: Peripheral, wiring: Wiring) -> Device:
 
 MODELS: Mapping[str, DeviceFactory] = {
     "nrf-nvmc": _nvmc,
-    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring.bus, wiring.clock, wiring.send, wiring.set_line),
+    "nrf-uarte": lambda peripheral, wiring: Uarte(wiring),
     "nrf-clock": lambda peripheral, wiring: nordic_events.Clocks(wiring.clock, wiring.set_line),
     "nrf-timer": lambda peripheral, wiring: nordic_events.TimerCounter(wiring.clock, wiring.set_line),
     "nrf-rtc": lambda peripheral, wiring: nordic_events.RealTimeCounter(wiring.clock, wiring.set_line),

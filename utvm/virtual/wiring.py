@@ -73,7 +73,8 @@ class SerialDevice(Device):
         self._clock.reschedule()
 
     def next_event(self) -> int | None:
-        return min((tick for tick in (self._sent_at, self._arrives_at) if tick is not None), default=None)
+        sent, arrival = self._sent_at, self._arrives_at
+        return sent if arrival is None else arrival if sent is None else min(sent, arrival)
 
     def expire(self) -> None:
         now = self._clock.now()

@@ -211,7 +211,8 @@ class CortexM:
         """Handle the events that are due. Timers without one handle what has passed when they are read."""
         while (event := self._next_event()) is not None and event <= self.now():
             for timer in self._timers:
-                timer.expire()
+                if (due := timer.next_event()) is not None and due <= self.now():
+                    timer.expire()
             self._is_scheduled = False
 
     def _next_event(self) -> int | None:

@@ -87,8 +87,9 @@ class Usart(SerialDevice):
         self._await_byte(self._clock.now())
 
     def next_event(self) -> int | None:
-        idle_at = self._idle_at if self._registers.get(self.control1, 0) & _IDLEIE else None
-        return min((tick for tick in (super().next_event(), idle_at) if tick is not None), default=None)
+        idle_at = self._idle_at if self._idle_at and self._registers.get(self.control1, 0) & _IDLEIE else None
+        event = super().next_event()
+        return event if idle_at is None else idle_at if event is None else min(event, idle_at)
 
     def expire(self) -> None:
         super().expire()
