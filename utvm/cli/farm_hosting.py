@@ -38,6 +38,8 @@ def export_boards(through: str, virtual: str, name: str, address: str, ssh_port:
     host = _host(name, address, ssh_port)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
+    if not through and "," in coordinator_address():
+        raise errors.ConfigError("LG_COORDINATOR names several coordinators", "a host offers its boards to one")
     with tunnel as coordinator_here:
         export(coordinator_here, host, offers, logs, _say)
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``farm.list``, ``farm.quarantine`` and ``farm.heal``."""
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from utvm.base.storage.files import check_writable, write_whole
 from utvm.base.text.quoting import printable
 from utvm.cli import output, progress
 from utvm.cli.root_hil import run_suites
-from utvm.errors import ConfigError, ExitCode, ProvisionError
+from utvm.errors import ConfigError, ExitCode, ProvisionError, UtvmError
 from utvm.farm.client import FarmClient, coordinator_address
 from utvm.hil.nightly.runner import HEALTH
 from utvm.history.exports import gauge
@@ -21,20 +19,34 @@ _ALL = "all"
 _STATES = ("free", "held", "away", "quarantine")
 
 
-@contextlib.contextmanager
-def _client() -> Iterator[FarmClient]:
-    with (
-        progress.telling() as say,
-        FarmClient(coordinator_address(), output.logs_of("farm") / "labgrid.log", say) as client,
-    ):
-        yield client
+def _call(method: str, *, install: bool = True, **arguments: object) -> list[dict[str, Any]]:
+    """Call all coordinators; return the replies, and print why others do not answer. Raises without a reply."""
+    replies, failures, log = list[dict[str, Any]](), list[UtvmError](), output.logs_of("farm") / "labgrid.log"
+    with progress.telling() as say:
+        for address in coordinator_address().split(","):
+            try:
+                with FarmClient(address, log, say, install=install) as client:
+                    replies.append(client.call(method, **arguments))
+            except UtvmError as error:
+                failures.append(error)
+    if not replies:
+        raise max(failures, key=lambda failure: failure.exit_code)
+    for failure in failures:
+        # Of several sites, one has the board.
+        if not isinstance(failure, ConfigError):
+            output.OUT.print(f"warning: left out: {failure.message}")
+    return replies
+
+
+def _list_all(*, install: bool = True) -> dict[str, list[Any]]:
+    replies = _call("list", install=install)
+    return {key: [entry for reply in replies for entry in reply[key]] for key in ("places", "waiting")}
 
 
 def list_places(summary: bool, metrics: str) -> None:
     """Print the boards of a farm, or their number in each state."""
     check_writable(metrics)
-    with _client() as client:
-        places = client.call("list")
+    places = _list_all(install=False)
     if summary or metrics:
         _summarise(places, metrics)
         return
@@ -65,16 +77,14 @@ def _summarise(places: dict[str, Any], metrics: str) -> None:
 
 
 def _reap_leases() -> None:
-    with _client() as client:
-        freed = client.call("reap")["freed"]
+    freed = [lease for reply in _call("reap") for lease in reply["freed"]]
     for lease in freed:
         output.OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
     output.OUT.print(f"{len(freed)} boards freed")
 
 
 def take_out(place: str, why: str) -> None:
-    with _client() as client:
-        client.call("mark", place=place, health="bad", comment=why)
+    _call("mark", place=place, health="bad", comment=why)
     output.OUT.print(printable(f"{place} is in quarantine: {why}"))
 
 
@@ -90,8 +100,7 @@ def heal_boards(place: str) -> ExitCode:
     _reap_leases()
     if not place:
         return ExitCode.PASSED
-    with _client() as client:
-        places = [known for known in client.call("list")["places"] if known["tags"].get("health") == "bad"]
+    places = [known for known in _list_all()["places"] if known["tags"].get("health") == "bad"]
     bad = [known for known in places if (known["judged"] if place == _ALL else known["place"] == place)]
     if place != _ALL and not bad:
         raise ConfigError(f"{place} is no board in quarantine", "./inv farm.list shows them")
@@ -114,8 +123,7 @@ def _heal(board: dict[str, Any]) -> ExitCode:
         if code is not ExitCode.PASSED:
             break
     else:
-        with _client() as client:
-            client.call("mark", place=name, health="ok", comment="")
+        _call("mark", place=name, health="ok", comment="")
     output.OUT.print(printable(f"{name} is {'well again' if code is ExitCode.PASSED else 'still in quarantine'}"))
     return code
 

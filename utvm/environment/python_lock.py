@@ -211,14 +211,17 @@ def _system(version: str) -> dict[str, str]:
 _PATIENCE = 900.0  # Seconds for some 20 MB over a slow line.
 
 
-def locked_venv(lock: Path, what: str, say: Callable[[str], None]) -> Path:
-    """Return the folder of a virtual environment; rebuild it if its lock has changed."""
+def locked_venv(lock: Path, what: str, say: Callable[[str], None], *, install: bool = True) -> Path:
+    """Return the folder of a virtual environment; rebuild it if its lock has changed, or refuse that."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = cache_root() / lock.stem / f"{file_digest(lock)[:16]}-{python}"
     mark_used(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold(folder.name, directory=folder.parent, patience=_PATIENCE):
         if not (folder / "whole").is_file():
+            if not install:
+                message = f"the Python packages of {what} are not here, and a command that prints fetches nothing"
+                raise errors.ProvisionError(message, f"commands that use {what} fetch them: some 20 MB")
             say(f"making the environment of {what}: some 20 MB to fetch")
             shutil.rmtree(folder, ignore_errors=True)
             run_tool(python_command("venv", str(folder)), error=errors.ProvisionError, timeout=_PATIENCE)

@@ -2,6 +2,7 @@
 """Client of a farm's coordinator, through the helper that runs in labgrid's Python environment, and leases."""
 
 import contextlib
+import functools
 import getpass
 import json
 import os
@@ -19,7 +20,7 @@ from typing import Any
 from utvm.base.process import interpreter, peer, run
 from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
-from utvm.errors import ConfigError, ProvisionError
+from utvm.errors import ConfigError, ProvisionError, UtvmError
 from utvm.paths import PROVISION
 from utvm.provenance.location import Lease
 
@@ -28,19 +29,25 @@ DEFAULT_PORT = 20408
 _STOP_TIMEOUT = 20.0  # Seconds for the helper to give a lease back.
 _REPLY_TIMEOUT = 90.0
 _ACCEPT_TIMEOUT = 5.0
+_POLL = 0.02
 
 
-def labgrid_python(say: Callable[[str], None]) -> Path:
-    return locked_venv(LOCK, "labgrid", say) / "bin" / "python"
+def labgrid_python(say: Callable[[str], None], *, install: bool = True) -> Path:
+    return locked_venv(LOCK, "labgrid", say, install=install) / "bin" / "python"
 
 
 def coordinator_address() -> str:
-    """Return HOST:PORT of LG_COORDINATOR, or of this user's own coordinator."""
+    """Return HOST:PORT of LG_COORDINATOR, several separated by commas, or of this user's own coordinator."""
     text = os.environ.get("LG_COORDINATOR", "") or _own_coordinator()
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"LG_COORDINATOR: {text!r} is no HOST:PORT", f"for instance 127.0.0.1:{DEFAULT_PORT}")
-    return text
+    addresses = [address.strip() for address in text.split(",")]
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(
+                f"LG_COORDINATOR: {address!r} is no HOST:PORT",
+                f"for instance 127.0.0.1:{DEFAULT_PORT}; several are separated by commas",
+            )
+    return ",".join(dict.fromkeys(addresses))
 
 
 def _own_coordinator() -> str:
@@ -76,8 +83,9 @@ _ERRORS = {"usage": ConfigError, "ended": HelperEnded}
 class FarmClient:
     """The helper process, as a context manager: one session with a coordinator."""
 
-    def __init__(self, address: str, log: Path, say: Callable[[str], None]) -> None:
-        self._address = address
+    def __init__(self, address: str, log: Path, say: Callable[[str], None], *, install: bool = True) -> None:
+        self.address = address
+        self._install = install
         self._log = log
         self._say = say
         self.on_loss: Callable[[str], None] = lambda reason: None
@@ -96,7 +104,8 @@ class FarmClient:
 
     def start(self) -> None:
         helper = str(Path(__file__).with_name("helper.py"))
-        command = interpreter.python_command(helper, self._address, interpreter=(str(labgrid_python(self._say)),))
+        python = labgrid_python(self._say, install=self._install)
+        command = interpreter.python_command(helper, self.address, interpreter=(str(python),))
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._replies: queue.Queue[dict[str, Any]] = queue.Queue()
         holder = f"{getpass.getuser()}-utvm-{os.getpid()}-{secrets.token_hex(2)}"
@@ -140,7 +149,7 @@ class FarmClient:
         try:
             reply = self._replies.get(timeout=timeout)
         except queue.Empty:
-            raise ProvisionError(f"the farm at {self._address} does not answer") from None
+            raise ProvisionError(f"the farm at {self.address} does not answer") from None
         if "error" in reply:
             error = _ERRORS.get(reply["kind"], ProvisionError)
             raise error(reply["error"], reply.get("hint", "./inv farm.list shows all boards"))
@@ -168,29 +177,41 @@ class LeaseHolder:
 
     A board that gives no verdict is exchanged for another, once: :meth:`retry`.
 
+    Args:
+        addresses: coordinators, separated by commas. The first free board of any is leased.
+
     Attributes:
         earlier: boards that gave no verdict: place, host and reason.
     """
 
     def __init__(
-        self, address: str, filters: Mapping[str, str], wait: float | None, log: Path, say: Callable[[str], None]
+        self, addresses: str, filters: Mapping[str, str], wait: float | None, log: Path, say: Callable[[str], None]
     ) -> None:
-        self._farm = FarmClient(address, log, say)
+        self._addresses, self._log = addresses.split(","), log
         self._filters, self._wait, self._say = filters, wait, say
         self._excluded: Collection[str] = ()
         self.lease: Lease | None = None
         self.earlier: tuple[Mapping[str, str], ...] = ()
-        self._lost = ""
-        self._restarted = False
+        self._farms: list[FarmClient] = []  # queued at; of a lease, its own
+        self._lost: dict[FarmClient, str] = {}
+        self._errors: list[UtvmError] = []
+        self._ending: list[threading.Thread] = []
+        self._restarted: set[str] = set()
 
     def __enter__(self) -> "LeaseHolder":
         self._start()
         return self
 
     def _start(self) -> None:
-        self._lost = ""
-        self._farm.on_loss = self._on_loss
-        self._farm.start()
+        self._errors.clear()
+        for address in self._addresses:
+            self._queue_at(address)
+
+    def _queue_at(self, address: str) -> None:
+        farm = FarmClient(address, self._log, self._say)
+        farm.on_loss = functools.partial(self._on_loss, farm)
+        farm.start()
+        self._farms.append(farm)
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -198,13 +219,23 @@ class LeaseHolder:
     def release(self) -> None:
         lease, self.lease = self.lease, None
         try:
-            self._farm.on_loss = lambda reason: None
-            if lease:
+            for farm in self._farms if lease else ():
+                farm.on_loss = lambda reason: None
                 # If the farm no longer replies, the lease expires at its deadline.
                 with contextlib.suppress(ProvisionError):
-                    self._farm.call("release", outcome=lease.outcome)
+                    farm.call("release", outcome=lease.outcome if lease else "")
         finally:
-            self._farm.stop()
+            self._leave(*self._farms)
+            for thread in self._ending:
+                thread.join()
+            self._ending.clear()
+
+    def _leave(self, *farms: FarmClient) -> None:
+        """End sessions, in the background: a coordinator that does not answer takes its time."""
+        for farm in farms:
+            self._farms.remove(farm)
+            self._ending.append(threading.Thread(target=farm.stop))
+            self._ending[-1].start()
 
     def exchange(self, excluded: Collection[str]) -> None:
         """Release the board and queue for one outside the excluded places."""
@@ -223,41 +254,50 @@ class LeaseHolder:
         return True
 
     def wait(self) -> Lease:
-        while self.lease is None:
-            self._read_reply()
-        return self.lease
+        while (lease := self.poll()) is None:
+            time.sleep(_POLL)
+        return lease
 
     def poll(self) -> Lease | None:
         """Return the lease, or None while in the queue. Raises as :meth:`wait`."""
-        while self.lease is None and self._farm.has_unread_reply:
-            self._read_reply()
+        for farm in [*self._farms]:
+            while self.lease is None and farm in self._farms and farm.has_unread_reply:
+                self._read_reply(farm)
         return self.lease
 
-    def _read_reply(self) -> None:
+    def _read_reply(self, farm: FarmClient) -> None:
         try:
-            reply = self._farm.read_reply(None)
-        except HelperEnded:
-            if self._restarted:
-                raise
+            reply = farm.read_reply(None)
+        except UtvmError as error:
+            self._leave(farm)
             # A helper killed in the queue holds no board: restart it, once.
-            self._restarted = True
-            self._farm.stop()
-            self._start()
+            if isinstance(error, HelperEnded) and farm.address not in self._restarted:
+                self._restarted.add(farm.address)
+                self._queue_at(farm.address)
+                return
+            self._errors.append(error)
+            if not self._farms:
+                # One that may have the board but does not answer outweighs those that do not have it.
+                raise max(reversed(self._errors), key=lambda failure: failure.exit_code) from None
+            if not isinstance(error, ConfigError):
+                self._say(f"left out: {farm.address}: {error.message}")
             return
         if "ready" in reply:
             request = {"filters": dict(self._filters), "wait": self._wait, "excluded": sorted(self._excluded)}
-            self._farm.send("lease", **request)
+            farm.send("lease", **request)
         elif "place" in reply:
-            self.lease = Lease(**reply, earlier=self.earlier)
-            if self._lost:
-                self.lease.mark_lost(self._lost)
+            others = [other for other in self._farms if other is not farm]
+            self._leave(*others)
+            self.lease = Lease(**{**reply, "others": reply["others"] + len(others)}, earlier=self.earlier)
+            if farm in self._lost:
+                self.lease.mark_lost(self._lost[farm])
         elif "away" in reply:
             self._say(f"waiting for a host: {reply['away']}")
         elif reply["busy"]:
             holders = ", ".join(f"{place} by {holder}" for place, holder in reply["busy"].items())
             self._say(f"waiting for a board, place {reply['position']} in line; held: {holders}")
 
-    def _on_loss(self, reason: str) -> None:
-        self._lost = reason
-        if self.lease:
+    def _on_loss(self, farm: FarmClient, reason: str) -> None:
+        self._lost[farm] = reason
+        if self.lease and farm in self._farms:
             self.lease.mark_lost(reason)

@@ -30,10 +30,13 @@ _RESERVATION_POLL = (2.0, 20.0)  # Seconds, at least and at most; labgrid drops 
 _POLL_PER_WAITER = 0.05  # Seconds more for each client in the queue: all poll the one coordinator.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
+_SLOW = 5.0  # Seconds; an exporter answers in milliseconds, and labgrid gives up after ten.
 _REPORT = 30.0  # Seconds between lines while waiting.
 _CONNECTING = 15.0
+_ENDING = 3.0
 _UNTIL, _HOLDER, _TROUBLE, _HEALTH = "utvm_until", "utvm_holder", "utvm_trouble", "health"
 _BAD_AFTER, _WELL_AFTER = "utvm_bad_after", "utvm_well_after"
+_SUSPECT_UNTIL = "utvm_suspect_until"
 _PRESENT = "utvm_present"  # "no" while the host is away: labgrid reserves places by their tags alone.
 
 
@@ -67,7 +70,6 @@ class LabgridClient:
         self._place = self._token = ""
         self._holding: asyncio.Task[None] | None = None
         self._healthy: set[str] = set()  # places that fit, wherever their hosts are
-        self._suspects: dict[str, float] = {}  # place -> until when its host counts as away
 
     async def connect(self) -> None:
         await self._disconnect()
@@ -78,9 +80,10 @@ class LabgridClient:
     async def _disconnect(self) -> None:
         if self._session:
             self._session.stopping.set()
-            with contextlib.suppress(Exception):
-                await self._session.stop()
-            await self._session.close()
+            for end in (self._session.stop, self._session.close):
+                # Of a coordinator that is gone, labgrid waits for an answer.
+                with contextlib.suppress(Exception):
+                    await asyncio.wait_for(end(), _ENDING)
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -111,7 +114,9 @@ class LabgridClient:
         }
 
     def _present(self, name: str) -> bool:
-        return "UtvmBoard" in self._resources(name) and self._suspects.get(name, 0.0) < time.monotonic()
+        place = self._session.places.get(name)
+        suspect = place is not None and float(place.tags.get(_SUSPECT_UNTIL) or 0) > time.time()
+        return not suspect and "UtvmBoard" in self._resources(name)
 
     async def _update_presence(self) -> None:
         """Tag places that fit by whether their hosts are there."""
@@ -209,13 +214,20 @@ class LabgridClient:
 
     async def _acquire(self, others: bool) -> bool:
         """Acquire the reserved place; False if its host does not answer and there are others."""
+        begun = time.monotonic()
         try:
             await self._call("AcquirePlace", placename=self._place)
         except grpc.RpcError:
             if not others:
                 raise
-            # A computer that was switched off is listed until its connection times out.
-            self._suspects[self._place] = time.monotonic() + _SUSPECT
+            # A computer that was switched off is listed until its connection times out, with all its boards.
+            places = self._session.places
+            host = places[self._place].tags.get("host") if time.monotonic() - begun > _SLOW else None
+            until = {_SUSPECT_UNTIL: str(int(time.time() + _SUSPECT))}
+            for name in [name for name in places if host and places[name].tags.get("host") == host] or [
+                self._place
+            ]:
+                await self._call("SetPlaceTags", placename=name, tags=until)
             self._place = ""
             return False
         return True

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several coordinators: a run takes the first free board of any, and one that dies costs no run."""
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.running import inv
+from tests.farm.farms import LONG, Farm, process, until, wait_for
+from utvm.farm.client import LeaseHolder, labgrid_python
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.contextmanager
+def _sites(folder: Path, *boards: str) -> Iterator[list[Farm]]:
+    """Have a coordinator and a host for each list of virtual boards, all on this computer."""
+    labgrid_python(lambda _: None)
+    with contextlib.ExitStack() as stack:
+        sites = []
+        for number, virtual in enumerate(boards, 1):
+            site = Farm(folder / f"site-{number}")
+            names = ("--name", f"site-{number}", "--address", "localhost", "--virtual", virtual)
+            up = stack.enter_context(site.begun("farm.up", "--port", site.address.rpartition(":")[2], *names))
+            until(up, "boards are offered")
+            sites.append(site)
+        yield sites
+
+
+def _all(sites: Sequence[Farm]) -> str:
+    return ",".join(site.address for site in sites)
+
+
+def _kill_coordinator(site: Farm) -> None:
+    process("labgrid.remote.coordinator", site.address.rpartition(":")[2]).kill()
+
+
+def test_the_first_free_board_of_any_site_is_leased(tmp_path: Path) -> None:
+    with _sites(tmp_path, "host", "host") as (one, other):
+        lines: list[str] = []
+        addresses, board, log = _all([one, other]), {"board": "host", "health": "ok"}, tmp_path / "log"
+        with one.client() as client:
+            held = client.call("lease", filters=board, wait=None)
+            with LeaseHolder(addresses, board, 60, log, lines.append) as holder:
+                lease = holder.wait()
+                assert (lease.place, lease.others) == ("site-2-host-1", 1)
+                # Both sites have no free board; the second dies, and the first gives its one back.
+                with LeaseHolder(addresses, board, 60, log, lines.append) as waiting:
+                    wait_for(lambda: not waiting.poll() and sum("in line" in line for line in lines) == 2)
+                    _kill_coordinator(other)
+                    wait_for(lambda: not waiting.poll() and "left out: " in lines[-1])
+                    listed = inv("farm.list", "--json", LG_COORDINATOR=addresses)
+                    assert f"no coordinator answers at {other.address}" in listed.stdout + listed.stderr
+                    client.call("release")
+                    assert waiting.wait().place == held["place"]
+    refused = inv("farm.list", LG_COORDINATOR=addresses)
+    assert (refused.returncode, "no coordinator answers at" in refused.stderr) == (3, True)
+    wrong = inv("farm.list", LG_COORDINATOR=f"{one.address},desk")
+    assert (wrong.returncode, "'desk' is no HOST:PORT" in wrong.stderr) == (2, True)
+
+
+def test_a_command_that_prints_fetches_nothing(tmp_path: Path) -> None:
+    listed = inv("farm.list", LG_COORDINATOR="127.0.0.1:9", XDG_CACHE_HOME=str(tmp_path))
+    assert (listed.returncode, "a command that prints fetches nothing" in listed.stderr) == (3, True)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 1000]
+
+
+@pytest.mark.nightly
+def test_hundred_leases_beside_a_host_that_was_switched_off(tmp_path: Path) -> None:
+    """It closes no connection: labgrid lists its boards until that times out, after 20 seconds."""
+    labgrid_python(lambda _: None)
+    with _sites(tmp_path, "host") as (site,):
+        away = ("--name", "away", "--address", "away.invalid", "--virtual", ",".join(["host"] * 4))
+        with site.begun("farm.export", *away) as export:
+            until(export, "boards are offered")
+            # It starts no other exporter, and neither ends.
+            psutil.Process(export.pid).suspend()
+            exporter = process("labgrid.remote.exporter", site.address, "away")
+            exporter.suspend()
+            try:
+                waited = list[float]()
+                for session in range(5):
+                    with site.client() as client:
+                        for _ in range(20):
+                            begun = time.monotonic()
+                            client.send("lease", filters={"board": "host", "health": "ok"}, wait=60)
+                            while "place" not in (reply := client.read_reply(LONG)):
+                                pass
+                            waited.append(time.monotonic() - begun)
+                            assert reply["place"] == "site-1-host-1", session
+                            client.call("release")
+            finally:
+                exporter.kill()
+                psutil.Process(export.pid).resume()
+    # The first run finds out: labgrid asks the host for ten seconds.
+    assert waited[0] < 15
+    assert len(waited) == 100 and max(waited[1:]) < 5, sorted(waited)[-3:]
+
+
+@pytest.mark.nightly
+def test_of_three_coordinators_one_is_killed_and_no_job_is_lost(tmp_path: Path) -> None:
+    words = ("hil", "--board", "host", "--suite", "health", "--in", "farm")
+    with _sites(tmp_path, *["host,host,host"] * 3) as sites, contextlib.ExitStack() as stack:
+        client = Farm(tmp_path / "client")
+        client.address = _all(sites)
+        assert len(json.loads(client.inv("farm.list", "--json").stdout)["places"]) == 9
+        jobs = list[subprocess.Popen[str]]()
+        for number in range(12):
+            folder = tmp_path / f"reports-{number}"
+            jobs.append(stack.enter_context(client.begun(*words, f"--report-dir={folder}")))
+        until(jobs[0], "leased ")
+        _kill_coordinator(sites[0])
+        said = [job.communicate(timeout=LONG)[0] for job in jobs]
+        assert [job.returncode for job in jobs] == [0] * 12, said
