@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hosted CI on this computer: it runs the workflows that ``init`` writes, as they are written.
 
-Every job begins in an empty folder and an empty home, without ``.git``. Its cache and its reports stay. Which cache
-a job restores is as the manuals of GitHub and GitLab say.
+Every job begins in an empty folder and an empty home, without ``.git``. Its cache and its reports stay. A job
+restores the cache that the manuals of GitHub and GitLab name.
 """
 
 import os

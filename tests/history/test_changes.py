@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.running import inv
 from tests.history.reports import BAD, GOOD, WORSE, Asked, asked, project, report_of
-from utvm.history.changes import chance
+from utvm.history.changes import Flicker, chance
 
 __all__ = ["asked", "project"]
 
@@ -134,6 +134,11 @@ def test_flaky_means_both_outcomes_at_one_commit(asked: Asked) -> None:
     )["flaky"]
     assert (flicker["test"], flicker["board"], flicker["commit"]) == ("it::test_a", "VIRTUAL stm32f746", GOOD)
     assert (flicker["passed"], flicker["failed"]) == (1, 1)
+    # Even odds; 1/3 for any rate of failure, 2 * 0.01 * 0.99 for a steady test that was disturbed once.
+    assert flicker["probability"] == pytest.approx((1 / 3) / (1 / 3 + 0.0198), abs=1e-4)
+    assert [run[:8] for run in flicker["runs"]] == ["20261106"]
+    often, once = (Flicker("a", "b", "c", 99, failed, "", ()).probability for failed in (20, 1))
+    assert often > 0.999 and once < 0.06  # A disturbance gives one failure in a hundred.
 
 
 def test_trend_is_ordered_and_an_unknown_figure_is_refused(asked: Asked, project: Path) -> None:

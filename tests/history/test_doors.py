@@ -2,6 +2,7 @@
 """What others read of the last night."""
 
 import dataclasses
+import datetime
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import inv
-from tests.history.reports import BAD, GOOD, project, report_of
+from tests.history.reports import BAD, GOOD, project, report_of, write
 from tests.pages.samples import a_night, run_that_passed
 from utvm.hil.nightly import report as nightly
-from utvm.hil.nightly.report import News, find_news
+from utvm.hil.nightly.report import News, find_news, parse_targets
 from utvm.hil.results import Verdict
 from utvm.history import record
 from utvm.history.changes import limit_crossing
@@ -102,6 +103,122 @@ def test_each_test_that_breaks_or_recovers_is_news_once(project: Path) -> None:
         assert [subject, empty] == [f"nightly run {newest['run_id']}: {news[0]}", ""]
         assert line == news[1]
         assert board.startswith("PROCESS host: failed; test_small.py::test_")
+        message.unlink()  # It is sent.
+
+
+def test_messages_wait_for_a_quiet_hour_to_end(tmp_path: Path) -> None:
+    """What nobody takes in the night is in the next message, in the form of every service."""
+    passed = run_that_passed()
+    lost = dataclasses.replace(passed, verdict=Verdict.BAD, trouble="no answer")
+    targets = parse_targets(
+        ",".join(f"{name}:{tmp_path / name}" for name in ("mail", "webhook", "slack", "matrix"))
+    )
+    for night, news in (
+        (a_night((lost, None)), News(("stm32f746",), (), 0)),
+        (a_night((lost, None)), News((), (), 1)),
+        (a_night((passed, None)), News((), ("stm32f746",), 0)),
+    ):
+        for target in targets:
+            nightly.write_message(target, night, news)
+    text = (tmp_path / "mail").read_text()
+    newest, _, oldest = text.partition("\n\nnightly run ")
+    assert newest.splitlines()[0].endswith(": 1 recovered") and "recovered: stm32f746" in newest
+    assert "1 broken" in oldest and "broken: stm32f746" in oldest
+    assert json.loads((tmp_path / "slack").read_text()) == {"text": text}
+    assert json.loads((tmp_path / "matrix").read_text()) == {"msgtype": "m.text", "body": text}
+    assert json.loads((tmp_path / "webhook").read_text()) == {"source": "utvm", "text": text}
+    assert parse_targets("a.txt") == [("mail", Path("a.txt"))]
+    wrong = inv("nightly", "--notify", f"pigeon:{tmp_path / 'x'}")
+    assert (wrong.returncode, "formats: mail, webhook, slack, matrix" in wrong.stderr) == (2, True)
+
+
+def test_a_summary_has_the_limits_of_figures(project: Path) -> None:
+    limits = "{file: a.onnx, samples: a.npz, accuracy: 0.5, instructions: +1 %, flash: 20000, ram: +0 %}"
+    (project / "utvm.yaml").write_text(f"boards: [{{board: host}}]\nmodels:\n  digits: {limits}\n")
+    baseline = "baseline: {VIRTUAL stm32f746: {digits: {instructions: 1000}}}"
+    (project / "utvm-baseline.yaml").write_text(baseline)
+    _nights()
+    summary = inv("history.export", "--format", "summary").stdout
+    for text in (
+        "accuracy 50.00 % (at least 50.00 %)",
+        "flash_bytes 12,432 (at most 20,000)",
+        "instructions 1,100 (at most 1,010)",
+        "ram_bytes 11,280, samples 4 ",
+    ):
+        assert text in summary, summary
+
+
+def test_old_runs_and_reports_are_removed(project: Path) -> None:
+    days = [report_of(day, tests={f"test_{day}": "passed"}, models={"digits": {}}) for day in (1, 20, 21)]
+    old = datetime.date.today() - datetime.date(2026, 11, 10)
+    write(project, *days)
+    assert record(_FILE, *days) == ""
+    logs = project / "build" / "logs" / days[0]["run_id"]
+    logs.mkdir(parents=True)
+    (logs / "utvm.log").write_text("x" * 5000)
+    (project / "build" / "reports" / "latest").symlink_to(days[2]["run_id"])
+    done = inv("history.prune", "--keep", f"{old.days}d")
+    assert done.returncode == 0, done.stderr
+    assert "1 runs removed" in done.stdout and "1 reports removed" in done.stdout
+    assert not logs.exists() and (project / "build" / "reports" / days[1]["run_id"]).exists()
+    with open_history(_FILE) as history:
+        assert [row["id"] for row in history.execute("select id from test order by id")] == [
+            "it::test_20",
+            "it::test_21",
+        ]
+        assert history.execute("select count(*) from figure").fetchone()[0] == 2 * 6
+    done = inv("history.prune", "--keep", "9999d", "--size", "0M")
+    assert "0 runs removed" in done.stdout and "1 reports removed" in done.stdout
+    assert [path.name for path in (project / "build" / "reports").glob("2*")] == [days[2]["run_id"]]
+    for wrong in (("--keep", "soon"), ("--keep", "400d", "--size", "2")):
+        assert inv("history.prune", *wrong).returncode == 2
+
+
+_CASES = "def test_a():\n    assert 1 == 2\n\ndef test_b():\n    assert 1 == 3\n\ndef test_c():\n    pass\n"
+
+
+@pytest.mark.slow
+def test_a_test_in_quarantine_fails_no_run_until_its_day_has_passed(project: Path) -> None:
+    (project / "hil").mkdir()
+    (project / "hil" / "test_small.py").write_text(_CASES)
+    entries = [("a", "9999-12-31", ", why: timing"), ("b", "2020-01-01", "")]
+    lines = [f"  - {{test: 'small::test_{name}', owner: ada, until: {day}{why}}}\n" for name, day, why in entries]
+    (project / "utvm.yaml").write_text("boards: [{board: host}]\nquarantine:\n" + "".join(lines))
+    assert inv("hil").returncode == 1
+    tests = json.loads((project / "build" / "reports" / "latest" / "report.json").read_text())["tests"]
+    assert [test["outcome"] for test in tests] == ["skipped", "failed", "passed"]
+    first = "in quarantine until 9999-12-31, of ada: timing; it failed: assert 1 == 2"
+    assert tests[0]["message"].startswith(first)
+    assert tests[1]["message"].endswith("its quarantine, of ada, ended on 2020-01-01")
+    (project / "utvm.yaml").write_text("boards: [{board: host}]\nquarantine: [{test: 'small::test_a'}]\n")
+    wrong = inv("hil")
+    assert (wrong.returncode, "quarantine.0.owner: Field required" in wrong.stderr) == (2, True)
+
+
+_LOST_ONCE = """
+from pathlib import Path
+from utvm.errors import ProbeError
+
+def test_a():
+    marker = Path({marker!r})
+    if not marker.exists():
+        marker.touch()
+        raise ProbeError("the cable is loose")
+    assert {fine}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fine", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_job_without_a_verdict_runs_again_and_a_failed_test_does_not(project: Path, fine: bool) -> None:
+    (project / "hil").mkdir()
+    (project / "hil" / "test_small.py").write_text(_LOST_ONCE.format(marker=str(project / "marker"), fine=fine))
+    (project / "utvm.yaml").write_text("boards: [{board: host, reruns: 2}]\n")
+    done = inv("nightly")
+    assert (done.returncode, done.stdout.count("once more")) == (0 if fine else 1, 1), done.stdout
+    (board,) = json.loads((project / "build/reports/nightly/latest/nightly.json").read_text())["boards"]
+    assert board["verdict"] == ("passed" if fine else "failed")
+    assert "; before: " in board["reason"] and "the cable is loose" in board["reason"]
 
 
 def test_a_board_without_a_verdict_is_news_and_an_interruption_is_none(tmp_path: Path) -> None:

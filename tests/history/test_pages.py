@@ -110,6 +110,8 @@ def test_a_stretch_of_a_chart_is_zoomed_into_and_out_of(browser: Browser, pages:
 
 def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     index = (pages / "index.html").read_text()
+    slowest = index.partition("<h2>Slowest tests</h2>")[2].partition("</table>")[0]
+    assert slowest.count("<tr") == 1 + 9 and slowest.count(">0.25 s</td>") == 18
     assert 'header class="failed"' in index
     assert index.count("+12 (+0.00 %)") == 3
     assert re.search(r"it::test_b\[parameter-1\].*?chip failed.*?3 of 3", index, re.DOTALL)
@@ -120,6 +122,8 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
         path.read_text() for path in pages.glob("board-*") if "<h1>VIRTUAL mps2-an500" in path.read_text()
     )
     assert board.count("<path class=") == 10
+    failure = board.partition("<h2>Its last failure</h2>")[2].partition("</section>")[0]
+    assert "it::test_b[parameter-1], 2026-11-25 01:00:00 UTC" in failure and "it said 3</pre>" in failure
     assert board.count("desk-1: desk/somebody") == 1 and "no farm&#39;s" in board
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())

@@ -72,6 +72,19 @@ def export(
 
 
 @cli.task(
+    runs="history_files:prune_runs",
+    example="history.prune --keep 400d --size 2G",
+    page="docs/history.md",
+    help={
+        "keep": "age, in days: 400d. Older runs and reports are removed",
+        "size": "also remove the oldest reports and logs until they take at most this: 500M, 2G",
+    },
+)
+def prune(_: Context, keep: str, size: str = "") -> None:
+    """Remove old runs from the history, and old reports with their logs; the newest report stays."""
+
+
+@cli.task(
     runs="history_bisect:bisect",
     example="history.bisect digits:instructions --board stm32f746",
     page="docs/history.md",

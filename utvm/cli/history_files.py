@@ -4,10 +4,13 @@
 import csv
 import functools
 import http.server
+import math
 import os
+import re
 import socket
 import sqlite3
 import sys
+import time
 from pathlib import Path
 
 from utvm.base.process.peer import access_note, is_own
@@ -16,8 +19,9 @@ from utvm.cli.history_show import begin_of
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError, did_you_mean
 from utvm.hil import limits, project
+from utvm.hil.report import prune_reports
 from utvm.history.exports import EXPORTS, summary, write_pages
-from utvm.history.store import OUTCOMES, add, merge, open_history
+from utvm.history.store import OUTCOMES, add, merge, open_history, prune
 from utvm.paths import work
 
 _RUN = (
@@ -78,6 +82,21 @@ def export_history(
         _serve_folder(_write_folder(output), serve, anyone=anyone)
     else:
         _write_folder(output)
+
+
+def prune_runs(keep: str, size: str) -> None:
+    days, least = re.fullmatch(r"([1-9]\d{0,5})d?", keep), re.fullmatch(r"(\d+)([MG])", size)
+    if not days:
+        raise ConfigError(f"--keep {keep}: no number of days", "--keep 400d")
+    if size and not least:
+        raise ConfigError(f"--size {size}: no size", "give 500M or 2G")
+    most = int(least[1]) * (1 << (20 if least[2] == "M" else 30)) if least else math.inf
+    before, path = int(time.time()) - int(days[1]) * 86_400, project.history_file()
+    with open_history(path) as history:
+        runs = prune(history, before)
+    reports, freed = prune_reports(work(), before, most)
+    OUT.print(f"{path}: {runs} runs removed, {path.stat().st_size / 1e6:.1f} MB are left")
+    OUT.print(f"{reports} reports removed with their logs, {freed / 1e6:.1f} MB")
 
 
 def _export_table(output: str, table: str) -> None:
@@ -147,7 +166,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def _write_night(format: str, output: str, since: str) -> None:  # noqa: A002
     check_writable(output)
     with open_history(project.history_file()) as history:
-        text = summary(history, begin_of(history, since)) if since else EXPORTS[format](history)
+        if format == "summary":
+            text = summary(history, begin_of(history, since), limits.describe_limits())
+        else:
+            text = EXPORTS[format](history)
     if output:
         write_whole(Path(output), text)
     else:

@@ -4,6 +4,7 @@
 import re
 import sqlite3
 import time
+from dataclasses import asdict
 
 from utvm.cli.output import OUT
 from utvm.errors import ConfigError
@@ -65,12 +66,20 @@ def _show_flaky(since: str) -> None:
     with open_history(project.history_file()) as history:
         begun = begin_of(history, since) if since else int(time.time()) - _MONTH
         flaky = flaky_tests(history, begun)
-    OUT.results({"since": format_time(begun), "flaky": flaky})
+    OUT.results(
+        {
+            "since": format_time(begun),
+            "flaky": [{**asdict(test), "probability": test.probability} for test in flaky],
+        }
+    )
     if flaky:
         OUT.table(
-            *("test", "board", "commit", ">passed", ">failed", "last"),
+            *("test", "board", "commit", ">passed", ">failed", ">flaky", "last"),
             rows=[
-                (test.test, test.board, test.commit[:10], test.passed, test.failed, readable_time(test.last))
+                (
+                    *(test.test, test.board, test.commit[:10], test.passed, test.failed),
+                    *(f"{100 * test.probability:.1f} %", readable_time(test.last)),
+                )
                 for test in flaky
             ],
         )

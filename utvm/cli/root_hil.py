@@ -179,7 +179,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     """
     if jobs < 0:
         raise ConfigError(f"--jobs is {jobs}", "give 1 or more; without it, as many as the machine carries")
-    check_writable(notify)
+    check_writable(*(path for _, path in nightly.parse_targets(notify)))
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"
     jobs_selected = nightly.select(jobs_listed, _words(only))

@@ -7,7 +7,7 @@ The history never changes a run's verdict. A limit is a percentage above the bas
 import contextlib
 import datetime
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from utvm.hil import report, schemas
 from utvm.hil.project import history_file, load_project
 from utvm.hil.results import CaseResult, ModelResult, Outcome, Verdict
 from utvm.history import changes, store
-from utvm.history.values import LIMITED
+from utvm.history.values import LIMITED, format_value
 from utvm.paths import PROJECT_FILE, project, work
 from utvm.provenance.location import current_kind, read_checkout
 
@@ -76,13 +76,37 @@ def _limit_cases(
                 )
                 yield CaseResult(node, Outcome.SKIPPED, 0.0, reason)
                 continue
-            most = was * (1 + float(limit.strip("+% ")) / 100)
+            most = _most(was, limit)
             if max(values) <= most:
                 yield CaseResult(node, Outcome.PASSED, 0.0)
                 continue
             excess = f"{name} is {max(values):,} on {board.full_name}, and at most {most:,.0f} is asked"
             where = _crossing_commit(board, model, figure, most, commit)
             yield CaseResult(node, Outcome.FAILED, 0.0, f"{excess}, {limit} of {was:,}{where}")
+
+
+def _most(was: int, limit: str) -> float:
+    return was * (1 + float(limit.strip("+% ")) / 100)
+
+
+def describe_limits() -> Callable[[str, str, str, str], str]:
+    """Return a function of a board's name and kind, a model and a figure: the figure's limit as text, or empty."""
+    content, folder = load_project(), project()
+    baseline = _read_baseline(folder / BASELINE) if folder else {}
+
+    def describe(name: str, kind: str, model: str, figure: str) -> str:
+        limits = content.models.get(model) if content else None
+        if figure == "accuracy":
+            least = limits.accuracy if limits else None
+            return "" if least is None else f"at least {format_value(figure, least)}"
+        key = next((key for key, limited in LIMITED.items() if limited == figure), "")
+        most = getattr(limits, key, None)
+        if isinstance(most, str):
+            was = baseline.get(BoardIdentity(name, kind).full_name, {}).get(model, {}).get(key)
+            most = None if was is None else _most(was, most)
+        return "" if most is None else f"at most {most:,.0f}"
+
+    return describe
 
 
 def _crossing_commit(board: BoardIdentity, model: str, figure: str, most: float, commit: str | None) -> str:

@@ -4,6 +4,8 @@
 A relative limit is a percentage above the baseline, a file in the project's repository.
 """
 
+import dataclasses
+import datetime
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from utvm import compiler, errors, selection
 from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.config import Record, load_yaml
-from utvm.hil.results import ModelResult
+from utvm.hil.results import CaseResult, ModelResult, Outcome
 from utvm.history.values import LIMITED
 from utvm.paths import DATA, PROJECT_FILE, project, work
 from utvm.provenance.location import LocationKind, current_kind
@@ -89,6 +91,7 @@ _HINT = "docs/own-project.md says what utvm.yaml holds"
 class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy cannot see that records are frozen
     """One board of the list.
 
+    ``reruns`` is how often a job without a verdict begins again; a test that failed never does.
     ``board`` is a name, or a board folder's path relative to the list. ``minutes`` limits the health check and the
     suites each, so that a hanging board does not block the night. ``count`` and ``tags`` select boards of a farm.
     """
@@ -101,11 +104,14 @@ class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy can
     wait_states: ClassVar[bool] = False  # type: ignore[misc]
     latency_us: ClassVar[int] = 0  # type: ignore[misc]
     count: Annotated[int, Field(ge=1)] = 1
+    reruns: Annotated[int, Field(ge=0, le=5)] = 0
 
     @model_validator(mode="after")
     def _farms_have_many(self) -> "Entry":
         if self.place != "farm" and (self.tags or self.count != 1):
             raise ValueError("tags and count are for boards of a farm: place: farm")
+        if self.place == "farm" and self.reruns:
+            raise ValueError("a job in a farm is repeated on another board, once: leave reruns out")
         return self
 
     @field_validator("suites")
@@ -151,6 +157,31 @@ class Quarantine(Record):
     well_after: Annotated[int, Field(ge=1)] = 1
 
 
+class QuarantinedTest(Record):
+    """A test whose failures do not count until the end of a day.
+
+    Attributes:
+        test: its id in reports, ``SUITE::TEST``.
+        owner: who mends it.
+        until: the last day.
+    """
+
+    test: Annotated[str, Field(pattern="::")]
+    owner: Annotated[str, Field(min_length=1)]
+    until: datetime.date
+    why: str = ""
+
+    def excuse(self, case: CaseResult, today: datetime.date) -> CaseResult:
+        """Return a failed case of the test as skipped; after the last day, with a note."""
+        if case.outcome is not Outcome.FAILED or self.test not in (case.id, case.id.partition("[")[0]):
+            return case
+        if today > self.until:
+            note = f"its quarantine, of {self.owner}, ended on {self.until}"
+            return dataclasses.replace(case, message=f"{case.message}\n{note}")
+        note = f"in quarantine until {self.until}, of {self.owner}{self.why and f': {self.why}'}"
+        return dataclasses.replace(case, outcome=Outcome.SKIPPED, message=f"{note}; it failed: {case.message}")
+
+
 class ProjectFile(Record):
     """``utvm.yaml``, or a nightly list of boards."""
 
@@ -158,6 +189,7 @@ class ProjectFile(Record):
     models: dict[Annotated[str, Field(pattern=r"^\w+$")], Limits] = Field({})
     history: Path = Path("build/history.sqlite")
     farm: Quarantine = Quarantine()
+    quarantine: tuple[QuarantinedTest, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import secrets
 import shlex
 import shutil
 import tempfile
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -161,6 +162,35 @@ def _switch_latest(root: Path, run_id: str) -> None:
         shutil.rmtree(latest)
     temporary.symlink_to(run_id)
     temporary.replace(latest)
+
+
+def prune_reports(folder: Path, before: int, most: float) -> tuple[int, int]:
+    """Remove reports below ``build`` with their logs; the newest run and night stay.
+
+    Args:
+        before: time in seconds since the epoch; runs that began earlier go.
+        most: bytes that all may take; beyond, the oldest go.
+
+    Returns:
+        the numbers of runs and bytes removed.
+    """
+    runs: dict[str, list[Path]] = {}
+    for root in ("reports", "logs", "reports/nightly", "reports/nightly/logs"):
+        for path in folder.glob(f"{root}/[0-9]*T*Z-*"):
+            runs.setdefault(path.name, []).append(path)
+    newest = {(folder / root / "latest").resolve().name for root in ("reports", "reports/nightly")}
+    sizes = {
+        name: sum(file.lstat().st_size for path in paths for file in path.rglob("*"))
+        for name, paths in runs.items()
+    }
+    begin, left, removed = time.strftime("%Y%m%dT%H%M%S", time.gmtime(before)), sum(sizes.values()), 0
+    for name in sorted(runs.keys() - newest):
+        if name >= begin and left <= most:
+            break
+        for path in runs[name]:
+            shutil.rmtree(path, ignore_errors=True)
+        left, removed = left - sizes[name], removed + 1
+    return removed, sum(sizes.values()) - left
 
 
 def checkout_digest(provision: Path = PROVISION) -> str:

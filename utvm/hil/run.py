@@ -23,6 +23,7 @@ from utvm.errors import ConfigError, DoesNotFitError, ExitCode, UtvmError
 from utvm.hil import figures, html, limits, report
 from utvm.hil.display import Display
 from utvm.hil.judge import Recorder, judge, judge_loading, loading_failure
+from utvm.hil.project import load_project
 from utvm.hil.results import CaseResult, Environment, ModelResult, Outcome, RunReport, Verdict, decide, first_line
 from utvm.provenance.location import read_checkout
 from utvm.session.board_holder import BoardHolder
@@ -53,6 +54,7 @@ class HilRun:
         self._environment: Environment | None = None
         self._session: pytest.Session | None = None
         self._recorder = Recorder()
+        self._quarantine = content.quarantine if (content := load_project()) else ()
         self._cases: list[CaseResult] = []
         self._trouble = ""
         self._lost = False
@@ -156,7 +158,7 @@ class HilRun:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a test's result; if the board was lost, attach it again."""
-        case = self._recorder.take(nodeid)
+        case = self._excuse(self._recorder.take(nodeid))
         if case.outcome is not Outcome.PASSED:
             self.holder.force_reset()
         if self._lost:
@@ -203,6 +205,11 @@ class HilRun:
             why = f" ({plugged} plugged in)"
         place = self._environment.place.title if self._environment else ""
         self._display.line(", ".join(filter(None, (f"{identity.full_name}{why}", place, f"run {self._run_id}"))))
+
+    def _excuse(self, case: CaseResult) -> CaseResult:
+        for entry in self._quarantine:
+            case = entry.excuse(case, self._started.date())
+        return case
 
     def _reattach(self) -> str:
         if self.holder.attach_count > 1:

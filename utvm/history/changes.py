@@ -4,6 +4,7 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 
 from utvm.errors import ConfigError
@@ -14,6 +15,7 @@ _NIGHT = 12 * 3600
 _MONTH = 30 * 86400
 _LEAST, _MOST = 5, 10
 """Number of runs in each of the two windows of a measured figure."""
+_DISTURBED = 0.01
 SURE = 0.99
 """Minimum confidence for a changed measured figure."""
 
@@ -68,7 +70,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Flicker:
-    """A test that passed and failed at one commit, on boards of one name and kind."""
+    """A test that passed and failed at one commit, on boards of one name and kind.
+
+    Attributes:
+        runs: the ids of the runs in which it failed.
+    """
 
     test: str
     board: str
@@ -76,6 +82,19 @@ class Flicker:
     passed: int
     failed: int
     last: str
+    runs: tuple[str, ...]
+
+    @property
+    def probability(self) -> float:
+        """Probability that the test itself is flaky.
+
+        Bayes' rule, with even odds, for two hypotheses: any rate of failure is equally likely; or the result is
+        always the same, and one run in a hundred is disturbed.
+        """
+        runs, less, more = self.passed + self.failed, *sorted((self.passed, self.failed))
+        steady = (_DISTURBED**less * (1 - _DISTURBED) ** more + _DISTURBED**more * (1 - _DISTURBED) ** less) / 2
+        flaky = 1 / (runs + 1)
+        return round(flaky / (flaky + comb(runs, less) * steady), 4)
 
 
 @dataclass(frozen=True)
@@ -245,12 +264,12 @@ def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str 
 def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
     """Return flaky tests since a time, most failures first. Runs of modified sources are ignored."""
     rows = history.execute(
-        "select test, name, kind, commit_, count(*) failed, max(started) last,"
+        "select test, name, kind, commit_, count(*) failed, max(started) last, group_concat(run_id) runs,"
         " (select count(*) from run r join board c using (board) join outcome o using (run)"
-        "   where r.commit_ = run.commit_ and c.name = board.name and c.kind = board.kind and not r.dirty"
+        "   where r.commit_ = run.commit_ and c.name = board.name and c.kind = board.kind and r.dirty is not 1"
         "   and o.test = outcome.test and o.outcome = 0) passed"
         " from run cross join outcome using (run) join board using (board)"
-        " where started >= ? and outcome = 1 and not dirty group by test, name, kind, commit_ having passed",
+        " where started >= ? and outcome = 1 and dirty is not 1 group by test, name, kind, commit_ having passed",
         (since,),
     ).fetchall()
     names = dict(history.execute("select test, id from test").fetchall())
@@ -258,9 +277,40 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
         Flicker(
             *(names[row["test"]], f"{row['kind'].upper()} {row['name']}", row["commit_"]),
             *(row["passed"], row["failed"], format_time(row["last"])),
+            runs=tuple(sorted(row["runs"].split(","))),
         )
         for row in sorted(rows, key=lambda row: (-row["failed"], names[row["test"]]))
     ]
+
+
+@dataclass(frozen=True)
+class Duration:
+    """Milliseconds of a test on a board: in its newest run, and the median of up to ten runs before."""
+
+    test: str
+    board: str
+    now: int
+    before: float | None
+
+
+def slowest(history: sqlite3.Connection, since: int, count: int = 10) -> list[Duration]:
+    """Return the tests that took longest since a time, each on one board, the slowest first."""
+    rows = history.execute(
+        "select test, id, board.*, duration_ms, max(started) from run cross join outcome using (run)"
+        " join test using (test) join board using (board) where started >= ? group by test, board.board"
+        " order by duration_ms desc limit ?",
+        (since, count),
+    ).fetchall()
+    earlier = (
+        "select duration_ms from run join outcome using (run) where board = ? and test = ? and outcome in (0, 1)"
+        " and started < ? order by started desc limit 10"
+    )
+    durations = []
+    for row in rows:
+        before = [value for (value,) in history.execute(earlier, (row["board"], row["test"], since))]
+        middle = median(before) if before else None
+        durations.append(Duration(row["id"], board_label(row), row["duration_ms"], middle))
+    return durations
 
 
 def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[LastGood]:

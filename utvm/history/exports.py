@@ -22,7 +22,7 @@ from urllib.parse import quote
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 from utvm.errors import ConfigError
-from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, test_state
+from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, slowest, test_state
 from utvm.history.store import DECISIVE, format_time
 from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
@@ -102,8 +102,16 @@ def _job_link() -> str:
     return f" ([job]({os.environ['CI_JOB_URL']}))" if "CI_JOB_URL" in os.environ else ""
 
 
-def summary(history: sqlite3.Connection, since: int | None = None) -> str:
-    """Markdown: failed tests of the last night, and changes in it, or since a time in seconds since the epoch."""
+def summary(
+    history: sqlite3.Connection,
+    since: int | None = None,
+    limit_of: Callable[[str, str, str, str], str] = lambda *_: "",
+) -> str:
+    """Markdown: failed tests of the last night, and changes in it, or since a time in seconds since the epoch.
+
+    Args:
+        limit_of: the limit, as text, of a board's name and kind, a model and a figure.
+    """
     since = newest_night(history) if since is None else since
     lines = [f"## Boards: {verdict_of_night(history)}{_job_link()}", ""]
     if failures := _failures(history):
@@ -116,13 +124,15 @@ def summary(history: sqlite3.Connection, since: int | None = None) -> str:
             commits = f"{(change.last or 'none')[:8]}..{(change.first or 'none')[:8]}"
             lines.append(_row(f"{change.what}, {change.name}", change.board, change.old, change.new, commits))
         lines.append("")
-    if figures := list(_figures(history)):
+    if figures := list(_figures(history, limit_of)):
         lines += ["| model | board | figures |", "|---|---|---|", *(_row(*row) for row in figures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _figures(history: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
-    """Yield model, board and figures of the last night's newest runs."""
+def _figures(
+    history: sqlite3.Connection, limit_of: Callable[[str, str, str, str], str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield model, board and figures with their limits, of the last night's newest runs."""
     rows = history.execute(
         "select model, executor, name, kind, serial, figure, value, max(figure.started) from figure"
         " join series using (series) join board using (board)"
@@ -130,7 +140,11 @@ def _figures(history: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
         (newest_night(history),),
     ).fetchall()
     for key, group in itertools.groupby(rows, key=lambda row: (row["model"], row["executor"], board_label(row))):
-        texts = [f"{row['figure']} {format_value(row['figure'], row['value'])}" for row in group]
+        texts = []
+        for row in group:
+            limit = limit_of(row["name"], row["kind"], row["model"], row["figure"])
+            value = f"{row['figure']} {format_value(row['figure'], row['value'])}"
+            texts.append(f"{value} ({limit})" if limit else value)
         yield f"{key[0]} ({key[1]})", key[2], ", ".join(texts)
 
 
@@ -301,6 +315,7 @@ def _index(
         models=models[:_ROWS],
         boards=boards[:_ROWS],
         tests=tests[:_ROWS],
+        slowest=slowest(history, since),
         left_out=[max(0, len(rows) - _ROWS) for rows in (changed, boards, tests)],
     )
 
@@ -352,10 +367,16 @@ def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
 def _board_page(history: sqlite3.Connection, board: BoardRow, month: int, link: object) -> str:
     rows = history.execute("select * from run where board = ? order by started desc, run desc", (board.number,))
     runs = [{**dict(row), "at": format_time(row["started"])} for row in rows.fetchmany(_RUNS)]
+    failure = history.execute(
+        "select id, message, started, run_id, night from run join outcome using (run) join test using (test)"
+        " where board = ? and outcome in (1, 5) order by started desc, run desc, test limit 1",
+        (board.number,),
+    ).fetchone()
     return _render(
         "board.html.j2",
         board=board,
         runs=runs,
+        failure={**dict(failure), "at": format_time(failure["started"])} if failure else None,
         leased=any(run["holder"] for run in runs),
         trends=list(_trends(history, board.number, month)),
         link=link,

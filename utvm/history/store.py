@@ -255,6 +255,20 @@ def merge(history: sqlite3.Connection, path: Path) -> tuple[int, int]:
     return added, runs - added
 
 
+def prune(history: sqlite3.Connection, before: int) -> int:
+    """Remove runs that began before a time, and return the space to the disk; return their number."""
+    with _transaction(history):
+        history.execute("delete from outcome where run in (select run from run where started < ?)", (before,))
+        history.execute("delete from figure where run in (select run from run where started < ?)", (before,))
+        removed = history.execute("delete from run where started < ?", (before,)).rowcount
+        history.execute("delete from series where series not in (select series from figure)")
+        history.execute("delete from test where test not in (select test from outcome)")
+        history.execute("delete from board where board not in (select board from run)")
+    history.execute("vacuum")
+    history.execute("pragma wal_checkpoint(truncate)")
+    return removed
+
+
 def _add_outcomes(history: sqlite3.Connection, run: int | None, tests: Sequence[Mapping[str, Any]]) -> None:
     known = dict[str, int](history.execute("select id, test from test").fetchall())
     # If two tests share a name, the worse outcome wins.

@@ -92,7 +92,8 @@ def on_usb(
         able,
         setup.logs,
         probe=f"{'virtual ' if probe.virtual else ''}{probe.kind} at USB {probe.usb_path}"
-        + (", which did not answer and was reset" if ready.was_reset else ""),
+        + (", which did not answer and was reset" if ready.was_reset else "")
+        + (f"; {ready.vitals.full_name}" if ready.vitals.full_name else ""),
         serial=probe.serial_number,
         port=port,
         console=driver.open_console(setup, board, console_url) if console_url else None,

@@ -7,6 +7,7 @@ board, then the other suites, each as ``./inv hil`` in a process of its own. A b
 """
 
 from utvm.hil.nightly.plan import Job, default_list, load, select
+from utvm.hil.nightly.report import parse_targets
 from utvm.hil.nightly.runner import count_parallel_jobs, run
 
-__all__ = ["Job", "count_parallel_jobs", "default_list", "load", "run", "select"]
+__all__ = ["Job", "count_parallel_jobs", "default_list", "load", "parse_targets", "run", "select"]

@@ -363,14 +363,40 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def write_message(path: Path, report: NightlyReport, news: News) -> None:
-    """Write the message, its first line the subject; without news, remove it."""
+# Key of the text in the JSON that a service takes, and what else is in it; a mail is the text itself. Sources:
+# api.slack.com/messaging/webhooks; spec.matrix.org, m.room.message.
+_SERVICES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "mail": ("", {}),
+    "webhook": ("text", {"source": "utvm"}),
+    "slack": ("text", {}),
+    "matrix": ("body", {"msgtype": "m.text"}),
+}
+
+
+def parse_targets(notify: str) -> list[tuple[str, Path]]:
+    """Return formats and files of ``--notify``: ``FILE``, or ``FORMAT:FILE``, separated by commas."""
+    targets = []
+    for word in filter(None, notify.split(",")):
+        name, colon, file = word.partition(":")
+        if colon and name not in _SERVICES:
+            raise errors.ConfigError(f"--notify {word}: no format {name}", f"formats: {', '.join(_SERVICES)}")
+        targets.append((name, Path(file)) if colon else ("mail", Path(word)))
+    return targets
+
+
+def write_message(target: tuple[str, Path], report: NightlyReport, news: News) -> None:
+    """Write a message on news, its first line the subject, before those that nobody has taken yet."""
     if not news.broken and not news.recovered:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise errors.ConfigError(f"{path}: cannot be removed: {error.strerror}") from error
         return
+    key, more = _SERVICES[target[0]]
+    text, path = _message(report, news), target[1]
+    if path.is_file():
+        before = path.read_text(encoding="utf-8", errors="replace")
+        text += "\n" + str(_read(path).get(key, before) if key else before)
+    write_whole(path, json.dumps({**more, key: text}) + "\n" if key else text)
+
+
+def _message(report: NightlyReport, news: News) -> str:
     counts = (("broken", len(news.broken)), ("recovered", len(news.recovered)), ("still failing", news.failing))
     subject = ", ".join(f"{count} {word}" for word, count in counts if count)
     lines = [f"nightly run {report.run_id}: {subject}", "", last_line(report)]
@@ -381,4 +407,4 @@ def write_message(path: Path, report: NightlyReport, news: News) -> None:
         for result in report.boards
         if result.verdict.exit_code
     ]
-    write_whole(path, "".join(f"{line}\n" for line in lines))
+    return "".join(f"{line}\n" for line in lines)

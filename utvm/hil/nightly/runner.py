@@ -25,7 +25,7 @@ from utvm.hil import limits, schemas
 from utvm.hil.display import standard_output
 from utvm.hil.nightly import plan, report
 from utvm.hil.nightly.display import NightlyDisplay
-from utvm.hil.nightly.report import BoardResult, NightlyReport, find_news, write_message
+from utvm.hil.nightly.report import BoardResult, NightlyReport, find_news, parse_targets, write_message
 from utvm.hil.report import new_run_id
 from utvm.hil.results import Verdict
 from utvm.options import words
@@ -84,6 +84,7 @@ class JobLease(client.LeaseHolder):
 
 
 HEALTH = "health"
+_BEFORE = "; before: "
 
 # Seconds for an interrupted run to release its board and write its report.
 PATIENCE = 30.0
@@ -103,12 +104,13 @@ class RunningJob:
         self._folder = folder
         self._stack = stack
         self._used = used
-        self._say = lambda line: say(f"{job.label}: {line}")
+        self._say: Callable[[str], None] = lambda line: say(f"{job.label}: {line}")
         self._started = time.monotonic()
         self._step_started = self._started
         self._late = False
         self._healthy: Mapping[str, Any] | None = None
         self._leased: JobLease | None = None
+        self._failures: list[str] = []  # reasons of runs without a verdict, on this computer
         self._process: service.Subprocess | None = None
         if job.entry.place == "farm":
             self._leased = JobLease(job, folder, used, self._say)
@@ -134,7 +136,17 @@ class RunningJob:
             self._start_suites(result)
             return None
         if self._leased is None:
-            return result
+            if (
+                result.verdict.exit_code is not ExitCode.INFRASTRUCTURE
+                or len(self._failures) >= self.job.entry.reruns
+            ):
+                return result
+            self._failures.append(result.reason.partition(_BEFORE)[0])
+            self._say(f"{self._failures[-1]}; once more")
+            self._healthy, self._late = None, False
+            self._step_started = time.monotonic()
+            self._process = self._start(HEALTH, self.job.choice, [HEALTH])
+            return None
         again = self._leased.finish(result)
         if again:
             self._healthy, self._process, self._late = None, None, False
@@ -181,7 +193,8 @@ class RunningJob:
             self._leased.lease.when_lost(self._process.ask_to_end)
 
     def _start(self, step: str, choice: BoardSelection, suites: Sequence[str]) -> service.Subprocess:
-        folder = self._folder / (self._leased.folder if self._leased else "") / step
+        rerun = f"again-{len(self._failures)}" if self._failures else ""
+        folder = self._folder / (self._leased.folder if self._leased else rerun) / step
         command = [
             *interpreter.python_command("utvm", "hil"),
             *words(choice),
@@ -229,7 +242,9 @@ class RunningJob:
         known = content or self._healthy
         now = time.monotonic()
         return dataclasses.replace(
-            not_run_result(self.job, reason),
+            not_run_result(
+                self.job, _BEFORE.join((reason or "it ran again", *self._failures)) if self._failures else reason
+            ),
             board=BoardIdentity(
                 self.job.board.full_name,
                 known["board"]["kind"] if known else self.job.kind,
@@ -281,7 +296,7 @@ def run(
     """Run all jobs, print their results, and write the report.
 
     Args:
-        notify: file for a message, written only if a test or board broke or recovered; empty for none.
+        notify: files for a message, as in :func:`parse_targets`; written if a test or board broke or recovered.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     run_id = new_run_id(started)
@@ -310,8 +325,8 @@ def run(
     )
     news = find_news(night, report_root)
     directory = report.write_report(night, report_root)
-    if notify:
-        write_message(Path(notify), night, news)
+    for target in parse_targets(notify):
+        write_message(target, night, news)
     display.close(night, directory, limits.remember(report_root, *limits.iter_board_runs(directory)))
     return night.verdict.exit_code
 
