@@ -4,7 +4,6 @@
 import csv
 import functools
 import http.server
-import math
 import os
 import re
 import socket
@@ -85,16 +84,13 @@ def export_history(
 
 
 def prune_runs(keep: str, size: str) -> None:
-    days, least = re.fullmatch(r"([1-9]\d{0,5})d?", keep), re.fullmatch(r"(\d+)([MG])", size)
-    if not days:
-        raise ConfigError(f"--keep {keep}: no number of days", "--keep 400d")
-    if size and not least:
-        raise ConfigError(f"--size {size}: no size", "give 500M or 2G")
-    most = int(least[1]) * (1 << (20 if least[2] == "M" else 30)) if least else math.inf
+    days, most = re.fullmatch(r"([1-9]\d{0,5})d?", keep), re.fullmatch(r"(\d+)([MG])", size or "99999999G")
+    if not days or not most:
+        raise ConfigError(f"--keep {keep} --size {size}: no age, or no size", "--keep 400d --size 2G")
     before, path = int(time.time()) - int(days[1]) * 86_400, project.history_file()
     with open_history(path) as history:
         runs = prune(history, before)
-    reports, freed = prune_reports(work(), before, most)
+    reports, freed = prune_reports(work(), before, int(most[1]) << {"M": 20, "G": 30}[most[2]])
     OUT.print(f"{path}: {runs} runs removed, {path.stat().st_size / 1e6:.1f} MB are left")
     OUT.print(f"{reports} reports removed with their logs, {freed / 1e6:.1f} MB")
 

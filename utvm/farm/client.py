@@ -43,10 +43,8 @@ def coordinator_address() -> str:
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(
-                f"LG_COORDINATOR: {address!r} is no HOST:PORT",
-                f"for instance 127.0.0.1:{DEFAULT_PORT}; several are separated by commas",
-            )
+            hint = f"for instance 127.0.0.1:{DEFAULT_PORT}; several are separated by commas"
+            raise ConfigError(f"LG_COORDINATOR: {address!r} is no HOST:PORT", hint)
     return ",".join(dict.fromkeys(addresses))
 
 
@@ -195,7 +193,6 @@ class LeaseHolder:
         self._farms: list[FarmClient] = []  # queued at; of a lease, its own
         self._lost: dict[FarmClient, str] = {}
         self._errors: list[UtvmError] = []
-        self._ending: list[threading.Thread] = []
         self._restarted: set[str] = set()
 
     def __enter__(self) -> "LeaseHolder":
@@ -226,16 +223,12 @@ class LeaseHolder:
                     farm.call("release", outcome=lease.outcome if lease else "")
         finally:
             self._leave(*self._farms)
-            for thread in self._ending:
-                thread.join()
-            self._ending.clear()
 
     def _leave(self, *farms: FarmClient) -> None:
         """End sessions, in the background: a coordinator that does not answer takes its time."""
         for farm in farms:
             self._farms.remove(farm)
-            self._ending.append(threading.Thread(target=farm.stop))
-            self._ending[-1].start()
+            threading.Thread(target=farm.stop).start()
 
     def exchange(self, excluded: Collection[str]) -> None:
         """Release the board and queue for one outside the excluded places."""

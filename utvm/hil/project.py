@@ -158,13 +158,7 @@ class Quarantine(Record):
 
 
 class QuarantinedTest(Record):
-    """A test whose failures do not count until the end of a day.
-
-    Attributes:
-        test: its id in reports, ``SUITE::TEST``.
-        owner: who mends it.
-        until: the last day.
-    """
+    """A test, ``SUITE::TEST`` as in reports, whose failures do not count until the end of a day."""
 
     test: Annotated[str, Field(pattern="::")]
     owner: Annotated[str, Field(min_length=1)]

@@ -165,14 +165,9 @@ def _switch_latest(root: Path, run_id: str) -> None:
 
 
 def prune_reports(folder: Path, before: int, most: float) -> tuple[int, int]:
-    """Remove reports below ``build`` with their logs; the newest run and night stay.
+    """Remove reports below ``build`` with their logs, if older than a time or beyond ``most`` bytes in all.
 
-    Args:
-        before: time in seconds since the epoch; runs that began earlier go.
-        most: bytes that all may take; beyond, the oldest go.
-
-    Returns:
-        the numbers of runs and bytes removed.
+    The newest run and night stay. Returns the numbers of runs and bytes removed.
     """
     runs: dict[str, list[Path]] = {}
     for root in ("reports", "logs", "reports/nightly", "reports/nightly/logs"):

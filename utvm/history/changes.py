@@ -283,34 +283,19 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
     ]
 
 
-@dataclass(frozen=True)
-class Duration:
-    """Milliseconds of a test on a board: in its newest run, and the median of up to ten runs before."""
-
-    test: str
-    board: str
-    now: int
-    before: float | None
-
-
-def slowest(history: sqlite3.Connection, since: int, count: int = 10) -> list[Duration]:
-    """Return the tests that took longest since a time, each on one board, the slowest first."""
-    rows = history.execute(
-        "select test, id, board.*, duration_ms, max(started) from run cross join outcome using (run)"
-        " join test using (test) join board using (board) where started >= ? group by test, board.board"
-        " order by duration_ms desc limit ?",
-        (since, count),
-    ).fetchall()
+def slowest(history: sqlite3.Connection, since: int) -> list[Row]:
+    """Return the ten tests that took longest since a time: id, board, milliseconds, and the mean of ten before."""
     earlier = (
-        "select duration_ms from run join outcome using (run) where board = ? and test = ? and outcome in (0, 1)"
-        " and started < ? order by started desc limit 10"
+        "select duration_ms from run r join outcome o using (run) where r.board = s.board and o.test = s.test"
+        " and o.outcome in (0, 1) and r.started < ?1 order by r.started desc limit 10"
     )
-    durations = []
-    for row in rows:
-        before = [value for (value,) in history.execute(earlier, (row["board"], row["test"], since))]
-        middle = median(before) if before else None
-        durations.append(Duration(row["id"], board_label(row), row["duration_ms"], middle))
-    return durations
+    return history.execute(
+        f"select *, (select avg(duration_ms) from ({earlier})) before from (select test, id, board.*,"
+        " duration_ms now, max(started) from run cross join outcome using (run) join test using (test)"
+        " join board using (board) where started >= ?1 group by test, board.board order by now desc limit 10) s"
+        " order by now desc, id",
+        (since,),
+    ).fetchall()
 
 
 def last_good(history: sqlite3.Connection, test: str, board: str = "") -> list[LastGood]:

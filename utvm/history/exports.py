@@ -315,7 +315,7 @@ def _index(
         models=models[:_ROWS],
         boards=boards[:_ROWS],
         tests=tests[:_ROWS],
-        slowest=slowest(history, since),
+        slowest=[(board_label(row), row) for row in slowest(history, since)],
         left_out=[max(0, len(rows) - _ROWS) for rows in (changed, boards, tests)],
     )
 
