@@ -32,7 +32,7 @@ def init(_: Context, directory: str) -> None:
         "only": "run only these boards of the list, comma-separated",
         "jobs": "boards at once (default: one for each CPU core and GiB of free memory)",
         "report_dir": "folder of all nightly reports (default: build/reports/nightly)",
-        "notify": "write a message to this file if a test or board broke or recovered since the last night",
+        "notify": "file for a message on news; FORMAT:FILE,... for mail, webhook, slack or matrix",
         "advisories": "report which advisories in this folder apply to locked packages (see env.audit)",
     },
 )
