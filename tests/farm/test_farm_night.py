@@ -108,7 +108,7 @@ def test_night_of_twenty_faulty_boards_is_reported_right(tmp_path: Path) -> None
                 strike()
             said, _ = run.communicate(timeout=4 * LONG)  # Thirty-two runs
         pages = farm.inv("history.export", "--format", "pages", "--output", tmp_path / "pages", cwd=tmp_path)
-        farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--table", "outcomes", cwd=tmp_path)
+        farm.inv("history.export", "--output", tmp_path / "outcomes.csv", "--format", "outcomes", cwd=tmp_path)
         with farm.client() as client:
             client.call("reap", now=time.time() + 3600)
             assert not any(holders(client).values())

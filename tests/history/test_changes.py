@@ -151,7 +151,7 @@ def test_trend_is_ordered_and_an_unknown_figure_is_refused(asked: Asked, project
     rows = [line.split(",") for line in (project / "out.csv").read_text().splitlines()]
     assert rows[0][:4] == ["run_id", "started", "commit", "dirty"]
     assert sorted(row[-1] for row in rows if row[-2] == "instructions") == ["1001", "1002", "1003"]
-    assert inv("history.export", "--output", "out.csv", "--table", "outcomes").returncode == 0
+    assert inv("history.export", "--output", "out.csv", "--format", "outcomes").returncode == 0
     assert (project / "out.csv").read_text().count(",it::test_a,passed,250,\n") == 3
 
 

@@ -167,11 +167,11 @@ def test_old_runs_and_reports_are_removed(project: Path) -> None:
             "it::test_21",
         ]
         assert history.execute("select count(*) from figure").fetchone()[0] == 2 * 6
-    done = inv("history.prune", "--keep", "9999d", "--size", "0M")
+    done = inv("history.prune", "--keep", "9999d,0M")
     assert "0 runs removed" in done.stdout and "1 reports removed" in done.stdout
     assert [path.name for path in (project / "build" / "reports").glob("2*")] == [days[2]["run_id"]]
-    for wrong in (("--keep", "soon"), ("--keep", "400d", "--size", "2")):
-        assert inv("history.prune", *wrong).returncode == 2
+    for wrong in ("soon", "400d,2"):
+        assert inv("history.prune", "--keep", wrong).returncode == 2
 
 
 _CASES = "def test_a():\n    assert 1 == 2\n\ndef test_b():\n    assert 1 == 3\n\ndef test_c():\n    pass\n"

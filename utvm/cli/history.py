@@ -50,10 +50,9 @@ def import_(_: Context, source: str) -> None:
     example="history.export --format pages --output public",
     page="docs/history.md",
     help={
-        "format": "csv (default), pages (HTML), badge (SVG), metrics (Prometheus), summary (Markdown), "
-        "annotations (GitHub) or quality (GitLab)",
+        "format": "csv (default: figures), outcomes (CSV of every test), pages (HTML), badge (SVG), "
+        "metrics (Prometheus), summary (Markdown), annotations (GitHub) or quality (GitLab)",
         "output": "file to write, or folder of the pages (default: build/history for pages, else standard output)",
-        "table": "for csv: figures (default), or outcomes, every test of every run",
         "since": "for summary: list changes since this date or commit (default: since the last night)",
         "serve": "with pages: serve them on this TCP port of 127.0.0.1 until Ctrl-C; 0 takes a free port",
         "anyone": "with --serve: answer all users of this computer (default: only you)",
@@ -63,7 +62,6 @@ def export(
     _: Context,
     format: str = "csv",  # noqa: A002
     output: str = "",
-    table: str = "figures",
     since: str = "",
     serve: str = "",
     anyone: bool = False,
@@ -73,14 +71,13 @@ def export(
 
 @cli.task(
     runs="history_files:prune_runs",
-    example="history.prune --keep 400d --size 2G",
+    example="history.prune --keep 400d,2G",
     page="docs/history.md",
     help={
-        "keep": "age, in days: 400d. Older runs and reports are removed",
-        "size": "also remove the oldest reports and logs until they take at most this: 500M, 2G",
+        "keep": "days: 400d; older runs and reports go. With a size, 400d,2G, the oldest reports beyond it, too"
     },
 )
-def prune(_: Context, keep: str, size: str = "") -> None:
+def prune(_: Context, keep: str) -> None:
     """Remove old runs from the history, and old reports with their logs; the newest report stays."""
 
 

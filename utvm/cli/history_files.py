@@ -28,7 +28,7 @@ _RUN = (
     " dirty, name board, kind, serial, verdict, place, holder"
 )
 _TABLES = {
-    "figures": f"select {_RUN}, model, executor, figure, value from figure join run using (run)"
+    "csv": f"select {_RUN}, model, executor, figure, value from figure join run using (run)"
     " join series using (series) join board on board.board = run.board order by run, series",
     "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
     " join test using (test) join board using (board) order by run, test",
@@ -58,13 +58,12 @@ def import_runs(source: str) -> None:
 def export_history(
     format: str,  # noqa: A002
     output: str,
-    table: str,
     since: str,
     serve: str,
     *,
     anyone: bool,
 ) -> None:
-    known = ("csv", "pages", *EXPORTS)
+    known = (*_TABLES, "pages", *EXPORTS)
     if format not in known:
         raise ConfigError(
             f"--format {format}: unknown format", did_you_mean(format, known, f"choose one of {', '.join(known)}")
@@ -76,28 +75,27 @@ def export_history(
     if format in EXPORTS:
         _write_night(format, output, since)
     elif format != "pages":
-        _export_table(output, table)
+        _export_table(output, format)
     elif serve:
         _serve_folder(_write_folder(output), serve, anyone=anyone)
     else:
         _write_folder(output)
 
 
-def prune_runs(keep: str, size: str) -> None:
-    days, most = re.fullmatch(r"([1-9]\d{0,5})d?", keep), re.fullmatch(r"(\d+)([MG])", size or "99999999G")
-    if not days or not most:
-        raise ConfigError(f"--keep {keep} --size {size}: no age, or no size", "--keep 400d --size 2G")
-    before, path = int(time.time()) - int(days[1]) * 86_400, project.history_file()
+def prune_runs(keep: str) -> None:
+    match = re.fullmatch(r"([1-9]\d{0,5})d(?:,(\d{1,9})([MG]))?", keep)
+    if not match:
+        raise ConfigError(f"--keep {keep}: no age", "--keep 400d; with a size of all reports, --keep 400d,2G")
+    most = int(match[2]) << {"M": 20, "G": 30}[match[3]] if match[2] else sys.maxsize
+    before, path = int(time.time()) - int(match[1]) * 86_400, project.history_file()
     with open_history(path) as history:
         runs = prune(history, before)
-    reports, freed = prune_reports(work(), before, int(most[1]) << {"M": 20, "G": 30}[most[2]])
+    reports, freed = prune_reports(work(), before, most)
     OUT.print(f"{path}: {runs} runs removed, {path.stat().st_size / 1e6:.1f} MB are left")
     OUT.print(f"{reports} reports removed with their logs, {freed / 1e6:.1f} MB")
 
 
 def _export_table(output: str, table: str) -> None:
-    if table not in _TABLES:
-        raise ConfigError(f"--table {table}: unknown table", f"choose one of {', '.join(_TABLES)}")
     if not output:
         raise ConfigError("--output is missing", "--output history.csv")
     check_writable(output)
