@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from utvm.history.changes import changes, flaky, last_good, newest_night, trend
+from utvm.history.changes import changes, flaky, last_good, newest_night, slowest, trend
 from utvm.history.exports import write_pages
 from utvm.history.store import add, format_time, open_history
 
@@ -87,6 +87,7 @@ def main(boards: int, nights: int) -> dict[str, float]:
             "changes of a month": lambda: changes(history, month),
             "trend of a figure on all boards": lambda: trend(history, "model3", "instructions"),
             "flaky in a month": lambda: flaky(history, month),
+            "slowest tests of a night": lambda: slowest(history, since),
             "the pages of a night": lambda: write_pages(history, Path(folder) / "pages", Path(folder)),
             "last good of a test on all boards": lambda: last_good(history, "test_number_42"),
         }
