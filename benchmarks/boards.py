@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.boards_page import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.base.storage.config import load_yaml
 from utvm.boards import Board
-from utvm.cli.dev_boards import MEASUREMENTS, MeasuredBoard, MeasuredModel, Measurements
 from utvm.drivers import attach
 from utvm.hil import nightly
 from utvm.hil.figures import present_figures

@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
+from benchmarks import boards_page
 from utvm import boards
 from utvm.boards.parts import SiliconPart
-from utvm.cli import dev_boards
 from utvm.errors import ConfigError
 from utvm.hil import project
 from utvm.paths import ROOT
@@ -49,7 +49,7 @@ def test_every_board_that_is_a_chip_says_it_in_its_file() -> None:
 
 
 def test_a_board_that_met_no_chip_says_so_of_each_part() -> None:
-    section = dev_boards.page(dev_boards.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
+    section = boards_page.page(boards_page.MEASUREMENTS).split("## stm32f746")[1].split("\n## ")[0]
     (row,) = (line for line in section.splitlines() if "not tested on hardware" in line)
     for part in get_args(SiliconPart):
         assert part in row
@@ -59,7 +59,7 @@ def test_a_part_that_met_one_is_shown_with_it(tmp_path: Path, monkeypatch: pytes
     board = boards.load(_with(tmp_path, "{flash: revision Z}"))
     load = boards.load
     monkeypatch.setattr(boards, "load", lambda name: board if name == "stm32f746" else load(name))
-    page = dev_boards.page(dev_boards.MEASUREMENTS)
+    page = boards_page.page(boards_page.MEASUREMENTS)
     section = page.split("## stm32f746")[1].split("\n## ")[0]
     assert "| flash: tested on hardware | revision Z |" in section
     (row,) = (line for line in section.splitlines() if "not tested on hardware" in line)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.boards_page import MEASUREMENTS, PAGE, page
 from utvm import boards
-from utvm.cli.dev_boards import MEASUREMENTS, PAGE, page
 from utvm.errors import ConfigError
 
 

@@ -22,7 +22,7 @@ from utvm.paths import ROOT, work
 def site(_: Context, output: str = "", pages: bool = False, recording: bool = False) -> None:
     """Build the documentation as a web site that works offline: guides, commands, error messages, Python API."""
     if pages:
-        from utvm.cli.dev_boards import write_page
+        from benchmarks.boards_page import write_page
         from utvm.hil.schemas import write_schemas
 
         write_page()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates docs/boards.md for ``docs.site --pages``, from the boards' files and measurements."""
+"""The page docs/boards.md, from the boards' files and measurements; ``docs.site --pages`` writes it."""
 
 import itertools
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import jinja2
 from pydantic import Field, model_validator
 
 from utvm import boards, pages, paths
@@ -92,7 +93,7 @@ def page(measurements: Path) -> str:
     for name in itertools.chain.from_iterable(of.values()):
         for model in measured.boards[name].models:
             models.setdefault(model.name, []).append((name, model))
-    environment = templates_of("utvm.cli")
+    environment = templates_of(jinja2.FileSystemLoader(Path(__file__).parent))
     environment.filters |= {"bytes": pages.format_bytes, "hex": lambda value: f"{value:#010x}"}
     return environment.get_template("boards.md.j2").render(
         figures=present_figures(model.figures for rows in models.values() for _, model in rows),
