@@ -29,7 +29,7 @@ from utvm.boards.parts import (
     VirtualModel,
 )
 from utvm.toolchain.compiler import Cpu, Toolchain
-from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
+from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec, TimingSpec
 
 if TYPE_CHECKING:
     from utvm.compiler.target import Target
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _SMALLEST_STACK = 512
 DRIVER = "driver"
 """Setting of every board: the driver."""
+CYCLES = "cycles"
+"""Setting of every board: its virtual one counts modelled cycles if it is ``model``."""
 
 _CHIP_KEYS = ("interrupts", "memory", "layout")
 _NOT_PROCESS_KEYS = (
@@ -374,7 +376,12 @@ class Board(Record):
             raise RuntimeError(f"{self.name} has no software model")
         return self.virtual.model
 
-    def machine_spec(self, *, waits: bool = False) -> MachineSpec:
+    @property
+    def timing(self) -> TimingSpec | None:
+        """The model of cycles, if its settings choose it."""
+        return self.model.timing if CYCLES in self.settings else None
+
+    def machine_spec(self) -> MachineSpec:
         return MachineSpec(
             name=self.name,
             cpu=self.model.cpu,
@@ -382,7 +389,7 @@ class Board(Record):
             reset_vector_base=self.region(self.layout.code).address,
             regions=self._region_specs,
             peripherals=self.model.peripherals,
-            wait_states=self.model.wait_states if waits else None,
+            timing=self.timing,
             access_ports=self.model.access_ports,
             blocks=self.chip_map.read_text(encoding="utf-8") if self.chip_map.is_file() else "",
         )

@@ -98,7 +98,6 @@ class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy can
     place: LocationKind = Field(default_factory=current_kind)
     minutes: Annotated[float, Field(gt=0)] = 60.0
     tags: str = ""
-    wait_states: ClassVar[bool] = False  # type: ignore[misc]
     latency_us: ClassVar[int] = 0  # type: ignore[misc]
     count: Annotated[int, Field(ge=1)] = 1
 

@@ -22,7 +22,6 @@ from utvm.virtual.cortex_m.faults import Fault
 from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
 from utvm.virtual.engine import MEMORIES, NEVER
 from utvm.virtual.native import fields, load_library
-from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, WaitStates
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
@@ -76,13 +75,14 @@ class CoreState(ctypes.Structure):
         *fields(ctypes.c_uint32, "data_address data_size"),
         ("data_bytes", ctypes.c_uint8 * 8),
         ("conditional", ctypes.c_uint32 * 7),
+        ("cycles", ctypes.c_void_p),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
     )
 
 
 def load_counter() -> ctypes.CDLL:
-    """Load ``counter.c`` as a shared library."""
-    return load_library(Path(__file__).with_name("counter.c"))
+    """Load ``counter.c`` and ``cycles.c`` as a shared library."""
+    return load_library(*(Path(__file__).with_name(name) for name in ("counter.c", "cycles.c")))
 
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
@@ -236,6 +236,14 @@ class Core(RegisterFile):
         if self._counter.utvm_forget(self._state_pointer, start & ~1, end - (start & ~1)):
             self._stale.append((start, end))
             self.state.stop = 1
+
+    def model_cycles(self, state: int, flash: tuple[int, int]) -> None:
+        """Count cycles in a ``cycles_t`` at this address of the process; loads from flash are part of them."""
+        self.state.cycles = state
+        self.add_c_hook(
+            unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_flash_read, ctypes.c_void_p(state), flash
+        )
+        self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses."""
@@ -418,39 +426,3 @@ class Core(RegisterFile):
         self.state.count += 1
         return _REQUESTED
 
-
-class _Cache(ctypes.Structure):
-    _fields_ = (*fields(ctypes.c_uint32, "sets ways last"), ("lines", ctypes.c_uint32 * MAX_CACHE_LINES))
-
-
-class _State(ctypes.Structure):
-    _fields_ = (
-        ("waited", ctypes.c_uint64),
-        *fields(ctypes.c_uint32, "cycles line_bytes"),
-        *fields(_Cache, "instructions data"),
-    )
-
-
-class Waits:
-    """Counter of the cycles in which a core waits for flash."""
-
-    def __init__(self, core: Core, bus: Bus, spec: WaitStates) -> None:
-        self._library = library = load_library(Path(__file__).with_name("waits.c"))
-        self._state = _State(0, spec.cycles, spec.line, _cache(spec.instructions), _cache(spec.data))
-        for memory in bus.memories:
-            if memory.region.kind == "flash":
-                for kind, function in (
-                    (unicorn_const.UC_HOOK_CODE, library.utvm_on_fetch),
-                    (unicorn_const.UC_HOOK_MEM_READ, library.utvm_on_flash_read),
-                ):
-                    span = (memory.start, memory.start + memory.region.size - 1)
-                    core.add_c_hook(kind, function, ctypes.byref(self._state), span)
-
-    @property
-    def cycles(self) -> int:
-        """Cycles waited since the model was created."""
-        return cast(int, self._state.waited)
-
-
-def _cache(spec: CacheSpec) -> _Cache:
-    return _Cache(spec.lines // spec.ways, spec.ways)

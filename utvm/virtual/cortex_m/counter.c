@@ -15,6 +15,8 @@
  *
  * Opcodes: ARM DDI 0403E, section A5.
  */
+#include "cycles.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +114,7 @@ typedef struct {
   uint32_t conditional_block;   /* address of IT, or 1 if the block was resumed in the middle */
   uint32_t conditional_state;   /* ITSTATE where it was resumed */
   uint32_t inside;              /* whether the instruction begun last belongs to it */
+  cycles_t *cycles;             /* the model of them, or NULL */
   uint8_t *kinds[MEGABYTES];
 } core_t;
 
@@ -213,7 +216,10 @@ static uint32_t conditional_count(uint32_t mask) {
 /* Count the skipped instructions of the IT block before this instruction. */
 static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
   while (core->conditional_left && core->conditional_address < address) {
-    core->conditional_address += length(halfword(core, core->conditional_address));
+    const uint32_t size_skipped = length(halfword(core, core->conditional_address));
+    if (core->cycles)
+      utvm_time_skipped(core->cycles, core->conditional_address, size_skipped);
+    core->conditional_address += size_skipped;
     core->conditional_left--;
     core->conditional_index++;
     core->count++;
@@ -332,9 +338,16 @@ void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
 }
 
+static __attribute__((noinline)) void decode_for_time(core_t *core, uint32_t address) {
+  utvm_decode(core->cycles, address, halfword(core, address), halfword(core, address + 2));
+  utvm_time(core->cycles, address);
+}
+
 static void begin(core_t *core, uint32_t address) {
   core->count++;
   core->begun = address;
+  if (core->cycles && !utvm_time(core->cycles, address))
+    decode_for_time(core, address);
 }
 
 /* Whether an instruction of this kind needs no check. */
@@ -408,8 +421,11 @@ void utvm_on_translation(void *engine, const translation_t *now, const translati
   core_t *const core = data;
   (void)engine;
   (void)before;
-  for (uint32_t offset = 0; offset < now->bytes; offset += 2)
+  for (uint32_t offset = 0; offset < now->bytes; offset += 2) {
     *kind_of(core, (uint32_t)now->address + offset) = UNKNOWN;
+    if (core->cycles)
+      utvm_forget_decoded(core->cycles, (uint32_t)now->address + offset);
+  }
 }
 
 /* Forget decoded instructions in changed memory. Returns whether any of it was translated. */
@@ -469,4 +485,6 @@ void utvm_release(core_t *core) {
   for (uint32_t i = 0; i < MEGABYTES; i++)
     free(core->kinds[i]);
   memset(core->kinds, 0, sizeof core->kinds);
+  if (core->cycles)
+    utvm_release_decoded(core->cycles);
 }

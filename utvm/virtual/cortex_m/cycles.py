@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
+
+Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
+(ARM 100230) has none: its table is that of the M4 with a load that is used at once one cycle late, and IT not folded,
+as study of published programs suggests. Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of
+thumb. Both are checked by what is published (docs/time.md).
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from unicorn import unicorn_const
+
+from utvm.virtual.bus import Bus
+from utvm.virtual.cortex_m.core import Core
+from utvm.virtual.native import fields
+from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, TimingSpec
+
+_OPERATIONS = (
+    "undecoded plain load store load_many store_many multiply multiply_long divide branch table_branch condition "
+    "float float_accumulate float_divide float_pair"
+).split()
+_CODE_MEGABYTES = 4096
+_NO_PART = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class CoreTiming:
+    """Cycles of a core.
+
+    Attributes:
+        costs: of operations that take other than 1; one more for a register of a load or store of many.
+        latencies: until the result can be used, if not 1.
+        refill: of the pipeline after a taken branch.
+        split: more if the target is an instruction of four bytes in two words.
+        pipelined: a load directly after a load takes one less.
+        pairs: two instructions may issue in a cycle.
+    """
+
+    costs: Mapping[str, int]
+    latencies: Mapping[str, int] = field(default_factory=dict)
+    refill: int = 2
+    split: int = 1
+    pipelined: bool = False
+    pairs: bool = False
+
+
+# P, the refill, is 1 to 3 by the manual. A division is 2 to 12, by its operands: 7.
+M4 = CoreTiming(
+    costs={
+        "load": 2,
+        "divide": 7,
+        "table_branch": 2,
+        "condition": 0,
+        "float_accumulate": 3,
+        "float_divide": 14,
+        "float_pair": 2,
+    },
+    pipelined=True,
+)
+M33 = replace(
+    M4,
+    costs={**M4.costs, "load": 1, "condition": 1, "divide": 6},
+    latencies={"load": 2, "load_many": 2},
+    pipelined=False,
+)
+M7 = CoreTiming(
+    costs={"divide": 6, "float_divide": 14},
+    latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_long": 2, "divide": 2},
+    refill=0,
+    split=0,
+    pairs=True,
+)
+
+
+class _Decoded(ctypes.Structure):
+    _fields_ = (
+        *fields(ctypes.c_uint8, "operation size registers shifts"),
+        *fields(ctypes.c_uint16, "addresses reads writes sums"),
+    )
+
+
+class _Cache(ctypes.Structure):
+    _fields_ = (
+        *fields(ctypes.c_uint32, "first bytes line part sets ways wait last"),
+        ("waited", ctypes.c_uint64),
+        ("lines", ctypes.c_uint32 * MAX_CACHE_LINES),
+        ("parts", ctypes.c_uint8 * MAX_CACHE_LINES),
+    )
+
+
+class _State(ctypes.Structure):
+    """``cycles_t`` of ``cycles.h``."""
+
+    _fields_ = (
+        ("cycles", ctypes.c_uint64),
+        ("costs", ctypes.c_uint32 * len(_OPERATIONS)),
+        ("latencies", ctypes.c_uint32 * len(_OPERATIONS)),
+        *fields(ctypes.c_uint32, "refill split pipelined pairs"),
+        *fields(_Cache, "code data"),
+        *fields(ctypes.c_uint32, "next slot units multiplied"),
+        ("previous", _Decoded),
+        ("ready", ctypes.c_uint64 * 16),
+        ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
+    )
+
+
+class Cycles:
+    """The model of cycles of a core that runs."""
+
+    def __init__(self, core: Core, bus: Bus, timing: CoreTiming, board: TimingSpec) -> None:
+        flash = [memory for memory in bus.memories if memory.region.kind == "flash"]
+        first = min(memory.start for memory in flash)
+        last = max(memory.start + memory.region.size for memory in flash) - 1
+        self._state = _State(
+            costs=_numbers(timing.costs),
+            latencies=_numbers(timing.latencies),
+            refill=timing.refill,
+            split=timing.split,
+            pipelined=timing.pipelined,
+            pairs=timing.pairs,
+            code=_cache(board.code, first, last),
+            data=_cache(board.data, first, last),
+        )
+        core.model_cycles(ctypes.addressof(self._state), (first, last))
+
+    @property
+    def count(self) -> int:
+        """Cycles since the model was created."""
+        return cast(int, self._state.cycles)
+
+
+def _numbers(values: Mapping[str, int]) -> Any:
+    return (ctypes.c_uint32 * len(_OPERATIONS))(*(values.get(name, 1) for name in _OPERATIONS))
+
+
+def _cache(spec: CacheSpec, first: int, last: int) -> _Cache:
+    part = spec.part or spec.line
+    sets = spec.lines // spec.ways
+    return _Cache(first, last + 1 - first, spec.line, part, sets, spec.ways, spec.wait, _NO_PART)
