@@ -210,8 +210,10 @@ def _read(directory: Path, settings: Mapping[str, str]) -> Board:
 def _check(board: Board, file: Path) -> None:
     if board.settings.get(CYCLES, "model") != "model":
         raise ConfigError(f"{board.name}: cycles cannot be {board.settings[CYCLES]!r}", "it can be: model")
-    if CYCLES in board.settings and not (board.virtual.model and board.timing):
-        raise ConfigError(f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists those that have")
+    if CYCLES in board.settings and not board.timing:
+        raise ConfigError(
+            f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists those that have"
+        )
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

@@ -379,7 +379,22 @@ class Board(Record):
     @property
     def timing(self) -> TimingSpec | None:
         """The model of cycles, if its settings choose it."""
-        return self.model.timing if CYCLES in self.settings else None
+        return self.virtual.model.timing if self.virtual.model and CYCLES in self.settings else None
+
+    def milliseconds(self, count: int | None, unit: str) -> float | None:
+        """Time of a count: of a chip's cycles, or of modelled ones; None of any other unit."""
+        clocks = {"cycles": self.clock_hz, "modelled cycles": self.timing.clock_hz if self.timing else 0}
+        return 1000 * count / clocks[unit] if count and clocks.get(unit) else None
+
+    def describe_time(self, count: int, unit: str) -> str:
+        """Describe the time of a count, with its range if modelled; empty of units that have none."""
+        ms = self.milliseconds(count, unit)
+        if ms is None:
+            return ""
+        if unit == "cycles" or not self.timing:
+            return f"{ms:.3f} ms at {self.clock_hz / 1e6:g} MHz"
+        error = f"±{self.timing.error} %" if self.timing.error else "rough"
+        return f"about {ms:.3g} ms at {self.timing.clock_hz / 1e6:g} MHz, modelled, {error} (docs/time.md)"
 
     def machine_spec(self) -> MachineSpec:
         return MachineSpec(

@@ -25,6 +25,7 @@ class Row:
 
     Attributes:
         count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
+        time: in words with its range, if cycles were counted.
         flash_bytes, ram_bytes: of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
@@ -34,6 +35,7 @@ class Row:
     board: str
     count: int | None = None
     unit: str = ""
+    time: str = ""
     flash_bytes: int | None = None
     ram_bytes: int | None = None
     accuracy: float | None = None
@@ -82,6 +84,7 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         board,
         slowest.count or None,
         slowest.unit,
+        runs.board.describe_time(slowest.count, slowest.unit),
         runs.image.flash_bytes if own_memory else None,
         runs.image.ram_bytes if own_memory else None,
         confusion(answers, labels).accuracy if labels else None,
@@ -90,12 +93,13 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
 
 def _print(rows: Sequence[Row]) -> None:
     OUT.table(
-        *("model", "board", ">one run", ">flash", ">RAM", ">accuracy"),
+        *("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy"),
         rows=[
             (
                 row.model,
                 row.board,
                 "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else "",
+                row.time,
                 row.flash_bytes,
                 row.ram_bytes,
                 "" if row.accuracy is None else f"{row.accuracy:.1%}",

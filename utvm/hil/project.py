@@ -122,7 +122,8 @@ Most = Annotated[int, Field(gt=0)]
 
 
 class Limits(Record):
-    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions and image bytes.
+    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions, image bytes and
+    milliseconds.
 
     ``+1 %`` instead of a number is a limit relative to the baseline.
     """
@@ -133,6 +134,7 @@ class Limits(Record):
     instructions: Most | Share | None = None
     flash: Most | Share | None = None
     ram: Most | Share | None = None
+    ms: Annotated[float, Field(gt=0)] | None = None
 
     def relative(self) -> dict[str, str]:
         return {name: limit for name in LIMITED if isinstance(limit := getattr(self, name), str)}
@@ -188,7 +190,7 @@ class ProjectModel:
             )
         for name, figure in LIMITED.items():
             value, most = figures.get(figure), getattr(limits, name)
-            if isinstance(most, int) and value is not None and value > most:
+            if isinstance(most, int | float) and value is not None and value > most:
                 unit = " bytes" if figure.endswith("bytes") else ""
                 messages.append(f"{name} is {value}{unit}, and at most {most} is asked")
         return [f"{self.name}: {message}" for message in messages]

@@ -65,7 +65,7 @@ def _definitions() -> dict[str, object]:
         "model": {
             "type": "object",
             "additionalProperties": False,
-            "required": [*_IDENTITY, *(figure.name for figure in FIGURES if not figure.only)],
+            "required": [*_IDENTITY, *(figure.name for figure in FIGURES if not (figure.only or figure.optional))],
             "properties": {**_IDENTITY, **figures},
         }
     }
@@ -73,7 +73,7 @@ def _definitions() -> dict[str, object]:
     for kind in kinds:
         # The schema false rejects figures of other kinds of boards.
         others: dict[str, object] = {figure.name: False for figure in FIGURES if figure.only not in ("", kind)}
-        own = [figure.name for figure in FIGURES if figure.only == kind]
+        own = [figure.name for figure in FIGURES if figure.only == kind and not figure.optional]
         definitions[f"{kind}_model"] = {"required": own, "properties": others}
         definitions[f"{kind}_statistics"] = {"properties": others}
     return definitions

@@ -425,4 +425,3 @@ class Core(RegisterFile):
         self.write_pc(pc + 4)
         self.state.count += 1
         return _REQUESTED
-

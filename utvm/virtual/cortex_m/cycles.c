@@ -87,6 +87,7 @@ static void decode_16(decoded_t *it, uint32_t op) {
 static void decode_float(decoded_t *it, uint32_t first, uint32_t second) {
   const uint16_t base = bit(first & 0xFu), core = bit(second >> 12);
   const uint32_t code = first >> 4 & 0xBu;
+  const int is_root = code == 11 && (first & 0xFu) == 1 && (second & 0xC0u) == 0xC0u;
   const int load = (first & 0x10u) != 0, is_double = (second & 0x100u) != 0;
   plain(it, 0, 0);
   it->operation = FLOAT_OPERATION;
@@ -103,7 +104,7 @@ static void decode_float(decoded_t *it, uint32_t first, uint32_t second) {
     it->writes = load ? core : 0;
   } else if ((first & 0xFF00u) == 0xEE00u && (code < 2 || code == 9 || code == 10)) {
     it->operation = FLOAT_ACCUMULATE;
-  } else if ((first & 0xFF00u) == 0xEE00u && (code == 8 || (code == 11 && (first & 0xFu) == 1 && (second & 0xC0u) == 0xC0u))) {
+  } else if ((first & 0xFF00u) == 0xEE00u && (code == 8 || is_root)) {
     it->operation = FLOAT_DIVIDE;
   }
 }

@@ -2,27 +2,20 @@
 """What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
 
 Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
-(ARM 100230) has none: its table is that of the M4 with a load that is used at once one cycle late, and IT not folded,
-as study of published programs suggests. Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of
-thumb. Both are checked by what is published (docs/time.md).
+(ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
+Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of thumb. docs/time.md compares with silicon.
 """
 
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
-
-from unicorn import unicorn_const
+from typing import cast
 
 from utvm.virtual.bus import Bus
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.native import fields
 from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, TimingSpec
 
-_OPERATIONS = (
-    "undecoded plain load store load_many store_many multiply multiply_long divide branch table_branch condition "
-    "float float_accumulate float_divide float_pair"
-).split()
 _CODE_MEGABYTES = 4096
 _NO_PART = 0xFFFFFFFF
 
@@ -76,6 +69,16 @@ M7 = CoreTiming(
 )
 
 
+class _Operations(ctypes.Structure):
+    """A number for ``enum operation``."""
+
+    _fields_ = fields(
+        ctypes.c_uint32,
+        "undecoded plain load store load_many store_many multiply multiply_long divide branch table_branch "
+        "condition float float_accumulate float_divide float_pair",
+    )
+
+
 class _Decoded(ctypes.Structure):
     _fields_ = (
         *fields(ctypes.c_uint8, "operation size registers shifts"),
@@ -97,8 +100,7 @@ class _State(ctypes.Structure):
 
     _fields_ = (
         ("cycles", ctypes.c_uint64),
-        ("costs", ctypes.c_uint32 * len(_OPERATIONS)),
-        ("latencies", ctypes.c_uint32 * len(_OPERATIONS)),
+        *fields(_Operations, "costs latencies"),
         *fields(ctypes.c_uint32, "refill split pipelined pairs"),
         *fields(_Cache, "code data"),
         *fields(ctypes.c_uint32, "next slot units multiplied"),
@@ -133,8 +135,8 @@ class Cycles:
         return cast(int, self._state.cycles)
 
 
-def _numbers(values: Mapping[str, int]) -> Any:
-    return (ctypes.c_uint32 * len(_OPERATIONS))(*(values.get(name, 1) for name in _OPERATIONS))
+def _numbers(values: Mapping[str, int]) -> _Operations:
+    return _Operations(*(values.get(name, 1) for name, _ in _Operations._fields_))
 
 
 def _cache(spec: CacheSpec, first: int, last: int) -> _Cache:
