@@ -96,7 +96,7 @@ FIGURES: tuple[Figure, ...] = (
         "instructions",
         "instructions per sample",
         "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null where "
-        "nobody counts, or cycles are modelled.",
+        "nobody counts.",
         _COUNT,
         lambda measured: _median_count(measured, "instructions"),
         _thousands,
