@@ -22,6 +22,7 @@ REPORT = DATA / "docs" / "report.schema.json"
 REPORT_1 = DATA / "docs" / "report.schema.1.json"
 REPORT_2 = DATA / "docs" / "report.schema.2.json"
 REPORT_3 = DATA / "docs" / "report.schema.3.json"
+REPORT_4 = DATA / "docs" / "report.schema.4.json"
 NIGHTLY = DATA / "docs" / "nightly.schema.json"
 
 _SHA256 = {"$ref": "#/$defs/sha256"}
@@ -82,7 +83,7 @@ def _definitions() -> dict[str, object]:
 MAX_BYTES = 1 << 26
 """Longer files are refused; a run of every suite writes a tiny fraction of this."""
 
-_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
+_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, 4: REPORT_4, SCHEMA_VERSION: REPORT}
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -181,5 +182,6 @@ _UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     1: _from_1,
     2: _from_2,
     3: _from_3,
+    4: dict,
     SCHEMA_VERSION: dict,
 }

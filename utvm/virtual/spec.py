@@ -68,11 +68,14 @@ class CacheSpec(Record):
     wait: Annotated[int, Field(ge=0)]
 
     @model_validator(mode="after")
-    def _check_sets(self) -> "CacheSpec":
-        if self.lines % self.ways:
-            raise ValueError("lines must be a multiple of ways")
-        if self.line % (self.part or self.line) or self.line // (self.part or self.line) > 8:
-            raise ValueError("line must be a multiple of part, at most 8 of them")
+    def _check_sizes(self) -> "CacheSpec":
+        sets, part = self.lines / self.ways, self.part or self.line
+        if not all(
+            number.is_integer() and int(number).bit_count() == 1 for number in (sets, self.line / 1, part / 1)
+        ):
+            raise ValueError("lines / ways, line and part must be powers of two")
+        if not part <= self.line <= 8 * part:
+            raise ValueError("line has 1 to 8 parts")
         return self
 
 

@@ -237,12 +237,10 @@ class Core(RegisterFile):
             self._stale.append((start, end))
             self.state.stop = 1
 
-    def model_cycles(self, state: int, flash: tuple[int, int]) -> None:
-        """Count cycles in a ``cycles_t`` at this address of the process; loads from flash are part of them."""
+    def model_cycles(self, state: int) -> None:
+        """Count cycles in a ``cycles_t`` at this address of the process."""
         self.state.cycles = state
-        self.add_c_hook(
-            unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_flash_read, ctypes.c_void_p(state), flash
-        )
+        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_read, ctypes.c_void_p(state))
         self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:

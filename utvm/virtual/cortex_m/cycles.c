@@ -3,13 +3,14 @@
  * The model of cycles.h. An instruction is decoded once (ARM DDI 0403E, A5 and A6) to what its cost depends on: the
  * kind of operation, the number of registers that a load or store transfers, and the core registers that it reads and
  * writes. Dependences between floating-point registers are not modelled, and neither are contention on buses, unaligned
- * accesses and the operands of a division.
+ * stores and the operands of a division.
  */
 #include "cycles.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { FLAGS = 0x8000 }; /* in place of PC among registers */
 enum { UNIT_ALU = 1, UNIT_MEMORY = 2, UNIT_MULTIPLY = 4, UNIT_SHIFT = 8, UNIT_BRANCH = 16, UNIT_FLOAT = 32 };
 
 static uint16_t bit(uint32_t number) {
@@ -38,22 +39,22 @@ static void decode_16(decoded_t *it, uint32_t op) {
   const uint16_t low = bit(op & 7u), middle = bit(op >> 3 & 7u), high = bit(op >> 6 & 7u), upper = bit(op >> 8 & 7u);
   const uint32_t top = op >> 11;
   if (top < 3) {
-    plain(it, middle, low);
+    plain(it, middle, low | FLAGS);
     it->shifts = 1;
   } else if (top == 3) {
-    plain(it, (op & 0x400u) ? middle : middle | high, low);
+    plain(it, (op & 0x400u) ? middle : middle | high, low | FLAGS);
   } else if (top < 8) {
-    plain(it, top == 4 ? 0 : upper, top == 5 ? 0 : upper);
+    plain(it, top == 4 ? 0 : upper, FLAGS | (top == 5 ? 0u : upper));
   } else if ((op & 0xFC00u) == 0x4000u) {
     const uint32_t code = op >> 6 & 0xFu;
-    plain(it, low | middle, code == 8 || code == 10 || code == 11 ? 0 : low);
+    plain(it, low | middle, FLAGS | (code == 8 || code == 10 || code == 11 ? 0u : low));
     it->shifts = (uint8_t)(code == 2 || code == 3 || code == 4 || code == 7);
     if (code == 13)
       it->operation = MULTIPLY;
   } else if ((op & 0xFC00u) == 0x4400u) {
     const uint16_t target = bit((op >> 4 & 8u) | (op & 7u)), source = bit(op >> 3 & 0xFu);
     const uint32_t code = op >> 8 & 3u;
-    plain(it, code == 2 || code == 3 ? source : source | target, code == 0 || code == 2 ? target : 0);
+    plain(it, code == 2 || code == 3 ? source : source | target, code == 1 ? FLAGS : code == 3 ? 0u : target);
     if (code == 3)
       it->operation = BRANCH;
   } else if (top == 9) {
@@ -79,7 +80,7 @@ static void decode_16(decoded_t *it, uint32_t op) {
   } else if ((op >> 12) == 0xC) {
     transfer(it, (op & 0x800u) != 0, 1, op & 0xFFu, upper);
   } else {
-    plain(it, 0, 0);
+    plain(it, (op & 0xF000u) == 0xD000u ? FLAGS : 0, 0);
     it->operation = (op & 0xFE00u) == 0xDE00u ? PLAIN_OPERATION : BRANCH; /* UDF and SVC, else B */
   }
 }
@@ -125,15 +126,17 @@ static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
     transfer(it, load, !exclusive, exclusive ? high : high | target, base);
     it->registers = exclusive ? 0 : 2;
   } else if ((first & 0xFE00u) == 0xEA00u) {
-    plain(it, base | last, target);
+    plain(it, base | last, load ? target | FLAGS : target); /* the bit is S here */
     it->shifts = (second & 0x70C0u) != 0;
   } else if ((first & 0xF800u) == 0xF000u && !(second & 0x8000u)) {
     const int is_wide_move = (first & 0xFB70u) == 0xF240u;
-    plain(it, is_wide_move ? ((first & 0x80u) ? target : 0) : base, target);
+    const int sets_flags = load && !(first & 0x200u);
+    plain(it, is_wide_move ? ((first & 0x80u) ? target : 0) : base, sets_flags ? target | FLAGS : target);
     it->shifts = (first & 0xFB00u) == 0xF300u; /* bit fields and saturation */
   } else if ((first & 0xF800u) == 0xF000u) {
-    plain(it, 0, 0);
-    if ((second & 0x5000u) || (first & 0x0380u) != 0x0380u)
+    const int is_conditional = !(second & 0x5000u) && (first & 0x0380u) != 0x0380u;
+    plain(it, is_conditional ? FLAGS : 0, 0);
+    if ((second & 0x5000u) || is_conditional)
       it->operation = BRANCH;
   } else if ((first & 0xFE00u) == 0xF800u) {
     const int by_register = !(first & 0x80u) && !(second & 0xFC0u) && (first & 0xFu) != 15;
@@ -177,10 +180,10 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
 }
 
 static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
-  const uint32_t line = part / (cache->line / cache->part);
-  const uint8_t flag = (uint8_t)(1u << part % (cache->line / cache->part));
-  uint32_t *const lines = &cache->lines[line % cache->sets * cache->ways];
-  uint8_t *const parts = &cache->parts[line % cache->sets * cache->ways];
+  const uint32_t line = part >> cache->line_bits;
+  const uint8_t flag = (uint8_t)(1u << (part & ((1u << cache->line_bits) - 1)));
+  uint32_t *const lines = &cache->lines[(line & (cache->sets - 1)) * cache->ways];
+  uint8_t *const parts = &cache->parts[(line & (cache->sets - 1)) * cache->ways];
   uint32_t way = 0;
   uint8_t filled;
   while (way < cache->ways - 1 && lines[way] != line + 1)
@@ -199,19 +202,20 @@ static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
   cache->last = part;
 }
 
-static void read_cache(cycles_t *cycles, cache_t *cache, uint32_t address, uint32_t size) {
+static inline void read_cache(cycles_t *cycles, cache_t *cache, uint32_t address, uint32_t size) {
   uint32_t part, last;
   if (address - cache->first >= cache->bytes)
     return;
-  last = (address + size - 1) / cache->part;
-  for (part = address / cache->part; part <= last; part++)
+  last = (address + size - 1) >> cache->part_bits;
+  for (part = address >> cache->part_bits; part <= last; part++)
     if (part != cache->last)
       fill(cycles, cache, part);
 }
 
 /* One instruction after the other. */
 static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
-  const decoded_t *const before = &cycles->previous;
+  static const decoded_t nothing = {0};
+  const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
   uint32_t cost = cycles->costs[it->operation] + it->registers;
   if (it->operation == CONDITION && !(sequential && before->size == 2))
     cost = 1; /* it folds into 16 bits before it, if at all */
@@ -282,19 +286,31 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it) {
     end_group(cycles);
 }
 
+/* Two bits a branch; at first, none is taken. */
+static void predict(cycles_t *cycles, decoded_t *branch, int sequential) {
+  if ((branch->taken >= 2) == sequential)
+    cycles->cycles += cycles->mispredicted;
+  if (sequential)
+    branch->taken -= branch->taken > 0;
+  else
+    branch->taken += branch->taken < 3;
+}
+
 int32_t utvm_time(cycles_t *cycles, uint32_t address) {
-  const decoded_t *const it = decoded_at(cycles, address);
+  decoded_t *const it = decoded_at(cycles, address);
   const int sequential = address == cycles->next;
   if (!it || it->operation == UNDECODED)
     return 0;
   if (!sequential)
     cycles->cycles += cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0);
+  if (cycles->mispredicted && cycles->previous && cycles->previous->operation == BRANCH)
+    predict(cycles, cycles->previous, sequential);
   read_cache(cycles, &cycles->code, address, it->size);
   if (cycles->pairs)
     issue_pair(cycles, it);
   else
     issue(cycles, it, sequential);
-  cycles->previous = *it;
+  cycles->previous = it;
   cycles->next = address + it->size;
   return 1;
 }
@@ -302,7 +318,7 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
   cycles->cycles++;
   read_cache(cycles, &cycles->code, address, size);
-  memset(&cycles->previous, 0, sizeof cycles->previous);
+  cycles->previous = 0;
   cycles->next = address + size;
 }
 
@@ -316,14 +332,25 @@ void utvm_release_decoded(cycles_t *cycles) {
   uint32_t i;
   for (i = 0; i < CODE_MEGABYTES; i++)
     free(cycles->decoded[i]);
+  cycles->previous = 0;
   memset(cycles->decoded, 0, sizeof cycles->decoded);
 }
 
-/* Called by Unicorn before data is read from flash. */
-void utvm_on_flash_read(void *engine, int32_t type, uint64_t address, int32_t size, int64_t value, void *data) {
+/*
+ * Called by Unicorn before data is read. A bus of a word splits what is not aligned into aligned bytes and halfwords; a
+ * wider one takes one more access where it crosses its width.
+ */
+void utvm_on_read(void *engine, int32_t type, uint64_t address_64, int32_t size_read, int64_t value, void *data) {
   cycles_t *const cycles = data;
+  const uint32_t address = (uint32_t)address_64, size = (uint32_t)size_read;
   (void)engine;
   (void)type;
   (void)value;
-  read_cache(cycles, &cycles->data, (uint32_t)address, (uint32_t)size);
+  if (address & (size - 1)) {
+    if (cycles->bus > 4)
+      cycles->cycles += (address & (cycles->bus - 1)) + size > cycles->bus;
+    else
+      cycles->cycles += (address & 1u) ? size / 2 : 1;
+  }
+  read_cache(cycles, &cycles->data, address, size);
 }

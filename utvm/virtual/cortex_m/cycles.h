@@ -34,14 +34,16 @@ enum operation {
 typedef struct {
   uint8_t operation, size, registers;
   uint8_t shifts;                    /* also shifts an operand */
+  uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
   uint16_t sums;                     /* that a multiplication adds to */
 } decoded_t;
 
 typedef struct {
   uint32_t first, bytes; /* of the memory behind it */
-  uint32_t line, part;   /* bytes of a line, and of the parts in which it is filled */
-  uint32_t sets, ways;
+  uint32_t part_bits;    /* log2 of the bytes of a part, which is filled at a time */
+  uint32_t line_bits;    /* log2 of the parts of a line */
+  uint32_t sets, ways;   /* number of sets, a power of two */
   uint32_t wait;         /* cycles to fill a part */
   uint32_t last;         /* part used last */
   uint64_t waited;       /* cycles in all */
@@ -57,13 +59,15 @@ typedef struct {
   uint32_t refill;                /* after a taken branch */
   uint32_t split;                 /* more for a target of four bytes in two words */
   uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
+  uint32_t bus;                   /* bytes that one access reads */
   uint32_t pairs;                 /* 1: two instructions may issue in a cycle */
+  uint32_t mispredicted;          /* cycles of a branch that goes another way than it did; 0: none is predicted */
   /* the flash */
   cache_t code, data;
   /* private */
   uint32_t next; /* address after the instruction timed last */
   uint32_t slot, units, multiplied;
-  decoded_t previous;
+  decoded_t *previous; /* NULL for none, or one that does not matter */
   uint64_t ready[16];
   decoded_t *decoded[CODE_MEGABYTES];
 } cycles_t;

@@ -3,7 +3,8 @@
 
 Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
 (ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
-Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of thumb. docs/time.md compares with silicon.
+Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of thumb; latencies and the cost of a
+mispredicted branch are those of LLVM (ARMScheduleM7.td). docs/time.md compares with silicon.
 """
 
 import ctypes
@@ -30,7 +31,9 @@ class CoreTiming:
         refill: of the pipeline after a taken branch.
         split: more if the target is an instruction of four bytes in two words.
         pipelined: a load directly after a load takes one less.
+        bus: bytes that a load reads in one access.
         pairs: two instructions may issue in a cycle.
+        mispredicted: of a branch that goes another way than before; 0 if no branch is predicted.
     """
 
     costs: Mapping[str, int]
@@ -38,7 +41,9 @@ class CoreTiming:
     refill: int = 2
     split: int = 1
     pipelined: bool = False
+    bus: int = 4
     pairs: bool = False
+    mispredicted: int = 0
 
 
 # P, the refill, is 1 to 3 by the manual. A division is 2 to 12, by its operands: 7.
@@ -65,7 +70,9 @@ M7 = CoreTiming(
     latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_long": 2, "divide": 2},
     refill=0,
     split=0,
+    bus=8,
     pairs=True,
+    mispredicted=8,
 )
 
 
@@ -79,16 +86,9 @@ class _Operations(ctypes.Structure):
     )
 
 
-class _Decoded(ctypes.Structure):
-    _fields_ = (
-        *fields(ctypes.c_uint8, "operation size registers shifts"),
-        *fields(ctypes.c_uint16, "addresses reads writes sums"),
-    )
-
-
 class _Cache(ctypes.Structure):
     _fields_ = (
-        *fields(ctypes.c_uint32, "first bytes line part sets ways wait last"),
+        *fields(ctypes.c_uint32, "first bytes part_bits line_bits sets ways wait last"),
         ("waited", ctypes.c_uint64),
         ("lines", ctypes.c_uint32 * MAX_CACHE_LINES),
         ("parts", ctypes.c_uint8 * MAX_CACHE_LINES),
@@ -101,10 +101,10 @@ class _State(ctypes.Structure):
     _fields_ = (
         ("cycles", ctypes.c_uint64),
         *fields(_Operations, "costs latencies"),
-        *fields(ctypes.c_uint32, "refill split pipelined pairs"),
+        *fields(ctypes.c_uint32, "refill split pipelined bus pairs mispredicted"),
         *fields(_Cache, "code data"),
         *fields(ctypes.c_uint32, "next slot units multiplied"),
-        ("previous", _Decoded),
+        ("previous", ctypes.c_void_p),
         ("ready", ctypes.c_uint64 * 16),
         ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
     )
@@ -123,11 +123,13 @@ class Cycles:
             refill=timing.refill,
             split=timing.split,
             pipelined=timing.pipelined,
+            bus=timing.bus,
             pairs=timing.pairs,
+            mispredicted=timing.mispredicted,
             code=_cache(board.code, first, last),
             data=_cache(board.data, first, last),
         )
-        core.model_cycles(ctypes.addressof(self._state), (first, last))
+        core.model_cycles(ctypes.addressof(self._state))
 
     @property
     def count(self) -> int:
@@ -141,5 +143,7 @@ def _numbers(values: Mapping[str, int]) -> _Operations:
 
 def _cache(spec: CacheSpec, first: int, last: int) -> _Cache:
     part = spec.part or spec.line
-    sets = spec.lines // spec.ways
-    return _Cache(first, last + 1 - first, spec.line, part, sets, spec.ways, spec.wait, _NO_PART)
+    part_bits, line_bits = part.bit_length() - 1, (spec.line // part).bit_length() - 1
+    return _Cache(
+        first, last + 1 - first, part_bits, line_bits, spec.lines // spec.ways, spec.ways, spec.wait, _NO_PART
+    )
