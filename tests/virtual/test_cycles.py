@@ -124,3 +124,18 @@ def test_model_is_a_setting() -> None:
         boards.load("microbit:cycles=model")
     with pytest.raises(ConfigError, match="cycles cannot be 'exact'"):
         boards.load("nucleo-l4r5zi:cycles=exact")
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_load_in_an_it_block_does_not_make_what_follows_conditional(tmp_path: Path, watches: bool) -> None:
+    with Target(tmp_path, "stm32f407", cycles=not watches) as target:
+        target.load(
+            "handler reset\nldr r2, =result\nmovs r4, #1\nmovs r5, #0\ncmp r4, #0\nit gt\nldrgt r3, [r2]\n"
+            "cmp r4, #1\nb.w 1f\nnop\n1: movs r5, #7\ndone"
+        )
+        if watches:
+            for register, value in ((0x20, 0x20000F00), (0x24, 2), (0x28, 5)):
+                target.poke(0xE0001000 + register, value)
+        target.resume()
+        target.wait_for_halt()
+        assert target.register(5) == 7

@@ -192,7 +192,7 @@ def summarise(
     measured = Measured(firmware, runs, labels)
     # The unit of a run is the name of a figure that only one kind of board has.
     kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit.replace(" ", "_"))
-    found = {figure: figure.find(measured) for figure in FIGURES if figure.only in ("", kind)}
+    values = [(figure, figure.find(measured)) for figure in FIGURES if figure.only in ("", kind)]
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
         table = np.zeros((runs[0].outputs[0].size,) * 2, dtype=int)
@@ -203,9 +203,7 @@ def summarise(
         name=name,
         executor=executor,
         outputs_sha256=outputs.hexdigest(),
-        figures={
-            figure.name: value for figure, value in found.items() if value is not None or not figure.optional
-        },
+        figures={figure.name: value for figure, value in values if value is not None or not figure.optional},
         firmware=firmware,
         confusion=confusion,
     )

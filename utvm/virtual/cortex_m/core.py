@@ -51,10 +51,10 @@ class _Watchpoint(ctypes.Structure):
 
 
 class CoreState(ctypes.Structure):
-    """``core_t`` of ``counter.c``."""
+    """``core_t`` of ``core.h``."""
 
     _fields_ = (
-        *fields(ctypes.c_void_p, "emulation_stop register_read"),
+        *fields(ctypes.c_void_p, "emulation_stop register_read register_write"),
         ("memory_count", ctypes.c_uint32),
         ("memories", _Memory * MEMORIES),
         *fields(ctypes.c_uint64, "count deadline"),
@@ -159,6 +159,7 @@ class Core(RegisterFile):
         uc = unicorn.Uc(unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(model)
         super().__init__(uc, bus, CoreState())
+        self.state.register_write = ctypes.cast(uclib.uc_reg_write, ctypes.c_void_p).value
         self._unlimited = uc.context_save()
         self._stop: CoreStop | None = None
         self._began_at = 0
@@ -240,7 +241,7 @@ class Core(RegisterFile):
     def model_cycles(self, state: int) -> None:
         """Count cycles in a ``cycles_t`` at this address of the process."""
         self.state.cycles = state
-        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_read, ctypes.c_void_p(state))
+        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_read)
         self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:

@@ -337,15 +337,10 @@ void utvm_release_decoded(cycles_t *cycles) {
 }
 
 /*
- * Called by Unicorn before data is read. A bus of a word splits what is not aligned into aligned bytes and halfwords; a
- * wider one takes one more access where it crosses its width.
+ * A bus of a word splits what is not aligned into aligned bytes and halfwords; a wider one takes one more access where
+ * it crosses its width.
  */
-void utvm_on_read(void *engine, int32_t type, uint64_t address_64, int32_t size_read, int64_t value, void *data) {
-  cycles_t *const cycles = data;
-  const uint32_t address = (uint32_t)address_64, size = (uint32_t)size_read;
-  (void)engine;
-  (void)type;
-  (void)value;
+void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
   if (address & (size - 1)) {
     if (cycles->bus > 4)
       cycles->cycles += (address & (cycles->bus - 1)) + size > cycles->bus;

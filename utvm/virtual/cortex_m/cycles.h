@@ -78,6 +78,8 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address);
 void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second);
 /* An instruction in an IT block whose condition fails. */
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size);
+/* Data is read. */
+void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size);
 void utvm_forget_decoded(cycles_t *cycles, uint32_t address);
 void utvm_release_decoded(cycles_t *cycles);
 
