@@ -25,21 +25,21 @@ class Row:
 
     Attributes:
         count: of one run, in ``unit``: instructions of a virtual board, cycles of a physical one.
-        time: in words with its range, if cycles were counted.
         flash_bytes, ram_bytes: of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
+        time: in words with its range, if cycles were counted.
     """
 
     model: str
     board: str
     count: int | None = None
     unit: str = ""
-    time: str = ""
     flash_bytes: int | None = None
     ram_bytes: int | None = None
     accuracy: float | None = None
     why: str = ""
+    time: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         board,
         slowest.count or None,
         slowest.unit,
-        runs.board.describe_time(slowest.count, slowest.unit),
         runs.image.flash_bytes if own_memory else None,
         runs.image.ram_bytes if own_memory else None,
         confusion(answers, labels).accuracy if labels else None,
+        time=runs.board.describe_time(slowest.count, slowest.unit),
     )
 
 
