@@ -4,7 +4,7 @@
 import json
 import re
 
-from benchmarks import seen
+from benchmarks import seen, silicon
 
 
 def test_the_page_is_made_of_what_was_seen() -> None:
@@ -27,3 +27,11 @@ def test_the_digits_are_those_of_the_boards() -> None:
     by_name = {model["name"]: model["figures"] for model in models}
     for ours, theirs in ((digits["float"], by_name["digits"]), (digits["int8"], by_name["digits_int8"])):
         assert ours == {name: theirs[name] for name in ours}
+
+
+def test_errors_of_the_cycle_model_are_on_its_page() -> None:
+    rows = json.loads((seen.FOLDER / "silicon.json").read_text())["figures"]["rows"]
+    assert silicon.table_of(rows) in silicon.PAGE.read_text(encoding="utf-8")
+    assert silicon.picture_of(rows) == silicon.PICTURE.read_text(encoding="utf-8")
+    errors = sorted(abs(silicon.error_of(row)) for row in rows)
+    assert errors[-1] < 20 and errors[len(errors) * 4 // 5 - 1] <= 10

@@ -42,7 +42,6 @@ class BoardSelection:
         kind: ``physical``, ``virtual``, or ``auto`` for a physical board if one is plugged in.
         serial: serial number of the probe; empty for any.
         wait: seconds to wait for a busy physical board.
-        wait_states: count modelled cycles on a virtual board, including flash wait states.
         latency_us: microseconds per command of a virtual probe.
     """
 
@@ -58,7 +57,6 @@ class BoardSelection:
     wait: float = option(
         0.0, "wait for a busy physical board: this many seconds, or until it is free", bare=math.inf
     )
-    wait_states: bool = False
     latency_us: int = 0
 
 

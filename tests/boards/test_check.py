@@ -16,7 +16,7 @@ from utvm.cli import board_check
 from utvm.errors import ExitCode, ProbeError, ProvisionError
 from utvm.selection import BoardSelection, ReportChoice
 
-_SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-4-virtual.json"
+_SAMPLE = Path(__file__).parents[1] / "hil" / "samples" / "report-5-virtual.json"
 
 
 def test_the_guide_has_the_steps() -> None:

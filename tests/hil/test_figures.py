@@ -3,12 +3,16 @@
 
 import hashlib
 import struct
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from utvm import boards
 from utvm.firmware import Firmware
 from utvm.hil.figures import summarise
+from utvm.hil.project import Limits, ProjectModel
 from utvm.session import RunResult
 
 
@@ -41,3 +45,19 @@ def test_a_model_that_did_not_run_has_no_figures(small_firmware: Firmware) -> No
         summarise("m", small_firmware, [], executor="host-driven")
     with pytest.raises(ValueError, match="2 labels for 1 runs"):
         summarise("m", small_firmware, [_run(1, 1)], executor="host-driven", labels=[0, 1])
+
+
+def test_modelled_cycles_are_no_instructions_and_have_a_time(small_firmware: Firmware) -> None:
+    board = boards.load("nucleo-l4r5zi:cycles=model")
+    run = RunResult((np.array([[1.0]]),), 1_200_000, "modelled cycles", 0)
+    figures = summarise("m", replace(small_firmware, board=board), [run], executor="host-driven").figures
+    assert (figures["instructions"], figures["modelled_cycles"], figures["ms"]) == (None, 1_200_000, 10.0)
+
+
+def test_time_has_a_limit(small_firmware: Firmware) -> None:
+    board = boards.load("nucleo-l4r5zi:cycles=model")
+    run = RunResult((np.array([[1.0]]),), 1_200_000, "modelled cycles", 0)
+    result = summarise("m", replace(small_firmware, board=board), [run], executor="host-driven")
+    for limit, broken in ((9.5, ["m: ms is 10.0, and at most 9.5 is asked"]), (10, [])):
+        limits = Limits(file=Path("m.onnx"), samples=Path("m.npz"), ms=limit)
+        assert ProjectModel("m", limits, Path()).broken(result) == broken

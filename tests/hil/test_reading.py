@@ -52,7 +52,7 @@ def test_every_version_has_samples() -> None:
 
 
 def test_every_report_is_read_into_one_shape() -> None:
-    (present,) = (path for path in _REPORTS if path.stem == "report-4-virtual")
+    (present,) = (path for path in _REPORTS if path.stem == "report-5-virtual")
     shape = _shape(read_report(present))
     for sample in _REPORTS:
         content = read_report(sample)
@@ -133,7 +133,7 @@ def test_counts_of_a_virtual_board_are_never_cycles() -> None:
         ("{", "is no report"),
         ("[]", "is no report"),
         ("{}", "is no report"),
-        ('{"schema_version": 5}', "is a report of version 5, and this utvm knows 1, 2, 3, 4"),
+        ('{"schema_version": 6}', "is a report of version 6, and this utvm knows 1, 2, 3, 4, 5"),
         ('{"schema_version": 3, "run_id": 7}', r"\$.*required"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_report_is_written_and_found_by_latest(summary: RunReport, tmp_path: P
 def test_report_json_holds_the_contract(summary: RunReport, tmp_path: Path, small_firmware: Firmware) -> None:
     content = json.loads((report.write_report(summary, tmp_path) / "report.json").read_text())
     assert content == {
-        "schema_version": 4,
+        "schema_version": 5,
         "run_id": summary.run_id,
         "started": "2026-11-20T13:45:13Z",
         "source": {"commit": "12" * 20, "dirty": True},

@@ -116,7 +116,7 @@ def test_a_log_is_gone_on_from_and_refused_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None:
     model = ("--model", DIGITS / "digits.onnx", "--board", "stm32f746")
-    for name, words in (("plain", ()), ("waits", ("--wait-states",))):
+    for name, words in (("plain", ()), ("waits", ("--cycles",))):
         done = inv("model.tune", *model, "--trials", "16", "--log", tmp_path / name, *words)
         assert done.returncode == 0, done.stderr
     plain, waits = (
@@ -137,7 +137,7 @@ def test_a_model_of_flash_finds_what_instructions_do_not(tmp_path: Path) -> None
     counts = [
         int(re.findall(r"modelled cycles ([\d,]+)", done.stdout)[0].replace(",", ""))
         for name in ("plain", "waits")
-        for done in [inv("model.run", *model, "--wait-states", "--set", f"tuned={tmp_path / name}")]
+        for done in [inv("model.run", *model, "--cycles", "--set", f"tuned={tmp_path / name}")]
     ]
     assert counts[1] < counts[0]
 

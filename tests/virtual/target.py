@@ -49,9 +49,9 @@ class Target:
     ``done`` is a macro that ends a program; ``handler NAME`` begins a handler.
     """
 
-    def __init__(self, directory: Path, board: str = "stm32f746", *, waits: bool = False) -> None:
+    def __init__(self, directory: Path, board: str = "stm32f746", *, cycles: bool = False) -> None:
         self._directory = directory
-        self.machine = BoardModel(boards.load(board).machine_spec(waits=waits))
+        self.machine = BoardModel(boards.load(board + (":cycles=model" if cycles else "")).machine_spec())
         self.output = bytearray()
         self.machine.on_console_output = self.output.extend
         self.symbols: dict[str, int] = {}

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from utvm import runtime, selection
 from utvm.base.storage.config import Record, read_yaml, validate
-from utvm.boards.board import DRIVER, Board
+from utvm.boards.board import CYCLES, DRIVER, Board
 from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError, did_you_mean
 
@@ -140,7 +140,7 @@ def load(name: str) -> Board:
     """Read and check a board's folder, given by one of :func:`names` or a path with a slash in it.
 
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
-    setting ``driver``: one of :mod:`utvm.drivers`.
+    settings ``driver``, one of :mod:`utvm.drivers`, and ``cycles``: ``model``.
     """
     name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
@@ -194,20 +194,26 @@ def _read(directory: Path, settings: Mapping[str, str]) -> Board:
     offered = {}
     if "settings" in content:
         offered = validate(_OfferedSettings, content, str(file), _KEYS, text).settings
-    driver = {DRIVER: settings[DRIVER]} if DRIVER in settings else {}
-    others = {name: value for name, value in settings.items() if name != DRIVER}
+    general = {name: value for name, value in settings.items() if name in (DRIVER, CYCLES)}
+    others = {name: value for name, value in settings.items() if name not in general}
     files = _choose(directory.name, offered, others)
     replaced: dict[str, Any] = {}
     for name, value in files.items():
         replaced |= offered[name][value]
     choices = {name: tuple(values) for name, values in offered.items()}
-    replaced |= {"directory": directory, "choices": choices, "settings": {**files, **driver}}
+    replaced |= {"directory": directory, "choices": choices, "settings": {**files, **general}}
     board = validate(Board, {**content, **replaced}, str(file), _KEYS, text)
     _check(board, file)
     return board
 
 
 def _check(board: Board, file: Path) -> None:
+    if board.settings.get(CYCLES, "model") != "model":
+        raise ConfigError(f"{board.name}: cycles cannot be {board.settings[CYCLES]!r}", "it can be: model")
+    if CYCLES in board.settings and not board.timing:
+        raise ConfigError(
+            f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists those that have"
+        )
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

@@ -29,7 +29,7 @@ from utvm.boards.parts import (
     VirtualModel,
 )
 from utvm.toolchain.compiler import Cpu, Toolchain
-from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec
+from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec, TimingSpec
 
 if TYPE_CHECKING:
     from utvm.compiler.target import Target
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _SMALLEST_STACK = 512
 DRIVER = "driver"
 """Setting of every board: the driver."""
+CYCLES = "cycles"
+"""Setting of every board: its virtual one counts modelled cycles if it is ``model``."""
 
 _CHIP_KEYS = ("interrupts", "memory", "layout")
 _NOT_PROCESS_KEYS = (
@@ -374,7 +376,27 @@ class Board(Record):
             raise RuntimeError(f"{self.name} has no software model")
         return self.virtual.model
 
-    def machine_spec(self, *, waits: bool = False) -> MachineSpec:
+    @property
+    def timing(self) -> TimingSpec | None:
+        """The model of cycles, if its settings choose it."""
+        return self.virtual.model.timing if self.virtual.model and CYCLES in self.settings else None
+
+    def milliseconds(self, count: int | None, unit: str) -> float | None:
+        """Time of a count: of a chip's cycles, or of modelled ones; None of any other unit."""
+        clocks = {"cycles": self.clock_hz, "modelled cycles": self.timing.clock_hz if self.timing else 0}
+        return 1000 * count / clocks[unit] if count and clocks.get(unit) else None
+
+    def describe_time(self, count: int, unit: str) -> str:
+        """Describe the time of a count, with its range if modelled; empty of units that have none."""
+        ms = self.milliseconds(count, unit)
+        if ms is None:
+            return ""
+        if unit == "cycles" or not self.timing:
+            return f"{ms:.3f} ms at {self.clock_hz / 1e6:g} MHz"
+        error = f"±{self.timing.error} %" if self.timing.error else "rough"
+        return f"about {ms:.3g} ms at {self.timing.clock_hz / 1e6:g} MHz, modelled, {error} (docs/time.md)"
+
+    def machine_spec(self) -> MachineSpec:
         return MachineSpec(
             name=self.name,
             cpu=self.model.cpu,
@@ -382,7 +404,7 @@ class Board(Record):
             reset_vector_base=self.region(self.layout.code).address,
             regions=self._region_specs,
             peripherals=self.model.peripherals,
-            wait_states=self.model.wait_states if waits else None,
+            timing=self.timing,
             access_ports=self.model.access_ports,
             blocks=self.chip_map.read_text(encoding="utf-8") if self.chip_map.is_file() else "",
         )

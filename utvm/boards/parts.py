@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from utvm.base.storage.config import Record
-from utvm.virtual.spec import CoreName, Peripheral, TapSpec, WaitStates
+from utvm.virtual.spec import CoreName, Peripheral, TapSpec, TimingSpec
 
 Kind = Literal["virtual", "physical", "process"]
 """Kinds of boards that a run may use."""
@@ -242,7 +242,7 @@ class VirtualModel(Record):
     Attributes:
         probe: OpenOCD command that connects to the model at ``{port}``.
         usb_probes: USB probes that a virtual machine can use with it.
-        wait_states: optional model of its flash.
+        timing: its clock and flash, for modelled cycles.
         access_ports: values of the registers of further access ports, by number.
     """
 
@@ -251,7 +251,7 @@ class VirtualModel(Record):
     probe: PortCommand = ""
     usb_probes: tuple[ProbeMatch, ...] = ()
     peripherals: tuple[Peripheral, ...]
-    wait_states: WaitStates | None = None
+    timing: TimingSpec | None = None
     access_ports: dict[Annotated[int, Field(gt=0, lt=256)], dict[Address, Address]] = Field({})
 
 

@@ -55,9 +55,12 @@ def _settings(keys: tuple[str, ...]) -> Any:
 class CountingChoice(selection.BoardSelection):
     """A board, and the unit that a virtual one counts."""
 
-    wait_states: bool = option(
-        False, "count modelled cycles on a virtual board: instructions plus modelled flash wait states"
-    )
+    cycles: bool = option(False, "count modelled cycles on a virtual board, as NAME:cycles=model (docs/time.md)")
+
+    def __post_init__(self) -> None:
+        if self.cycles and ":cycles=" not in self.board and ",cycles=" not in self.board:
+            separator = "," if selection.split_name(self.board)[1] else ":"
+            object.__setattr__(self, "board", f"{self.board}{separator}cycles=model")
 
 
 @dataclass(frozen=True)

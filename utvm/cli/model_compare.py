@@ -28,6 +28,7 @@ class Row:
         flash_bytes, ram_bytes: of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
+        time: in words with its range, if cycles were counted.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Row:
     ram_bytes: int | None = None
     accuracy: float | None = None
     why: str = ""
+    time: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,17 +87,19 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         runs.image.flash_bytes if own_memory else None,
         runs.image.ram_bytes if own_memory else None,
         confusion(answers, labels).accuracy if labels else None,
+        time=runs.board.describe_time(slowest.count, slowest.unit),
     )
 
 
 def _print(rows: Sequence[Row]) -> None:
     OUT.table(
-        *("model", "board", ">one run", ">flash", ">RAM", ">accuracy"),
+        *("model", "board", ">one run", "time", ">flash", ">RAM", ">accuracy"),
         rows=[
             (
                 row.model,
                 row.board,
                 "does not fit" if row.why else f"{row.count:,} {row.unit}" if row.count else "",
+                row.time,
                 row.flash_bytes,
                 row.ram_bytes,
                 "" if row.accuracy is None else f"{row.accuracy:.1%}",

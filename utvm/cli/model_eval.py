@@ -207,25 +207,21 @@ def run_samples(where: BoardSelection, library: Library, samples: list[Sample], 
             results.append(result)
             step(f"samples: {number + 1} of {len(samples)}")
             if show:
-                output.say(_line(number, result, reachable.board.clock_hz))
+                output.say(_line(number, result, reachable.board))
     # The last line describes the board; earlier ones name its holder.
     return Runs(reachable.board, lines[-1], reachable.identity, image, results)
 
 
-def _line(number: int, result: RunResult, clock_hz: int) -> str:
+def _line(number: int, result: RunResult, board: Board) -> str:
     predicted = prediction(result.outputs)
     message = "" if predicted is None else f"  predicted {predicted}"
-    time = _milliseconds(result, clock_hz)
+    time = board.describe_time(result.count, result.unit)
     outputs = " ".join(
         np.array2string(array, threshold=20, max_line_width=sys.maxsize) for array in result.outputs
     )
     took = "".join(f"  {count:,} {unit}" for unit, count in result.count_by_unit.items())
-    took += "" if time is None else f" ({time:.3f} ms)"
+    took += f" ({time})" if time else ""
     return f"sample {number}{message}{took}  {outputs}"
-
-
-def _milliseconds(result: RunResult, clock_hz: int) -> float | None:
-    return 1000.0 * result.count_by_unit["cycles"] / clock_hz if "cycles" in result.count_by_unit else None
 
 
 def _print_verdict(runs: Runs, reference: Runs, mismatches: list[Mismatch]) -> None:
@@ -247,7 +243,7 @@ def _content(
     request: choices.SampleChoice, library: Library, runs: Runs, reference: Runs | None, mismatches: list[Mismatch]
 ) -> dict[str, Any]:
     def sample_content(result: RunResult) -> dict[str, Any]:
-        time = _milliseconds(result, runs.board.clock_hz)
+        time = runs.board.milliseconds(result.count, result.unit)
         return {
             "prediction": prediction(result.outputs),
             **result.count_by_unit,

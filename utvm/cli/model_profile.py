@@ -65,9 +65,13 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
             _, counts = session.profile(ready.library.name, inputs)
         profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
         counted = _accelerator_counts(where, ready.library)
-    _print(profile)
+    board = boards.load(where.board)
+    _print(profile, board)
     _print_accelerator(profile, counted)
-    OUT.print(f"without profiling, one run takes {plain.count:,} {profile.unit}")
+    taken = ", ".join(
+        filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit)))
+    )
+    OUT.print(f"without profiling, one run takes {taken}")
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,9 +88,23 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
     OUT.print(f"profile: {folder / 'profile.html'}; profile.json, profile.folded beside it")
 
 
-def _print(profile: Profile) -> None:
+def _print(profile: Profile, board: boards.Board) -> None:
+    def time(count: int) -> str:
+        ms = board.milliseconds(count, profile.unit)
+        return f"{ms:.3f}" if ms else ""
+
     OUT.table(
-        *("step", "makes", "operator", f">{profile.unit}", "> share", ">per MAC", ">floor", ">arena in use"),
+        *(
+            "step",
+            "makes",
+            "operator",
+            f">{profile.unit}",
+            ">ms",
+            "> share",
+            ">per MAC",
+            ">floor",
+            ">arena in use",
+        ),
         rows=[
             *(
                 (
@@ -94,6 +112,7 @@ def _print(profile: Profile) -> None:
                     ", ".join(step.makes),
                     step.function,
                     step.count,
+                    time(step.count),
                     f"{100 * profile.share(step):.1f} %",
                     f"{step.count / step.macs:.2f}" if step.macs else "",
                     f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
@@ -101,7 +120,7 @@ def _print(profile: Profile) -> None:
                 )
                 for step in profile.steps
             ),
-            ("all", "", "", profile.total, "", "", "", profile.arena_bytes),
+            ("all", "", "", profile.total, time(profile.total), "", "", "", profile.arena_bytes),
         ],
     )
 

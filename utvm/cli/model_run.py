@@ -61,9 +61,12 @@ def run_model(
         OUT.print(np.array2string(array, threshold=50))
     figures = _figures(image, result)
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
+    if time := image.board.describe_time(result.count, result.unit):
+        OUT.print(time)
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, outputs, output)
-    OUT.results({**figures, "environment": checkout_digest()})
+    ms = image.board.milliseconds(result.count, result.unit)
+    OUT.results({**figures, **({"ms": ms} if ms else {}), "environment": checkout_digest()})
 
 
 def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResult:

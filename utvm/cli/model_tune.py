@@ -170,11 +170,11 @@ def _run(measurer: Measurer, candidate: Candidate) -> CandidateResult:
 
 def tune_together(there: FarmChoice, request: TuneChoice, where: CountingChoice) -> None:
     """Lease boards, serve each at its host to our tracker, tune on all of them, and return them."""
-    if request.tracker or where.wait_states:
+    if request.tracker or where.cycles:
         raise ConfigError("--count has a tracker of its own, and boards count as they do", "leave the others out")
     board = boards.load(where.board)
     key = f"{board.name}-{secrets.token_hex(4)}"
-    plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0, wait_states=False)
+    plain = dataclasses.replace(where, kind="auto", serial="", wait=0.0)
 
     def serve_command(own: int, tracker: str, near: int) -> RemoteCommand:
         words = [("board.serve",), (f"--model={_SERVED}",), *parts(plain), (f"--port={own}",)]

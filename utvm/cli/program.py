@@ -40,7 +40,7 @@ _OPTION_GROUPS = {
     "Model and data": (
         "model", "run-python", "set", "input", "inputs", "samples", "labels", "scale",
     ),
-    "Board": ("board", "physical", "virtual", "serial", "wait", "wait-states"),
+    "Board": ("board", "physical", "virtual", "serial", "wait", "cycles"),
     "Location": ("in", "tags", "usb"),
 }  # fmt: skip
 

@@ -74,15 +74,10 @@ def choose(board: boards.Board, selection: BoardSelection) -> ReachableBoard:
             raise errors.ConfigError(
                 f"{board.name} {driver.refusal.partition(':')[0]}: it has no probe that could be slow"
             )
-        if selection.wait_states and not (driver.has_latency and board.model.wait_states):
-            raise errors.ConfigError(
-                f"{board.full_name} has no model of waits for flash here",
-                "take a virtual board that has, stm32f746; a chip waits by itself",
-            )
         return reachable
     if not drivers:
         raise errors.ConfigError(f"no driver supports {board.name}: its file has no data for one")
-    restricted = selection.kind != "auto" or selection.serial or selection.latency_us or selection.wait_states
+    restricted = selection.kind != "auto" or selection.serial or selection.latency_us
     hint = "leave that out" if restricted else "plug it in; ./inv board.detect shows what is found"
     raise errors.ConfigError(f"{board.name} {drivers[-1].refusal}", hint)
 

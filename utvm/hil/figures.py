@@ -36,6 +36,7 @@ class Figure:
         title: column heading, and the unit after a value in a line of text.
         find: computes the value; None if the model has none.
         only: the kind of board that has this figure; empty if all have it.
+        optional: left out where there is none.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Figure:
     find: Callable[[Measured], Any]
     render: Callable[[Any], str]
     only: Literal["", "virtual", "physical", "process"] = ""
+    optional: bool = False
 
     def format(self, value: Any) -> str:
         return "-" if value is None else self.render(value)
@@ -59,9 +61,15 @@ def _accuracy(measured: Measured) -> float | None:
     return float(np.mean(np.array(measured.labels) == np.array(_predictions(measured.runs))))
 
 
-def _median_count(measured: Measured) -> int | None:
+def _median_count(measured: Measured, *units: str) -> int | None:
+    if units and measured.runs[0].unit not in units:
+        return None
     # An observed count, not an average of two; 0 means not counted.
     return sorted(run.count for run in measured.runs)[len(measured.runs) // 2] or None
+
+
+def _milliseconds(measured: Measured) -> float | None:
+    return measured.firmware.board.milliseconds(_median_count(measured), measured.runs[0].unit)
 
 
 _NATURAL: Schema = {"type": "integer", "minimum": 0}
@@ -90,9 +98,19 @@ FIGURES: tuple[Figure, ...] = (
         "Virtual boards only: counted exactly, the median over the samples; neither cycles nor time. null where "
         "nobody counts.",
         _COUNT,
-        _median_count,
+        lambda measured: _median_count(measured, "instructions"),
         _thousands,
         only="virtual",
+    ),
+    Figure(
+        "modelled_cycles",
+        "modelled cycles per sample",
+        "Virtual boards with cycles=model only: the median over the samples.",
+        {"type": "integer", "minimum": 1},
+        lambda measured: _median_count(measured, "modelled cycles"),
+        _thousands,
+        only="virtual",
+        optional=True,
     ),
     Figure(
         "cycles",
@@ -111,6 +129,15 @@ FIGURES: tuple[Figure, ...] = (
         _median_count,
         _thousands,
         only="process",
+    ),
+    Figure(
+        "ms",
+        "ms per sample",
+        "Time of those cycles at the clock: of a chip; of a virtual board modelled, with an error (docs/time.md).",
+        {"type": "number", "exclusiveMinimum": 0},
+        _milliseconds,
+        "{:.3g}".format,
+        optional=True,
     ),
     Figure(
         "flash_bytes",
@@ -164,7 +191,8 @@ def summarise(
             outputs.update(np.ascontiguousarray(output).tobytes())
     measured = Measured(firmware, runs, labels)
     # The unit of a run is the name of a figure that only one kind of board has.
-    kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit)
+    kind = next(figure.only for figure in FIGURES if figure.name == runs[0].unit.replace(" ", "_"))
+    values = [(figure, figure.find(measured)) for figure in FIGURES if figure.only in ("", kind)]
     confusion: tuple[tuple[int, ...], ...] = ()
     if labels is not None:
         table = np.zeros((runs[0].outputs[0].size,) * 2, dtype=int)
@@ -175,7 +203,7 @@ def summarise(
         name=name,
         executor=executor,
         outputs_sha256=outputs.hexdigest(),
-        figures={figure.name: figure.find(measured) for figure in FIGURES if figure.only in ("", kind)},
+        figures={figure.name: value for figure, value in values if value is not None or not figure.optional},
         firmware=firmware,
         confusion=confusion,
     )

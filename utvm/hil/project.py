@@ -101,7 +101,6 @@ class Entry(Record, selection.BoardSelection):  # type: ignore[misc]  # mypy can
     place: LocationKind = Field(default_factory=current_kind)
     minutes: Annotated[float, Field(gt=0)] = 60.0
     tags: str = ""
-    wait_states: ClassVar[bool] = False  # type: ignore[misc]
     latency_us: ClassVar[int] = 0  # type: ignore[misc]
     count: Annotated[int, Field(ge=1)] = 1
     reruns: Annotated[int, Field(ge=0, le=5)] = 0
@@ -129,7 +128,8 @@ Most = Annotated[int, Field(gt=0)]
 
 
 class Limits(Record):
-    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions and image bytes.
+    """A model and its limits on every board: minimum accuracy (0 to 1), maximum instructions, image bytes and
+    milliseconds.
 
     ``+1 %`` instead of a number is a limit relative to the baseline.
     """
@@ -140,6 +140,7 @@ class Limits(Record):
     instructions: Most | Share | None = None
     flash: Most | Share | None = None
     ram: Most | Share | None = None
+    ms: Annotated[float, Field(gt=0)] | None = None
 
     def relative(self) -> dict[str, str]:
         return {name: limit for name in LIMITED if isinstance(limit := getattr(self, name), str)}
@@ -215,7 +216,7 @@ class ProjectModel:
             )
         for name, figure in LIMITED.items():
             value, most = figures.get(figure), getattr(limits, name)
-            if isinstance(most, int) and value is not None and value > most:
+            if isinstance(most, int | float) and value is not None and value > most:
                 unit = " bytes" if figure.endswith("bytes") else ""
                 messages.append(f"{name} is {value}{unit}, and at most {most} is asked")
         return [f"{self.name}: {message}" for message in messages]

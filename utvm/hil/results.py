@@ -11,7 +11,7 @@ from utvm.base.text.quoting import encodable_tree
 from utvm.firmware import Firmware
 from utvm.provenance.location import Checkout
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Outcome(str, enum.Enum):

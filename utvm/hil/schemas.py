@@ -22,6 +22,7 @@ REPORT = DATA / "docs" / "report.schema.json"
 REPORT_1 = DATA / "docs" / "report.schema.1.json"
 REPORT_2 = DATA / "docs" / "report.schema.2.json"
 REPORT_3 = DATA / "docs" / "report.schema.3.json"
+REPORT_4 = DATA / "docs" / "report.schema.4.json"
 NIGHTLY = DATA / "docs" / "nightly.schema.json"
 
 _SHA256 = {"$ref": "#/$defs/sha256"}
@@ -65,7 +66,7 @@ def _definitions() -> dict[str, object]:
         "model": {
             "type": "object",
             "additionalProperties": False,
-            "required": [*_IDENTITY, *(figure.name for figure in FIGURES if not figure.only)],
+            "required": [*_IDENTITY, *(figure.name for figure in FIGURES if not (figure.only or figure.optional))],
             "properties": {**_IDENTITY, **figures},
         }
     }
@@ -73,7 +74,7 @@ def _definitions() -> dict[str, object]:
     for kind in kinds:
         # The schema false rejects figures of other kinds of boards.
         others: dict[str, object] = {figure.name: False for figure in FIGURES if figure.only not in ("", kind)}
-        own = [figure.name for figure in FIGURES if figure.only == kind]
+        own = [figure.name for figure in FIGURES if figure.only == kind and not figure.optional]
         definitions[f"{kind}_model"] = {"required": own, "properties": others}
         definitions[f"{kind}_statistics"] = {"properties": others}
     return definitions
@@ -82,7 +83,7 @@ def _definitions() -> dict[str, object]:
 MAX_BYTES = 1 << 26
 """Longer files are refused; a run of every suite writes a tiny fraction of this."""
 
-_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, SCHEMA_VERSION: REPORT}
+_SCHEMAS = {1: REPORT_1, 2: REPORT_2, 3: REPORT_3, 4: REPORT_4, SCHEMA_VERSION: REPORT}
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -181,5 +182,6 @@ _UPGRADES: Mapping[int, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     1: _from_1,
     2: _from_2,
     3: _from_3,
+    4: dict,
     SCHEMA_VERSION: dict,
 }

@@ -7,8 +7,8 @@ from utvm.errors import ConfigError
 
 Value = int | float | str
 
-LIMITED = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_bytes"}
-"""Limits of ``utvm.yaml`` that may be relative, and their figures."""
+LIMITED = {"instructions": "instructions", "flash": "flash_bytes", "ram": "ram_bytes", "ms": "ms"}
+"""Limits of ``utvm.yaml`` and their figures; all but ms may be relative."""
 
 
 def figure_of(history: sqlite3.Connection, model: str, name: str) -> str:

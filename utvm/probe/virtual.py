@@ -51,7 +51,6 @@ def start_virtual(
     serial: str = "",
     millivolts: int = NOMINAL_MILLIVOLTS,
     usb: UsbProbe | None = None,
-    waits: bool = False,
     anyone: bool = False,
 ) -> service.Service:
     """Return the process of a software model, to be entered with ``with``.
@@ -75,12 +74,12 @@ def start_virtual(
         log=log_directory / _LOG,
         health=r"ready: st-link tcp (?P<stlink>\d+), console tcp (?P<console>\d+)(, \S+ usb (?P<usb>.+))?",
         error=errors.ProbeError,
-        stdin=_spec_of(board, waits).model_dump_json(),
+        stdin=_spec_of(board).model_dump_json(),
     )
 
 
-def _spec_of(board: boards.Board, waits: bool) -> MachineSpec:
-    spec = board.machine_spec(waits=waits)
+def _spec_of(board: boards.Board) -> MachineSpec:
+    spec = board.machine_spec()
     return spec.model_copy(update={"peripherals": _with_accelerator(board, spec.peripherals)})
 
 

@@ -62,7 +62,7 @@ class BoardModel(CoreThread):
             self._bus,
             interrupts=spec.interrupts,
             vector_table=spec.reset_vector_base,
-            wait_states=spec.wait_states,
+            timing=spec.timing,
         )
         super().__init__(spec.name, self._cpu)
         self._peripherals: list[Device] = []

@@ -55,9 +55,10 @@ def cached_library(
     return Cache("virtual").fetch(key, build) / name
 
 
-def load_library(source: Path) -> ctypes.CDLL:
-    """Load a C file as a shared library."""
-    return ctypes.CDLL(str(cached_library(f"{source.stem}.so", (source,))))
+def load_library(*sources: Path) -> ctypes.CDLL:
+    """Load C files of a folder as a shared library."""
+    include = (_INCLUDE, sources[0].parent)
+    return ctypes.CDLL(str(cached_library(f"{sources[0].stem}.so", sources, include=include)))
 
 
 def fields(kind: Any, names: str) -> list[tuple[str, Any]]:

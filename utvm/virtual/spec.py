@@ -52,30 +52,45 @@ class Peripheral(Record):
 
 
 class CacheSpec(Record):
-    """A set-associative cache."""
+    """A set-associative cache in front of flash.
+
+    Attributes:
+        lines, ways: number of lines, and of those that an address can be in.
+        line: size in bytes.
+        part: bytes of a line that are filled at a time; by default all.
+        wait: cycles to fill a part.
+    """
 
     lines: Annotated[int, Field(gt=0, le=MAX_CACHE_LINES)]
     ways: Annotated[int, Field(gt=0)]
+    line: Annotated[int, Field(gt=0)]
+    part: Annotated[int, Field(gt=0)] | None = None
+    wait: Annotated[int, Field(ge=0)]
 
     @model_validator(mode="after")
-    def _check_sets(self) -> "CacheSpec":
-        if self.lines % self.ways:
-            raise ValueError("lines must be a multiple of ways")
+    def _check_sizes(self) -> "CacheSpec":
+        sets, part = self.lines / self.ways, self.part or self.line
+        if not all(
+            number.is_integer() and int(number).bit_count() == 1 for number in (sets, self.line / 1, part / 1)
+        ):
+            raise ValueError("lines / ways, line and part must be powers of two")
+        if not part <= self.line <= 8 * part:
+            raise ValueError("line has 1 to 8 parts")
         return self
 
 
-class WaitStates(Record):
-    """Modelled wait states of the flash.
+class TimingSpec(Record):
+    """A model of the cycles that a core takes with the memory of a board.
 
     Attributes:
-        cycles: for a cache miss.
-        line: size in bytes of a line of flash and of the caches.
-        instructions, data: the caches for fetches and for loads.
+        clock_hz: the clock at which the waits are right.
+        error: percent by which published programs differ at most (docs/time.md); None if none was tried.
+        code, data: caches for fetches from flash, and for loads from it.
     """
 
-    cycles: Annotated[int, Field(ge=0)]
-    line: Annotated[int, Field(gt=0)]
-    instructions: CacheSpec
+    clock_hz: Annotated[int, Field(gt=0, lt=2**32)]
+    error: Annotated[int, Field(gt=0, le=100)] | None = None
+    code: CacheSpec
     data: CacheSpec
 
 
@@ -85,7 +100,7 @@ class MachineSpec(Record):
     Attributes:
         interrupts: number of external interrupt lines.
         reset_vector_base: address of the vector table after reset.
-        wait_states: modelled by the cycle counter, which otherwise counts instructions.
+        timing: modelled by the cycle counter, which otherwise counts instructions.
         access_ports: registers of the chip's further access ports, by number.
         blocks: the chip's peripherals, as :mod:`utvm.virtual.blocks` reads them.
     """
@@ -96,7 +111,7 @@ class MachineSpec(Record):
     reset_vector_base: int
     regions: tuple[RegionSpec, ...]
     peripherals: tuple[Peripheral, ...]
-    wait_states: WaitStates | None = None
+    timing: TimingSpec | None = None
     access_ports: dict[int, dict[int, int]] = Field(default_factory=dict)
     blocks: str = ""
 

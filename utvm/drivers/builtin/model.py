@@ -17,7 +17,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
 
     def start(setup: Setup) -> Connection:
         machine = setup.stack.enter_context(
-            virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us, waits=selection.wait_states)
+            virtual.start_virtual(board, setup.logs, latency_us=selection.latency_us)
         )
         assert machine.health_match and board.physical
         commands = [board.model.probe.format(port=tcl(machine.health_match["stlink"]))]
@@ -27,7 +27,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             board,
             "virtual",
             "VIRTUAL board, a software model"
-            + (", with a MODEL of waits for flash, which no chip has confirmed" if selection.wait_states else "")
+            + (", with a MODEL of its cycles" if board.timing else "")
             + (f", with a model of {', '.join(board.accelerator)} on its bus" if virtual.on_bus(board) else ""),
             able,
             setup.logs,
@@ -37,7 +37,7 @@ def _find(board: Board, selection: BoardSelection) -> driver.ReachableBoard | No
             console=driver.open_console(setup, board, f"socket://127.0.0.1:{machine.health_match['console']}"),
             services=(machine, openocd),
             machine=machine,
-            unit="modelled cycles" if selection.wait_states else None,
+            unit="modelled cycles" if board.timing else None,
         )
 
     identity = driver.BoardIdentity(board.full_name, "virtual", serial=board.model.serial_number)

@@ -21,7 +21,7 @@ from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_docume
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.provenance.location import Checkout
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from utvm.virtual.cortex_m.faults import Fault
 from utvm.virtual.cortex_m.registers import FPSCR, LR, PC, R0, S0, SP, THUMB, XPSR, RegisterFile
 from utvm.virtual.engine import MEMORIES, NEVER
 from utvm.virtual.native import fields, load_library
-from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, WaitStates
 
 BREAKPOINTS = 12  # six comparators with two halves of a word each
 WATCHPOINTS = 4
@@ -52,10 +51,10 @@ class _Watchpoint(ctypes.Structure):
 
 
 class CoreState(ctypes.Structure):
-    """``core_t`` of ``counter.c``."""
+    """``core_t`` of ``core.h``."""
 
     _fields_ = (
-        *fields(ctypes.c_void_p, "emulation_stop register_read"),
+        *fields(ctypes.c_void_p, "emulation_stop register_read register_write"),
         ("memory_count", ctypes.c_uint32),
         ("memories", _Memory * MEMORIES),
         *fields(ctypes.c_uint64, "count deadline"),
@@ -76,13 +75,14 @@ class CoreState(ctypes.Structure):
         *fields(ctypes.c_uint32, "data_address data_size"),
         ("data_bytes", ctypes.c_uint8 * 8),
         ("conditional", ctypes.c_uint32 * 7),
+        ("cycles", ctypes.c_void_p),
         ("kinds", ctypes.c_void_p * _MEGABYTES),
     )
 
 
 def load_counter() -> ctypes.CDLL:
-    """Load ``counter.c`` as a shared library."""
-    return load_library(Path(__file__).with_name("counter.c"))
+    """Load ``counter.c`` and ``cycles.c`` as a shared library."""
+    return load_library(*(Path(__file__).with_name(name) for name in ("counter.c", "cycles.c")))
 
 
 # Exceptions by their numbers in Unicorn's interrupt hook.
@@ -159,6 +159,7 @@ class Core(RegisterFile):
         uc = unicorn.Uc(unicorn_const.UC_ARCH_ARM, unicorn_const.UC_MODE_THUMB)
         uc.ctl_set_cpu_model(model)
         super().__init__(uc, bus, CoreState())
+        self.state.register_write = ctypes.cast(uclib.uc_reg_write, ctypes.c_void_p).value
         self._unlimited = uc.context_save()
         self._stop: CoreStop | None = None
         self._began_at = 0
@@ -236,6 +237,12 @@ class Core(RegisterFile):
         if self._counter.utvm_forget(self._state_pointer, start & ~1, end - (start & ~1)):
             self._stale.append((start, end))
             self.state.stop = 1
+
+    def model_cycles(self, state: int) -> None:
+        """Count cycles in a ``cycles_t`` at this address of the process."""
+        self.state.cycles = state
+        self.add_c_hook(unicorn_const.UC_HOOK_MEM_READ, self._counter.utvm_on_read)
+        self._uc.ctl_flush_tb()
 
     def set_breakpoints(self, addresses: list[int]) -> None:
         """Stop before the instructions at these addresses."""
@@ -417,40 +424,3 @@ class Core(RegisterFile):
         self.write_pc(pc + 4)
         self.state.count += 1
         return _REQUESTED
-
-
-class _Cache(ctypes.Structure):
-    _fields_ = (*fields(ctypes.c_uint32, "sets ways last"), ("lines", ctypes.c_uint32 * MAX_CACHE_LINES))
-
-
-class _State(ctypes.Structure):
-    _fields_ = (
-        ("waited", ctypes.c_uint64),
-        *fields(ctypes.c_uint32, "cycles line_bytes"),
-        *fields(_Cache, "instructions data"),
-    )
-
-
-class Waits:
-    """Counter of the cycles in which a core waits for flash."""
-
-    def __init__(self, core: Core, bus: Bus, spec: WaitStates) -> None:
-        self._library = library = load_library(Path(__file__).with_name("waits.c"))
-        self._state = _State(0, spec.cycles, spec.line, _cache(spec.instructions), _cache(spec.data))
-        for memory in bus.memories:
-            if memory.region.kind == "flash":
-                for kind, function in (
-                    (unicorn_const.UC_HOOK_CODE, library.utvm_on_fetch),
-                    (unicorn_const.UC_HOOK_MEM_READ, library.utvm_on_flash_read),
-                ):
-                    span = (memory.start, memory.start + memory.region.size - 1)
-                    core.add_c_hook(kind, function, ctypes.byref(self._state), span)
-
-    @property
-    def cycles(self) -> int:
-        """Cycles waited since the model was created."""
-        return cast(int, self._state.waited)
-
-
-def _cache(spec: CacheSpec) -> _Cache:
-    return _Cache(spec.lines // spec.ways, spec.ways)

@@ -15,6 +15,8 @@
  *
  * Opcodes: ARM DDI 0403E, section A5.
  */
+#include "core.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,73 +49,6 @@ enum kind {
   WORD_ALIGNED = 0x80,
   HALF_ALIGNED = 0x90,
 };
-
-enum {
-  MEGABYTE_BITS = 20,
-  MEGABYTES = 4096,
-  BREAKPOINTS = 12,
-  WATCHPOINTS = 4,
-  MEMORIES = 16,
-  UNICORN_WRITE = 17
-};
-enum { REGISTER_LR = 10, REGISTER_SP = 12, REGISTER_R0 = 66 };
-enum { REGISTER_S0 = 79, REGISTER_FPSCR = 6, REGISTER_XPSR = 120, REGISTER_CONTROL = 117 };
-enum { WATCH_READ = 1, WATCH_WRITE = 2 };
-
-typedef struct {
-  const uint8_t *bytes; /* where this process has them */
-  uint32_t start, size;
-} memory_t;
-
-typedef struct {
-  uint32_t first, last; /* bytes watched, both included */
-  uint32_t access;      /* WATCH_READ | WATCH_WRITE, 0 = unused */
-} watchpoint_t;
-
-typedef struct {
-  /* inputs */
-  int32_t (*emulation_stop)(void *engine);
-  int32_t (*register_read)(void *engine, int32_t id, void *value);
-  uint32_t memory_count;
-  memory_t memories[MEMORIES];
-  /* time */
-  uint64_t count;    /* instructions begun */
-  uint64_t deadline; /* stop when as many have begun */
-  /* requests */
-  volatile uint32_t stop; /* stop before the next instruction; any thread may set it */
-  uint32_t pass;          /* address of an instruction that executes without a stop, or 1 */
-  uint32_t masks_matter;  /* stop after an instruction that may unmask a pending exception */
-  uint32_t trap_division, trap_unaligned, float_enabled; /* 0 or 1 */
-  uint32_t float_privileged; /* 1: only privileged code has the floating-point unit; float_enabled is 0 then */
-  uint32_t event; /* the event register, set by SEV */
-  uint32_t limits[2]; /* of the main and the process stack, on Armv8-M */
-  uint32_t breakpoint_count;
-  uint32_t breakpoints[BREAKPOINTS];
-  uint64_t breakpoint_filter; /* bit (address / 2) % 64 of each */
-  watchpoint_t watchpoints[WATCHPOINTS];
-  /* results */
-  uint32_t reason;       /* enum stop */
-  uint32_t begun;        /* address of the instruction begun last */
-  uint32_t watch_hits;   /* one bit a watchpoint */
-  /* an instruction to undo */
-  uint32_t undo;          /* whether there is one */
-  uint32_t undo_reason;   /* enum stop, STOP_NONE if a device refused it */
-  uint64_t undo_count;    /* count with it */
-  uint32_t undo_address;
-  uint32_t saved[16];     /* r0-r12, SP, LR, xPSR before it */
-  uint32_t saved_float[33]; /* s0-s31, FPSCR before it */
-  uint32_t data_address, data_size;
-  uint8_t data_bytes[8]; /* memory contents before an unaligned store */
-  /* private: the current IT block */
-  uint32_t conditional;         /* 1 from IT until the first instruction after the block */
-  uint32_t conditional_left;    /* instructions of it to come */
-  uint32_t conditional_address; /* of the next of them */
-  uint32_t conditional_index;   /* how many of them came already */
-  uint32_t conditional_block;   /* address of IT, or 1 if the block was resumed in the middle */
-  uint32_t conditional_state;   /* ITSTATE where it was resumed */
-  uint32_t inside;              /* whether the instruction begun last belongs to it */
-  uint8_t *kinds[MEGABYTES];
-} core_t;
 
 static void stop(void *engine, core_t *core, enum stop reason) {
   core->reason = reason;
@@ -213,7 +148,10 @@ static uint32_t conditional_count(uint32_t mask) {
 /* Count the skipped instructions of the IT block before this instruction. */
 static void pass_conditional(core_t *core, uint32_t address, uint32_t size) {
   while (core->conditional_left && core->conditional_address < address) {
-    core->conditional_address += length(halfword(core, core->conditional_address));
+    const uint32_t size_skipped = length(halfword(core, core->conditional_address));
+    if (core->cycles)
+      utvm_time_skipped(core->cycles, core->conditional_address, size_skipped);
+    core->conditional_address += size_skipped;
     core->conditional_left--;
     core->conditional_index++;
     core->count++;
@@ -332,9 +270,16 @@ void utvm_undo(void *engine, core_t *core, uint32_t reason) {
   core->register_read(engine, REGISTER_FPSCR, &core->saved_float[32]);
 }
 
+static __attribute__((noinline)) void decode_for_time(core_t *core, uint32_t address) {
+  utvm_decode(core->cycles, address, halfword(core, address), halfword(core, address + 2));
+  utvm_time(core->cycles, address);
+}
+
 static void begin(core_t *core, uint32_t address) {
   core->count++;
   core->begun = address;
+  if (core->cycles && !utvm_time(core->cycles, address))
+    decode_for_time(core, address);
 }
 
 /* Whether an instruction of this kind needs no check. */
@@ -408,8 +353,11 @@ void utvm_on_translation(void *engine, const translation_t *now, const translati
   core_t *const core = data;
   (void)engine;
   (void)before;
-  for (uint32_t offset = 0; offset < now->bytes; offset += 2)
+  for (uint32_t offset = 0; offset < now->bytes; offset += 2) {
     *kind_of(core, (uint32_t)now->address + offset) = UNKNOWN;
+    if (core->cycles)
+      utvm_forget_decoded(core->cycles, (uint32_t)now->address + offset);
+  }
 }
 
 /* Forget decoded instructions in changed memory. Returns whether any of it was translated. */
@@ -426,6 +374,28 @@ int32_t utvm_forget(core_t *core, uint32_t start, uint32_t bytes) {
   return known;
 }
 
+/*
+ * Unicorn restores ITSTATE of the instruction before it calls a hook for data, and leaves it: what is executed first
+ * after the IT block would be conditional.
+ */
+static void drop_condition(void *engine, core_t *core) {
+  uint32_t status = 0;
+  if (!core->inside)
+    return;
+  core->register_read(engine, REGISTER_XPSR, &status);
+  status &= ~0x0600FC00u;
+  core->register_write(engine, REGISTER_XPSR, &status);
+}
+
+/* Called before data is read, only while cycles are modelled. */
+void utvm_on_read(void *engine, int32_t type, uint64_t address, int32_t size, int64_t value, void *data) {
+  core_t *const core = data;
+  (void)type;
+  (void)value;
+  utvm_time_read(core->cycles, (uint32_t)address, (uint32_t)size);
+  drop_condition(engine, core);
+}
+
 /* Called before data is read or written, only while a data check is on. */
 void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size, int64_t value, void *data) {
   core_t *const core = data;
@@ -433,6 +403,7 @@ void utvm_on_data(void *engine, int32_t type, uint64_t address_64, int32_t size,
   const uint32_t last = first + (uint32_t)size - 1;
   const uint32_t access = type == UNICORN_WRITE ? WATCH_WRITE : WATCH_READ;
   (void)value;
+  drop_condition(engine, core);
   for (uint32_t i = 0; i < WATCHPOINTS; i++) {
     const watchpoint_t *const watched = &core->watchpoints[i];
     if ((watched->access & access) && first <= watched->last && last >= watched->first) {
@@ -469,4 +440,6 @@ void utvm_release(core_t *core) {
   for (uint32_t i = 0; i < MEGABYTES; i++)
     free(core->kinds[i]);
   memset(core->kinds, 0, sizeof core->kinds);
+  if (core->cycles)
+    utvm_release_decoded(core->cycles);
 }

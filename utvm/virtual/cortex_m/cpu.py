@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from utvm.virtual.bus import Bus, Device, ResetCause
 from utvm.virtual.cortex_m import debug, faults, registers, scs
-from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind, Waits
+from utvm.virtual.cortex_m.core import Core, CoreStop, StopKind
+from utvm.virtual.cortex_m.cycles import Cycles
 from utvm.virtual.cortex_m.debug import DataWatchpointTrace, DebugControl, FlashPatchBreakpoint
 from utvm.virtual.cortex_m.faults import NO_LIMIT, Exceptions
 from utvm.virtual.cortex_m.handlers import Handlers, LockUp
@@ -16,7 +17,7 @@ from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
 from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.engine import NEVER
-from utvm.virtual.spec import WaitStates
+from utvm.virtual.spec import TimingSpec
 from utvm.virtual.wiring import Timer
 
 _ITM = 0xE0000000  # a trace port that discards everything
@@ -54,7 +55,7 @@ class CortexM:
         *,
         interrupts: int,
         vector_table: int,
-        wait_states: WaitStates | None = None,
+        timing: TimingSpec | None = None,
     ) -> None:
         self._bus = bus
         self._vector_table = vector_table
@@ -81,7 +82,7 @@ class CortexM:
         self._secure = kind.secure
         self._handlers = Handlers(self.core, bus, self.exceptions, self.scb, kind.exc_return)
         self.debug = DebugControl(self, kind.secure)
-        self._waits = Waits(self.core, bus, wait_states) if wait_states else None
+        self._model = Cycles(self.core, bus, kind.timing, timing) if timing and kind.timing else None
         self.core.clock, self.core.on_poll = self.now, self._pass_time
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
@@ -161,7 +162,7 @@ class CortexM:
     # Time
 
     def _cycles(self) -> int:
-        return self.core.count + self._polled + (self._waits.cycles if self._waits else 0)
+        return (self._model.count if self._model else self.core.count) + self._polled
 
     def _pass_time(self, device: Device, since: int) -> None:
         """Advance time for a core that polls, as if it had run the loop: to the device's event, or by an eighth.

@@ -229,7 +229,7 @@ _MATCHED = 1 << 24
 class DataWatchpointTrace(Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
-    CYCCNT counts instructions and, if modelled, wait states of the flash, but no time asleep. DEMCR.TRCENA enables
+    CYCCNT counts instructions, or modelled cycles, but no time asleep. DEMCR.TRCENA enables
     the unit. ``count`` returns the cycles so far, ``sample`` an address for PCSR; ``changed`` gets (first,
     last, access) of each comparator; access 0 is off.
     """

@@ -12,7 +12,9 @@ from typing import Literal
 from unicorn import arm_const
 
 from utvm.virtual.bus import PlainRegisters
+from utvm.virtual.cortex_m import cycles
 from utvm.virtual.cortex_m.core import WATCH_READ, WATCH_WRITE
+from utvm.virtual.cortex_m.cycles import CoreTiming
 from utvm.virtual.dap import FurtherPort, PortIds
 from utvm.virtual.spec import CoreName
 
@@ -103,6 +105,7 @@ class CoreKind:
         components: identification registers of scs, dwt, fpb and itm.
         exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
         secure: has the Security Extension and stays in Secure state.
+        timing: what instructions cost.
     """
 
     unicorn_model: int
@@ -117,6 +120,7 @@ class CoreKind:
     exc_return: int = 0xFFFFFFE1
     watches: Watches = _WATCHES_V7
     secure: bool = False
+    timing: CoreTiming | None = None
 
 
 def _features(
@@ -152,6 +156,7 @@ _CORTEX_M7 = CoreKind(
         0xE00FF000: _rom_table(_CORE_COMPONENTS, part=0xC7),
     },
     components=_COMPONENTS_V7,
+    timing=cycles.M7,
 )
 
 _CORTEX_M4 = CoreKind(
@@ -170,6 +175,7 @@ _CORTEX_M4 = CoreKind(
     port=PortIds(0x2BA01477, 0x24770011, 0xE00FF003, wrap=0x1000),
     pages={0xE00FF000: _rom_table(_CORE_COMPONENTS, part=0xC4)},  # ARM 100166, 9.1.1
     components={**_COMPONENTS_V7, "fpb": _component(0x03)},
+    timing=cycles.M4,
 )
 
 # With double precision, 16 KiB of each cache and three access ports, as in the STM32H743 (RM0433, section 60)
@@ -217,6 +223,7 @@ _CORTEX_M33 = CoreKind(
     exc_return=0xFFFFFFA0,
     watches=_WATCHES_V8,
     components=_COMPONENTS_M33,
+    timing=cycles.M33,
 )
 
 # With the extension, in its state after a reset, as in the nRF5340.

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modelled cycles of programs whose time on silicon is published, built from their own code.
+
+``silicon.yaml`` lists the programs. Their repositories are looked for in ``--sources`` (cloned there if missing),
+and their code stays in a temporary folder. A program runs twice on the virtual board, and the second run counts.
+
+Run: ``.venv/bin/python benchmarks/silicon.py --sources FOLDER [--only WORD]``; others keep their figures.
+Ends with 1 if the errors exceed the bounds.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from elftools.elf.elffile import ELFFile
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks import seen
+from utvm import boards
+from utvm.virtual.machine import BoardModel
+from utvm.virtual.spec import CacheSpec, MachineSpec
+
+CPUS = {
+    "nucleo-l4r5zi": ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16"],
+    "nrf5340dk": ["-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"],
+    "stm32f746": ["-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"],
+}
+RAM = {"stm32f746": (0x20010000, 0x20010000)}  # of data, and the top of the stack; others have one piece
+BOUNDS = {"STM32L4R5ZI": (5.0, 10.0), "nRF5340": (10.0, 10.0), "STM32F746": (15.0, 15.0)}  # median, worst
+CMSIS = ("CMSIS/NN/Source", "CMSIS/NN/Include", "CMSIS/Core/Include")
+PAGE = Path(__file__).parent.parent / "docs" / "time.md"
+PICTURE = PAGE.parent / "img" / "silicon.svg"
+_DHCSR, _DEBUG, _HALTED = 0xE000EDF0, 0xA05F0001, 1 << 17
+_MAIN = """
+#include <stdint.h>
+#include <stddef.h>
+volatile uint32_t cycles;
+static uint8_t input[32768] __attribute__((aligned(16))), output[32768] __attribute__((aligned(16)));
+%s
+#define WORD(address) (*(volatile uint32_t *)(address))
+static void fill(void) {
+  for (size_t i = 0; i < sizeof input; i++)
+    input[i] = (uint8_t)(i * 2654435761u >> 24);
+#if FLOATS
+  for (size_t i = 0; i < 640; i++)
+    ((float *)input)[i] = (float)(int)(i * 37 %% 256) - 128;
+#endif
+}
+void start(void) {
+  WORD(0xE000ED88) |= 0x00F00000; /* CPACR */
+  __asm volatile("dsb\\nisb");
+  fill();
+  run();
+  fill();
+  WORD(0xE000EDFC) |= 1u << 24; /* DEMCR.TRCENA */
+  WORD(0xE0001FB0) = 0xC5ACCE55; /* DWT_LAR */
+  WORD(0xE0001000) |= 1;
+  const uint32_t before = WORD(0xE0001004);
+  run();
+  cycles = WORD(0xE0001004) - before;
+  __asm volatile("bkpt #0");
+}
+__attribute__((section(".vectors"), used)) static const uint32_t vectors[] = {STACK, (uint32_t)start};
+"""
+_MICROTVM = """
+#include "tvmgen_default.h"
+static uint8_t workspace[360000] __attribute__((aligned(16)));
+static size_t used;
+void *TVMBackendAllocWorkspace(int type, int id, uint64_t bytes, int code, int bits) {
+  void *const block = workspace + used;
+  (void)type, (void)id, (void)code, (void)bits;
+  used += (bytes + 15) & ~15u;
+  return block;
+}
+int TVMBackendFreeWorkspace(int type, int id, void *block) {
+  (void)type, (void)id;
+  used = (uint8_t *)block - workspace;
+  return 0;
+}
+static void run(void) {
+  void *in = input, *out = output;
+  tvmgen_default_run((struct tvmgen_default_inputs *)&in, (struct tvmgen_default_outputs *)&out);
+}
+"""
+_LAYER = """
+#include "arm_nnfunctions.h"
+static const q7_t weights[64 * 32 * 25] = {1}, bias[64] = {1};
+static q15_t buffer[2 * 32 * 25];
+static void run(void) { %s; }
+"""
+_CONVOLUTION = "arm_convolve_HWC_q7_%s(in, %d, %d, weights, %d, 5, 2, 1, bias, 0, 9, out, %d, buffer, 0)"
+LAYERS = {
+    "conv 5x5x3x32": _CONVOLUTION % ("RGB", 32, 3, 32, 32),
+    "conv 5x5x32x32": _CONVOLUTION % ("fast", 16, 32, 32, 16),
+    "conv 5x5x32x64": _CONVOLUTION % ("fast", 8, 32, 64, 8),
+    "pool 3x3": "arm_maxpool_q7_HWC(in, 32, 32, 3, 0, 2, 16, 0, out)",
+}
+_SCRIPT = """
+MEMORY { flash (rx) : ORIGIN = %#x, LENGTH = 1M  ram (rw) : ORIGIN = %#x, LENGTH = 484K }
+SECTIONS {
+  .text : { KEEP(*(.vectors)) *(.text*) *(.rodata*) } > flash
+  .ARM.exidx : { *(.ARM.exidx*) } > flash
+  .data : { *(.data*) } > ram
+  .bss : { *(.bss*) *(COMMON) end = .; } > ram
+}
+"""
+
+
+def main() -> int:
+    """Measure, write the figures, and return the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sources", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    data = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for program in data["programs"]:
+            name = f"{program['variant']} {program['model']}"
+            if options.only not in f"{program['board']} {name}":
+                continue
+            elf = build(program, data["repositories"], options.sources, Path(folder))
+            published = round(program["clock_hz"] / program["a_second"])
+            spec = boards.load(f"{program['board']}:cycles=model").machine_spec()
+            if "data" in program and spec.timing:
+                timing = spec.timing.model_copy(update={"data": CacheSpec(**program["data"])})
+                spec = spec.model_copy(update={"timing": timing})
+            row = {
+                "chip": program["chip"],
+                "program": name,
+                "source": program.get("source", "MLPerf Tiny 1.0, closed/OctoML"),
+                "clock_hz": program["clock_hz"],
+                "published_cycles": published,
+                "modelled_cycles": count_cycles(elf, spec),
+                "held": program.get("held", False),
+            }
+            counts = f"{published:>12,} {row['modelled_cycles']:>12,}"
+            print(f"{row['chip']:<12} {name:<24} {counts} {error_of(row):+6.1f} %", flush=True)
+            rows.append(row)
+    earlier = {(row["chip"], row["program"]): row for row in _seen_rows()}
+    fresh = {(row["chip"], row["program"]): row for row in rows}
+    rows = list({**earlier, **fresh}.values())
+    failed = [chip for chip in BOUNDS if not _is_within(chip, rows)]
+    seen.keep("silicon", {"rows": rows})
+    write_page(rows)
+    return 1 if failed else 0
+
+
+def _seen_rows() -> list[dict[str, Any]]:
+    path = seen.FOLDER / "silicon.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))["figures"]["rows"]) if path.exists() else []
+
+
+def error_of(row: Mapping[str, Any]) -> float:
+    """Percent by which the model is off."""
+    return float(100 * (row["modelled_cycles"] / row["published_cycles"] - 1))
+
+
+def table_of(rows: list[dict[str, Any]]) -> str:
+    """Return the table of docs/time.md."""
+    lines = ["| chip, clock | program | published, M cycles | modelled | error | |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        counts = " | ".join(f"{row[name] / 1e6:.3f}" for name in ("published_cycles", "modelled_cycles"))
+        use = "check alone" if row["held"] else ""
+        clock = f"{row['clock_hz'] / 1e6:g} MHz"
+        lines.append(f"| {row['chip']}, {clock} | {row['program']} | {counts} | {error_of(row):+.1f} % | {use} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_page(rows: list[dict[str, Any]]) -> None:
+    """Write the picture, and the table of docs/time.md."""
+    PICTURE.write_text(picture_of(rows), encoding="utf-8")
+    text = re.sub(r"(?m)^\| chip, clock(.*\n)+?(?=\n)", lambda _: table_of(rows), PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def picture_of(rows: list[dict[str, Any]]) -> str:
+    """Return the errors as an SVG: bars to both sides of zero, 10 pixels a percent."""
+    height, zero = 22 * len(rows) + 30, 480
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" font-family="sans-serif">']
+    parts.append('<rect width="100%" height="100%" fill="#fff"/>')
+    for percent in (-20, -10, 0, 10, 20):
+        x = zero + 10 * percent
+        parts.append(f'<path d="M{x} 0V{height - 24}" stroke="#ccc"/>')
+        parts.append(f'<text x="{x}" y="{height - 8}" font-size="12" text-anchor="middle">{percent:+} %</text>')
+    for number, row in enumerate(rows):
+        y, error = 22 * number + 4, error_of(row)
+        left, colour = zero + min(0.0, 10 * error), "#36c" if row["held"] else "#8ac"
+        parts.append(f'<text x="4" y="{y + 12}" font-size="12">{row["chip"]}: {row["program"]}</text>')
+        parts.append(f'<rect x="{left:.1f}" y="{y}" width="{abs(10 * error):.1f}" height="16" fill="{colour}"/>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _is_within(chip: str, rows: list[dict[str, Any]]) -> bool:
+    errors = [abs(error_of(row)) for row in rows if row["chip"] == chip]
+    if not errors:
+        return True
+    median, worst = statistics.median(errors), max(errors)
+    print(f"{chip}: median {median:.1f} %, worst {worst:.1f} %; bounds {BOUNDS[chip][0]} and {BOUNDS[chip][1]} %")
+    return median <= BOUNDS[chip][0] and worst <= BOUNDS[chip][1]
+
+
+def build(program: Mapping[str, Any], repositories: Mapping[str, Any], sources: Path, folder: Path) -> Path:
+    """Build a program for its virtual board and return the ELF file."""
+    board = {"nucleo-l4r5zi": "NUCLEO_L4R5ZI", "nrf5340dk": "NRF5340DK"}.get(program["board"], "")
+    code = f"closed/OctoML/code/{program['variant']}/{board}/{program['model']}"
+    output = folder / f"{program['variant']}-{program['board']}-{program['model'].replace(' ', '-')}"
+    output.mkdir()
+    flags = [
+        *CPUS[program["board"]],
+        "-mthumb",
+        "-mfloat-abi=hard",
+        "-O2",
+        "-ffunction-sections",
+        "-fdata-sections",
+    ]
+    if program["model"] in LAYERS:
+        cmsis = _extract(
+            repositories, sources, "CMSIS_5_3", folder, "CMSIS/NN", "CMSIS/DSP/Include", "CMSIS/Core/Include"
+        )
+        layer = LAYERS[program["model"]].replace("in,", "(q7_t *)input,").replace("out", "(q7_t *)output")
+        run, inputs = _LAYER % layer, sorted((cmsis / "CMSIS/NN/Source").rglob("*.c"))
+        includes = [cmsis / path for path in ("CMSIS/NN/Include", "CMSIS/DSP/Include", "CMSIS/Core/Include")]
+        flags += ["-DARM_MATH_CM7", "-D__FPU_PRESENT=1", "-O3"]  # the paper does not name the compiler
+    else:
+        model = _extract(repositories, sources, "tiny_results_v1.0", folder, code) / code
+        cmsis = _extract(repositories, sources, "CMSIS_5", folder, *CMSIS)
+        run, inputs = _MICROTVM, sorted(model.glob("model/codegen/host/src/*.c"))
+        if program["variant"].endswith("cmsis_nn"):
+            inputs += sorted((cmsis / CMSIS[0]).rglob("*.c"))
+        includes = [
+            model / path for path in ("include", "model/codegen/host/include", "crt/include", "crt_config")
+        ]
+        includes += [cmsis / path for path in CMSIS[1:]]
+    (output / "main.c").write_text(_MAIN % run)
+    ram, stack = RAM.get(program["board"], (0x20002000, 0x2007F000))
+    (output / "script.ld").write_text(_SCRIPT % (boards.load(program["board"]).region("flash").address, ram))
+    command = ["arm-none-eabi-gcc", *flags, "-w", f"-DFLOATS={int(program['model'] == 'ad')}"]
+    command += [f"-DSTACK={stack:#x}"]
+    command += [*(f"-I{path}" for path in includes), "-nostartfiles", "-Wl,--gc-sections", "-Wl,-estart"]
+    command += [f"-T{output / 'script.ld'}", "-o", output / "program.elf", output / "main.c", *inputs, "-lm"]
+    subprocess.run(command, check=True)
+    return output / "program.elf"
+
+
+def _extract(repositories: Mapping[str, Any], sources: Path, name: str, folder: Path, *paths: str) -> Path:
+    """Return a folder with files of a repository at its commit."""
+    repository, target = sources / repositories[name].get("folder", name), folder / name
+    if not repository.exists():
+        subprocess.run(["git", "clone", "--filter=blob:none", repositories[name]["url"], repository], check=True)
+    if not (target / paths[0]).exists():
+        target.mkdir(exist_ok=True)
+        commit = repositories[name]["commit"]
+        archive = subprocess.run(
+            ["git", "-C", repository, "archive", commit, *paths], check=True, capture_output=True
+        )
+        subprocess.run(["tar", "x", "-C", target], input=archive.stdout, check=True)
+    return target
+
+
+def count_cycles(elf: Path, spec: MachineSpec) -> int:
+    """Run a program on a virtual board and return what it counted."""
+    machine = BoardModel(spec)
+    try:
+        with elf.open("rb") as file:
+            parsed = ELFFile(file)
+            for address, content in _segments(parsed):
+                memory = machine._bus.memory_at(address)
+                assert memory is not None
+                memory.bytes[address - memory.start : address - memory.start + len(content)] = content
+            (symbol,) = parsed.get_section_by_name(".symtab").get_symbol_by_name("cycles")
+        machine.write(_DHCSR, struct.pack("<I", _DEBUG))
+        machine.hold_reset()
+        machine.release_reset()
+        machine.start()
+        while not struct.unpack("<I", machine.read(_DHCSR, 4))[0] & _HALTED:
+            time.sleep(0.2)
+        return int(struct.unpack("<I", machine.read(symbol["st_value"], 4))[0])
+    finally:
+        machine.close()
+
+
+def _segments(elf: ELFFile) -> Iterator[tuple[int, bytes]]:
+    for segment in elf.iter_segments():
+        if segment["p_type"] == "PT_LOAD":
+            yield segment["p_vaddr"], segment.data().ljust(segment["p_memsz"], b"\0")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modelled cycles, against the manuals' tables and the geometry of the boards' caches.
+
+Programs are run for two numbers of rounds: the difference is what a round takes, whatever was missing before.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.virtual.target import RAM, Target
+from tests.virtual.test_counting import CYCCNT_ON
+from utvm import boards
+from utvm.errors import ConfigError
+
+_ROUNDS = (10, 30)
+_LOOP = "subs r1, #1\nbne.w 1b"
+_M4_LOOP, _M7_WAIT, _M4_WAIT = 2 + 2, 7, 6  # SUBS, B and P of 2
+
+
+def _a_round(folder: Path, body: str, board: str, data: int = 0x08000000) -> float:
+    counts = []
+    for rounds in _ROUNDS:
+        (folder / str(rounds)).mkdir()
+        with Target(folder / str(rounds), board, cycles=True) as target:
+            program = f"movs r1, #{rounds}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone"
+            enable = "ldr r4, =0xE000ED88\nldr r5, =0x00F00000\nstr r5, [r4]\ndsb\nisb"
+            target.run(f"handler reset\n{enable}\n{CYCCNT_ON}\nldr r2, ={data:#x}\n{program}")
+            counts.append(target.register(6) - target.register(7))
+    return (counts[1] - counts[0]) / (_ROUNDS[1] - _ROUNDS[0])
+
+
+def _blocks(count: int, apart: int) -> str:
+    """Return a loop of branches from block to block."""
+    blocks = [f".balign {apart}\n{number}: b.w {number + 1}f" for number in range(1, count)]
+    return "\n".join(["b.w 1f\n.ltorg", *blocks, f".balign {apart}\n{count}: {_LOOP}"])
+
+
+@pytest.mark.parametrize(
+    ("body", "cycles"),
+    [
+        # ARM DDI 0439, 3.3.1 and 3.3.2: loads take 2, and directly after another 1, unless they wait for it.
+        ("", 0),
+        ("ldr r3, [r2]", 2),
+        ("ldr r3, [r2]\nldrb r4, [r2, #8]\nldrsh.w r5, [r2, r3]", 2 + 1 + 1),
+        ("ldr r3, [r2]\nadds r5, #1\nldr r4, [r2]", 2 + 1 + 2),
+        ("mov r4, r2\nstr r2, [r2]\nldr r4, [r4]\nldr r4, [r4]", 1 + 1 + 2 + 2),
+        # Several: one, and one for a register. Stores have a buffer.
+        ("ldmia.w r2, {r3, r4, r5, r8}", 1 + 4),
+        ("ldrd r3, r4, [r2]\nstrd r3, r4, [r2]", 3 + 3),
+        ("push {r3, r4}\npop {r3, r4}", 3 + 3),
+        ("str r3, [r2]\nstrb.w r3, [r2, r1]", 1 + 1),
+        # Multiplications of any kind take 1, of which a load is none.
+        ("muls r3, r4\nmla r3, r4, r5, r3\nsmlal r3, r4, r5, r8\nsmlad r3, r4, r5, r3", 4),
+        # IT is folded into 16 bits before it, and an instruction that is skipped takes 1.
+        ("cmp r1, r1\nite eq\naddeq r3, #1\nldrne r3, [r2]", 1 + 0 + 1 + 1),
+        ("cmp.w r1, r1\nit eq\naddeq r3, #1", 1 + 1 + 1),
+        # 7.2.3 of the manual: VLDR 2, VADD 1, VFMA 3, VDIV and VSQRT 14.
+        ("vldr s0, [r2]\nvadd.f32 s1, s0, s0\nvfma.f32 s2, s0, s1", 2 + 1 + 3),
+        ("vdiv.f32 s0, s1, s2\nvsqrt.f32 s3, s4\nvmov r3, r4, s0, s1", 14 + 14 + 2),
+        ("bl 2f\nb.w 3f\n2: bx lr\n3:", 3 * (1 + 2)),
+        # A target of four bytes that lies in two words takes one more.
+        ("b.n 2f\nnop\nnop\n2: nop.w", 1 + 2 + 1 + 1),
+    ],
+)
+def test_instruction_costs_what_the_cortex_m4_s_manual_says(tmp_path: Path, body: str, cycles: int) -> None:
+    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f407", RAM) == _M4_LOOP + cycles
+
+
+@pytest.mark.parametrize(
+    ("body", "plain", "misses"),
+    [
+        # 64 lines of 16 bytes for code, all of them one set; 65 of them push each other out.
+        (_blocks(64, 16), 63 * 3 + _M4_LOOP, 0),
+        (_blocks(65, 16), 64 * 3 + _M4_LOOP, 65),
+        # Eight for data.
+        ("".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(8)), 8 * 3 + _M4_LOOP, 0),
+        ("".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9)), 9 * 3 + _M4_LOOP, 9),
+    ],
+)
+def test_art_keeps_its_lines(tmp_path: Path, body: str, plain: int, misses: int) -> None:
+    code = body if "1:" in body else f".balign 16\n1: {body}{_LOOP}"
+    assert _a_round(tmp_path, code, "stm32f407") == plain + _M4_WAIT * misses
+
+
+@pytest.mark.parametrize(
+    ("body", "cycles"),
+    [
+        ("adds r3, #1\nadds r4, #1\nadds r5, #1\nmov r8, r5", 3),
+        ("adds r3, #1\nadds r3, #1\nadds r3, #1\nadds r3, #1", 4),
+        ("ldr r3, [r2]\nadds r4, #1\nadds r3, #1\nadds r5, #1", 4),  # a load is ready one cycle later
+        ("ldr r3, [r2]\nldr r4, [r2, #4]", 2),
+        ("mla r3, r4, r5, r3\nadds r2, #0\nmla r3, r4, r5, r3\nadds r4, #0", 3),  # sums are forwarded
+    ],
+)
+def test_cortex_m7_issues_pairs(tmp_path: Path, body: str, cycles: int) -> None:
+    assert _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP}", "stm32f746", RAM) == cycles
+
+
+@pytest.mark.parametrize(
+    ("body", "plain", "misses"),
+    [
+        # The F746's cache for code: 4 KB in two ways, so that a third line 2 KB away pushes one out.
+        (_blocks(2, 2048), 2, 0),
+        (_blocks(3, 2048), 3, 3),
+        # Of data, flash has the line that was read last.
+        (".balign 32\n1: ldr r3, [r2]\nldr r3, [r2, #28]\n" + _LOOP, 2, 0),
+        (".balign 32\n1: ldr r3, [r2]\nldr r3, [r2, #32]\n" + _LOOP, 2, 2),
+    ],
+)
+def test_missing_line_costs_its_wait_states(tmp_path: Path, body: str, plain: int, misses: int) -> None:
+    assert _a_round(tmp_path, body, "stm32f746") == plain + _M7_WAIT * misses
+
+
+def test_model_is_a_setting() -> None:
+    assert boards.load("nucleo-l4r5zi").machine_spec().timing is None
+    board = boards.load("nucleo-l4r5zi:cycles=model")
+    assert board.full_name == "nucleo-l4r5zi:cycles=model"
+    assert board.describe_time(8_880_000, "modelled cycles") == (
+        "about 74 ms at 120 MHz, modelled, ±10 % (docs/time.md)"
+    )
+    assert board.describe_time(8_880_000, "instructions") == ""
+    with pytest.raises(ConfigError, match="microbit has no model of cycles"):
+        boards.load("microbit:cycles=model")
+    with pytest.raises(ConfigError, match="cycles cannot be 'exact'"):
+        boards.load("nucleo-l4r5zi:cycles=exact")
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_load_in_an_it_block_does_not_make_what_follows_conditional(tmp_path: Path, watches: bool) -> None:
+    with Target(tmp_path, "stm32f407", cycles=not watches) as target:
+        target.load(
+            "handler reset\nldr r2, =result\nmovs r4, #1\nmovs r5, #0\ncmp r4, #0\nit gt\nldrgt r3, [r2]\n"
+            "cmp r4, #1\nb.w 1f\nnop\n1: movs r5, #7\ndone"
+        )
+        if watches:
+            for register, value in ((0x20, 0x20000F00), (0x24, 2), (0x28, 5)):
+                target.poke(0xE0001000 + register, value)
+        target.resume()
+        target.wait_for_halt()
+        assert target.register(5) == 7

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The model of cycles.h. An instruction is decoded once (ARM DDI 0403E, A5 and A6) to what its cost depends on: the
+ * kind of operation, the number of registers that a load or store transfers, and the core registers that it reads and
+ * writes. Dependences between floating-point registers are not modelled, and neither are contention on buses, unaligned
+ * stores and the operands of a division.
+ */
+#include "cycles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLAGS = 0x8000 }; /* in place of PC among registers */
+enum { UNIT_ALU = 1, UNIT_MEMORY = 2, UNIT_MULTIPLY = 4, UNIT_SHIFT = 8, UNIT_BRANCH = 16, UNIT_FLOAT = 32 };
+
+static uint16_t bit(uint32_t number) {
+  return number < 15 ? (uint16_t)(1u << number) : 0; /* PC is never waited for */
+}
+
+static uint8_t ones(uint32_t value) {
+  return (uint8_t)__builtin_popcount(value);
+}
+
+static void transfer(decoded_t *it, int load, int many, uint32_t registers, uint32_t addresses) {
+  it->operation = (uint8_t)(load ? (many ? LOAD_MANY : LOAD) : many ? STORE_MANY : STORE);
+  it->registers = many ? ones(registers) : 0;
+  it->addresses = (uint16_t)addresses;
+  it->reads = (uint16_t)(addresses | (load ? 0 : registers));
+  it->writes = (uint16_t)(load ? registers & 0x7FFFu : 0);
+}
+
+static void plain(decoded_t *it, uint32_t reads, uint32_t writes) {
+  it->operation = PLAIN_OPERATION;
+  it->reads = (uint16_t)reads;
+  it->writes = (uint16_t)writes;
+}
+
+static void decode_16(decoded_t *it, uint32_t op) {
+  const uint16_t low = bit(op & 7u), middle = bit(op >> 3 & 7u), high = bit(op >> 6 & 7u), upper = bit(op >> 8 & 7u);
+  const uint32_t top = op >> 11;
+  if (top < 3) {
+    plain(it, middle, low | FLAGS);
+    it->shifts = 1;
+  } else if (top == 3) {
+    plain(it, (op & 0x400u) ? middle : middle | high, low | FLAGS);
+  } else if (top < 8) {
+    plain(it, top == 4 ? 0 : upper, FLAGS | (top == 5 ? 0u : upper));
+  } else if ((op & 0xFC00u) == 0x4000u) {
+    const uint32_t code = op >> 6 & 0xFu;
+    plain(it, low | middle, FLAGS | (code == 8 || code == 10 || code == 11 ? 0u : low));
+    it->shifts = (uint8_t)(code == 2 || code == 3 || code == 4 || code == 7);
+    if (code == 13)
+      it->operation = MULTIPLY;
+  } else if ((op & 0xFC00u) == 0x4400u) {
+    const uint16_t target = bit((op >> 4 & 8u) | (op & 7u)), source = bit(op >> 3 & 0xFu);
+    const uint32_t code = op >> 8 & 3u;
+    plain(it, code == 2 || code == 3 ? source : source | target, code == 1 ? FLAGS : code == 3 ? 0u : target);
+    if (code == 3)
+      it->operation = BRANCH;
+  } else if (top == 9) {
+    transfer(it, 1, 0, upper, 0);
+  } else if ((op >> 12) == 5) {
+    transfer(it, (op >> 9 & 7u) > 2, 0, low, middle | high);
+  } else if ((op >> 13) == 3 || (op >> 12) == 8) {
+    transfer(it, (op & 0x800u) != 0, 0, low, middle);
+  } else if ((op >> 12) == 9) {
+    transfer(it, (op & 0x800u) != 0, 0, upper, bit(13));
+  } else if ((op >> 12) == 0xA) {
+    plain(it, (op & 0x800u) ? bit(13) : 0, upper);
+  } else if ((op & 0xF600u) == 0xB400u) {
+    const uint32_t extra = (op & 0x100u) ? ((op & 0x800u) ? 0x8000u : 0x4000u) : 0;
+    transfer(it, (op & 0x800u) != 0, 1, (op & 0xFFu) | extra, bit(13));
+  } else if ((op & 0xF500u) == 0xB100u) {
+    plain(it, low, 0);
+    it->operation = BRANCH;
+  } else if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) {
+    it->operation = CONDITION;
+  } else if ((op >> 12) == 0xB) {
+    plain(it, middle, (op & 0xFF00u) == 0xB200u || (op & 0xFF00u) == 0xBA00u ? low : 0);
+  } else if ((op >> 12) == 0xC) {
+    transfer(it, (op & 0x800u) != 0, 1, op & 0xFFu, upper);
+  } else {
+    plain(it, (op & 0xF000u) == 0xD000u ? FLAGS : 0, 0);
+    it->operation = (op & 0xFE00u) == 0xDE00u ? PLAIN_OPERATION : BRANCH; /* UDF and SVC, else B */
+  }
+}
+
+static void decode_float(decoded_t *it, uint32_t first, uint32_t second) {
+  const uint16_t base = bit(first & 0xFu), core = bit(second >> 12);
+  const uint32_t code = first >> 4 & 0xBu;
+  const int is_root = code == 11 && (first & 0xFu) == 1 && (second & 0xC0u) == 0xC0u;
+  const int load = (first & 0x10u) != 0, is_double = (second & 0x100u) != 0;
+  plain(it, 0, 0);
+  it->operation = FLOAT_OPERATION;
+  if ((first & 0xFFE0u) == 0xEC40u) {
+    it->operation = FLOAT_PAIR;
+    it->reads = load ? 0 : base | core;
+    it->writes = load ? base | core : 0;
+  } else if ((first & 0xFE00u) == 0xEC00u) {
+    const int many = (first & 0x0120u) != 0x0100u;
+    transfer(it, load, many || is_double, 0, base);
+    it->registers = many ? (uint8_t)second : is_double ? 2 : 0;
+  } else if ((first & 0xFF00u) == 0xEE00u && (second & 0x10u)) {
+    it->reads = load ? 0 : core;
+    it->writes = load ? core : 0;
+  } else if ((first & 0xFF00u) == 0xEE00u && (code < 2 || code == 9 || code == 10)) {
+    it->operation = FLOAT_ACCUMULATE;
+  } else if ((first & 0xFF00u) == 0xEE00u && (code == 8 || is_root)) {
+    it->operation = FLOAT_DIVIDE;
+  }
+}
+
+static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
+  const uint16_t base = bit(first & 0xFu), high = bit(second >> 12), target = bit(second >> 8 & 0xFu);
+  const uint16_t last = bit(second & 0xFu);
+  const int load = (first & 0x10u) != 0;
+  if ((first & 0xEC00u) == 0xEC00u) {
+    decode_float(it, first, second);
+  } else if ((first & 0xFE40u) == 0xE800u) {
+    transfer(it, load, 1, second, base);
+  } else if ((first & 0xFFF0u) == 0xE8D0u && (second & 0xFFE0u) == 0xF000u) {
+    plain(it, base | last, 0);
+    it->operation = TABLE_BRANCH;
+  } else if ((first & 0xFE40u) == 0xE840u) {
+    const int exclusive = (first & 0xFFE0u) == 0xE840u || (first & 0xFFE0u) == 0xE8C0u;
+    transfer(it, load, !exclusive, exclusive ? high : high | target, base);
+    it->registers = exclusive ? 0 : 2;
+  } else if ((first & 0xFE00u) == 0xEA00u) {
+    plain(it, base | last, load ? target | FLAGS : target); /* the bit is S here */
+    it->shifts = (second & 0x70C0u) != 0;
+  } else if ((first & 0xF800u) == 0xF000u && !(second & 0x8000u)) {
+    const int is_wide_move = (first & 0xFB70u) == 0xF240u;
+    const int sets_flags = load && !(first & 0x200u);
+    plain(it, is_wide_move ? ((first & 0x80u) ? target : 0) : base, sets_flags ? target | FLAGS : target);
+    it->shifts = (first & 0xFB00u) == 0xF300u; /* bit fields and saturation */
+  } else if ((first & 0xF800u) == 0xF000u) {
+    const int is_conditional = !(second & 0x5000u) && (first & 0x0380u) != 0x0380u;
+    plain(it, is_conditional ? FLAGS : 0, 0);
+    if ((second & 0x5000u) || is_conditional)
+      it->operation = BRANCH;
+  } else if ((first & 0xFE00u) == 0xF800u) {
+    const int by_register = !(first & 0x80u) && !(second & 0xFC0u) && (first & 0xFu) != 15;
+    transfer(it, load, 0, high, by_register ? base | last : base);
+  } else if ((first & 0xFF00u) == 0xFA00u) {
+    plain(it, base | last, target);
+    it->shifts = 1;
+  } else if ((first & 0xFF80u) == 0xFB00u) {
+    plain(it, base | last | high, target);
+    it->operation = MULTIPLY;
+    it->sums = high;
+  } else {
+    plain(it, base | last, high | target);
+    it->operation = (first & 0xFFD0u) == 0xFB90u ? DIVIDE_OPERATION : MULTIPLY_LONG;
+    if (first & 0x40u) { /* else it has no sum to add to */
+      it->sums = high | target;
+      it->reads |= it->sums;
+    }
+  }
+}
+
+static decoded_t *decoded_at(const cycles_t *cycles, uint32_t address) {
+  decoded_t *const page = cycles->decoded[address / MEGABYTE];
+  return page ? &page[address % MEGABYTE / 2] : 0;
+}
+
+void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second) {
+  decoded_t **const page = &cycles->decoded[address / MEGABYTE];
+  decoded_t *it;
+  if (!*page)
+    *page = calloc(MEGABYTE / 2, sizeof **page);
+  if (!*page)
+    abort();
+  it = decoded_at(cycles, address);
+  memset(it, 0, sizeof *it);
+  it->size = first >= 0xE800u ? 4 : 2;
+  if (it->size == 4)
+    decode_32(it, first, second);
+  else
+    decode_16(it, first);
+}
+
+static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
+  const uint32_t line = part >> cache->line_bits;
+  const uint8_t flag = (uint8_t)(1u << (part & ((1u << cache->line_bits) - 1)));
+  uint32_t *const lines = &cache->lines[(line & (cache->sets - 1)) * cache->ways];
+  uint8_t *const parts = &cache->parts[(line & (cache->sets - 1)) * cache->ways];
+  uint32_t way = 0;
+  uint8_t filled;
+  while (way < cache->ways - 1 && lines[way] != line + 1)
+    way++;
+  filled = lines[way] == line + 1 ? parts[way] : 0;
+  if (!(filled & flag)) {
+    cache->waited += cache->wait;
+    cycles->cycles += cache->wait;
+  }
+  for (; way; way--) {
+    lines[way] = lines[way - 1];
+    parts[way] = parts[way - 1];
+  }
+  lines[0] = line + 1;
+  parts[0] = filled | flag;
+  cache->last = part;
+}
+
+static inline void read_cache(cycles_t *cycles, cache_t *cache, uint32_t address, uint32_t size) {
+  uint32_t part, last;
+  if (address - cache->first >= cache->bytes)
+    return;
+  last = (address + size - 1) >> cache->part_bits;
+  for (part = address >> cache->part_bits; part <= last; part++)
+    if (part != cache->last)
+      fill(cycles, cache, part);
+}
+
+/* One instruction after the other. */
+static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
+  static const decoded_t nothing = {0};
+  const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
+  uint32_t cost = cycles->costs[it->operation] + it->registers;
+  if (it->operation == CONDITION && !(sequential && before->size == 2))
+    cost = 1; /* it folds into 16 bits before it, if at all */
+  if (sequential && it->operation == LOAD && before->operation == LOAD && !(before->writes & it->addresses))
+    cost -= cycles->pipelined;
+  if (before->writes & it->reads)
+    cost += cycles->latencies[before->operation] - 1;
+  cycles->cycles += cost;
+}
+
+static uint32_t unit_of(const decoded_t *it) {
+  switch (it->operation) {
+  case LOAD:
+  case STORE:
+    return UNIT_MEMORY;
+  case MULTIPLY:
+  case MULTIPLY_LONG:
+    return UNIT_MULTIPLY;
+  case BRANCH:
+  case TABLE_BRANCH:
+    return UNIT_BRANCH;
+  case FLOAT_OPERATION:
+  case FLOAT_ACCUMULATE:
+  case FLOAT_DIVIDE:
+  case FLOAT_PAIR:
+    return UNIT_FLOAT;
+  default:
+    return it->shifts ? UNIT_SHIFT : UNIT_ALU;
+  }
+}
+
+static void end_group(cycles_t *cycles) {
+  cycles->cycles++;
+  cycles->slot = cycles->units = 0;
+}
+
+/* In order, two in a cycle where operands are ready and no unit but the ALU's is needed twice. */
+static void issue_pair(cycles_t *cycles, const decoded_t *it) {
+  const uint32_t unit = unit_of(it);
+  const int alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
+  uint64_t need = cycles->cycles;
+  uint32_t left;
+  if (it->operation == CONDITION)
+    return;
+  for (left = it->reads; left; left &= left - 1) {
+    const uint32_t flag = left & (0u - left);
+    uint64_t ready = cycles->ready[__builtin_ctz(left)];
+    if (it->sums & cycles->multiplied & flag)
+      ready -= cycles->latencies[MULTIPLY] - 1; /* sums are forwarded */
+    if (ready > need)
+      need = ready;
+  }
+  if (need > cycles->cycles) {
+    cycles->cycles = need;
+    cycles->slot = cycles->units = 0;
+  }
+  if (cycles->slot && (alone || (unit != UNIT_ALU && (cycles->units & unit))))
+    end_group(cycles);
+  cycles->units |= unit;
+  cycles->slot++;
+  if (it->registers)
+    cycles->cycles += (it->registers - 1u) / 2;
+  cycles->cycles += cycles->costs[it->operation] - 1;
+  for (left = it->writes; left; left &= left - 1)
+    cycles->ready[__builtin_ctz(left)] = cycles->cycles + cycles->latencies[it->operation];
+  cycles->multiplied = (cycles->multiplied & ~(uint32_t)it->writes) | (unit == UNIT_MULTIPLY ? it->writes : 0u);
+  if (cycles->slot == 2 || alone)
+    end_group(cycles);
+}
+
+/* Two bits a branch; at first, none is taken. */
+static void predict(cycles_t *cycles, decoded_t *branch, int sequential) {
+  if ((branch->taken >= 2) == sequential)
+    cycles->cycles += cycles->mispredicted;
+  if (sequential)
+    branch->taken -= branch->taken > 0;
+  else
+    branch->taken += branch->taken < 3;
+}
+
+int32_t utvm_time(cycles_t *cycles, uint32_t address) {
+  decoded_t *const it = decoded_at(cycles, address);
+  const int sequential = address == cycles->next;
+  if (!it || it->operation == UNDECODED)
+    return 0;
+  if (!sequential)
+    cycles->cycles += cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0);
+  if (cycles->mispredicted && cycles->previous && cycles->previous->operation == BRANCH)
+    predict(cycles, cycles->previous, sequential);
+  read_cache(cycles, &cycles->code, address, it->size);
+  if (cycles->pairs)
+    issue_pair(cycles, it);
+  else
+    issue(cycles, it, sequential);
+  cycles->previous = it;
+  cycles->next = address + it->size;
+  return 1;
+}
+
+void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
+  cycles->cycles++;
+  read_cache(cycles, &cycles->code, address, size);
+  cycles->previous = 0;
+  cycles->next = address + size;
+}
+
+void utvm_forget_decoded(cycles_t *cycles, uint32_t address) {
+  decoded_t *const it = decoded_at(cycles, address);
+  if (it)
+    it->operation = UNDECODED;
+}
+
+void utvm_release_decoded(cycles_t *cycles) {
+  uint32_t i;
+  for (i = 0; i < CODE_MEGABYTES; i++)
+    free(cycles->decoded[i]);
+  cycles->previous = 0;
+  memset(cycles->decoded, 0, sizeof cycles->decoded);
+}
+
+/*
+ * A bus of a word splits what is not aligned into aligned bytes and halfwords; a wider one takes one more access where
+ * it crosses its width.
+ */
+void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
+  if (address & (size - 1)) {
+    if (cycles->bus > 4)
+      cycles->cycles += (address & (cycles->bus - 1)) + size > cycles->bus;
+    else
+      cycles->cycles += (address & 1u) ? size / 2 : 1;
+  }
+  read_cache(cycles, &cycles->data, address, size);
+}

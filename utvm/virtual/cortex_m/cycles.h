@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model of the cycles that a core takes: what its manual says of an instruction and the one before, and waits for
+ * flash behind caches. All numbers come from outside: utvm/virtual/cortex_m/cycles.py has those of the cores, a board's
+ * file those of its flash.
+ */
+#ifndef UTVM_CYCLES_H
+#define UTVM_CYCLES_H
+
+#include <stdint.h>
+
+enum { CODE_MEGABYTES = 4096, MEGABYTE = 1 << 20, LINES = 512 };
+
+enum operation {
+  UNDECODED,
+  PLAIN_OPERATION,
+  LOAD,
+  STORE,
+  LOAD_MANY, /* and one cycle a register */
+  STORE_MANY,
+  MULTIPLY,
+  MULTIPLY_LONG,
+  DIVIDE_OPERATION,
+  BRANCH,
+  TABLE_BRANCH,
+  CONDITION, /* IT */
+  FLOAT_OPERATION,
+  FLOAT_ACCUMULATE,
+  FLOAT_DIVIDE,
+  FLOAT_PAIR, /* two registers moved */
+  OPERATIONS
+};
+
+typedef struct {
+  uint8_t operation, size, registers;
+  uint8_t shifts;                    /* also shifts an operand */
+  uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
+  uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
+  uint16_t sums;                     /* that a multiplication adds to */
+} decoded_t;
+
+typedef struct {
+  uint32_t first, bytes; /* of the memory behind it */
+  uint32_t part_bits;    /* log2 of the bytes of a part, which is filled at a time */
+  uint32_t line_bits;    /* log2 of the parts of a line */
+  uint32_t sets, ways;   /* number of sets, a power of two */
+  uint32_t wait;         /* cycles to fill a part */
+  uint32_t last;         /* part used last */
+  uint64_t waited;       /* cycles in all */
+  uint32_t lines[LINES]; /* plus one; a set is contiguous, most recently used first */
+  uint8_t parts[LINES];  /* one bit a part that is filled */
+} cache_t;
+
+typedef struct {
+  uint64_t cycles;
+  /* the core */
+  uint32_t costs[OPERATIONS];
+  uint32_t latencies[OPERATIONS]; /* cycles until the result can be used */
+  uint32_t refill;                /* after a taken branch */
+  uint32_t split;                 /* more for a target of four bytes in two words */
+  uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
+  uint32_t bus;                   /* bytes that one access reads */
+  uint32_t pairs;                 /* 1: two instructions may issue in a cycle */
+  uint32_t mispredicted;          /* cycles of a branch that goes another way than it did; 0: none is predicted */
+  /* the flash */
+  cache_t code, data;
+  /* private */
+  uint32_t next; /* address after the instruction timed last */
+  uint32_t slot, units, multiplied;
+  decoded_t *previous; /* NULL for none, or one that does not matter */
+  uint64_t ready[16];
+  decoded_t *decoded[CODE_MEGABYTES];
+} cycles_t;
+
+/* An instruction begins. Returns whether it was decoded; if not, it is not timed. */
+int32_t utvm_time(cycles_t *cycles, uint32_t address);
+/* The words are at the address and after it. */
+void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t second);
+/* An instruction in an IT block whose condition fails. */
+void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size);
+/* Data is read. */
+void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size);
+void utvm_forget_decoded(cycles_t *cycles, uint32_t address);
+void utvm_release_decoded(cycles_t *cycles);
+
+#endif

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
+
+Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
+(ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
+Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of thumb; latencies and the cost of a
+mispredicted branch are those of LLVM (ARMScheduleM7.td). docs/time.md compares with silicon.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from utvm.virtual.bus import Bus
+from utvm.virtual.cortex_m.core import Core
+from utvm.virtual.native import fields
+from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, TimingSpec
+
+_CODE_MEGABYTES = 4096
+_NO_PART = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class CoreTiming:
+    """Cycles of a core.
+
+    Attributes:
+        costs: of operations that take other than 1; one more for a register of a load or store of many.
+        latencies: until the result can be used, if not 1.
+        refill: of the pipeline after a taken branch.
+        split: more if the target is an instruction of four bytes in two words.
+        pipelined: a load directly after a load takes one less.
+        bus: bytes that a load reads in one access.
+        pairs: two instructions may issue in a cycle.
+        mispredicted: of a branch that goes another way than before; 0 if no branch is predicted.
+    """
+
+    costs: Mapping[str, int]
+    latencies: Mapping[str, int] = field(default_factory=dict)
+    refill: int = 2
+    split: int = 1
+    pipelined: bool = False
+    bus: int = 4
+    pairs: bool = False
+    mispredicted: int = 0
+
+
+# P, the refill, is 1 to 3 by the manual. A division is 2 to 12, by its operands: 7.
+M4 = CoreTiming(
+    costs={
+        "load": 2,
+        "divide": 7,
+        "table_branch": 2,
+        "condition": 0,
+        "float_accumulate": 3,
+        "float_divide": 14,
+        "float_pair": 2,
+    },
+    pipelined=True,
+)
+M33 = replace(
+    M4,
+    costs={**M4.costs, "load": 1, "condition": 1, "divide": 6},
+    latencies={"load": 2, "load_many": 2},
+    pipelined=False,
+)
+M7 = CoreTiming(
+    costs={"divide": 6, "float_divide": 14},
+    latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_long": 2, "divide": 2},
+    refill=0,
+    split=0,
+    bus=8,
+    pairs=True,
+    mispredicted=8,
+)
+
+
+class _Operations(ctypes.Structure):
+    """A number for ``enum operation``."""
+
+    _fields_ = fields(
+        ctypes.c_uint32,
+        "undecoded plain load store load_many store_many multiply multiply_long divide branch table_branch "
+        "condition float float_accumulate float_divide float_pair",
+    )
+
+
+class _Cache(ctypes.Structure):
+    _fields_ = (
+        *fields(ctypes.c_uint32, "first bytes part_bits line_bits sets ways wait last"),
+        ("waited", ctypes.c_uint64),
+        ("lines", ctypes.c_uint32 * MAX_CACHE_LINES),
+        ("parts", ctypes.c_uint8 * MAX_CACHE_LINES),
+    )
+
+
+class _State(ctypes.Structure):
+    """``cycles_t`` of ``cycles.h``."""
+
+    _fields_ = (
+        ("cycles", ctypes.c_uint64),
+        *fields(_Operations, "costs latencies"),
+        *fields(ctypes.c_uint32, "refill split pipelined bus pairs mispredicted"),
+        *fields(_Cache, "code data"),
+        *fields(ctypes.c_uint32, "next slot units multiplied"),
+        ("previous", ctypes.c_void_p),
+        ("ready", ctypes.c_uint64 * 16),
+        ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
+    )
+
+
+class Cycles:
+    """The model of cycles of a core that runs."""
+
+    def __init__(self, core: Core, bus: Bus, timing: CoreTiming, board: TimingSpec) -> None:
+        flash = [memory for memory in bus.memories if memory.region.kind == "flash"]
+        first = min(memory.start for memory in flash)
+        last = max(memory.start + memory.region.size for memory in flash) - 1
+        self._state = _State(
+            costs=_numbers(timing.costs),
+            latencies=_numbers(timing.latencies),
+            refill=timing.refill,
+            split=timing.split,
+            pipelined=timing.pipelined,
+            bus=timing.bus,
+            pairs=timing.pairs,
+            mispredicted=timing.mispredicted,
+            code=_cache(board.code, first, last),
+            data=_cache(board.data, first, last),
+        )
+        core.model_cycles(ctypes.addressof(self._state))
+
+    @property
+    def count(self) -> int:
+        """Cycles since the model was created."""
+        return cast(int, self._state.cycles)
+
+
+def _numbers(values: Mapping[str, int]) -> _Operations:
+    return _Operations(*(values.get(name, 1) for name, _ in _Operations._fields_))
+
+
+def _cache(spec: CacheSpec, first: int, last: int) -> _Cache:
+    part = spec.part or spec.line
+    part_bits, line_bits = part.bit_length() - 1, (spec.line // part).bit_length() - 1
+    return _Cache(
+        first, last + 1 - first, part_bits, line_bits, spec.lines // spec.ways, spec.ways, spec.wait, _NO_PART
+    )
