@@ -18,7 +18,7 @@ PYTHON = sorted(
         *ROOT.glob("*.py"),
         *(
             path
-            for folder in ("utvm", "tests", "hil_tests", "benchmarks", "models")
+            for folder in ("utvm", "tests", "hil_tests", "benchmarks", "models", "docs")
             for path in (ROOT / folder).rglob("*.py")
         ),
     ]

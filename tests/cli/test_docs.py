@@ -13,8 +13,8 @@ import pytest
 from invoke.exceptions import Exit
 
 import tasks
+from docs.site import build as docs_site
 from utvm import errors
-from utvm.cli import docs_site
 from utvm.cli.program import Inv
 from utvm.paths import ROOT
 

@@ -29,10 +29,10 @@ def site(_: Context, output: str = "", pages: bool = False, recording: bool = Fa
         write_schemas()
         return
     if recording:
-        from utvm.cli.docs_site import record
+        from docs.site.build import record
 
         record(["hil", "--board", "stm32f746", "--virtual"], ROOT / "docs" / "img" / "hil.svg")
         return
-    from utvm.cli.docs_site import build
+    from docs.site.build import build
 
     build(Path(output) if output else work() / "site")

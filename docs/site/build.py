@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from invoke.collection import Collection
+from jinja2 import FileSystemLoader
 from rich.console import Console
 from rich.text import Text
 
@@ -52,7 +53,12 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
     say("gathering the pages")
     with tempfile.TemporaryDirectory(prefix="utvm-site-") as scratch:
         source = Path(scratch)
-        shutil.copytree(_CONFIGURATION, source, dirs_exist_ok=True)
+        shutil.copytree(
+            _CONFIGURATION,
+            source,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("build.py", "*.j2", "__pycache__"),
+        )
         gather(source / "pages")
         shutil.copyfile(_CONFIGURATION / "iframe-worker.js", source / "pages" / "iframe-worker.js")
         say("building the site")
@@ -101,13 +107,13 @@ def namespace() -> Collection:
 def _commands() -> str:
     known = namespace()
     contexts = sorted(known.to_contexts(), key=lambda context: str(context.name))
-    template = templates_of("utvm.cli").get_template("commands.md.j2")
+    template = templates_of(FileSystemLoader(_CONFIGURATION)).get_template("commands.md.j2")
     return template.render(commands=[(known[str(context.name)], context) for context in contexts], cell=_cell)
 
 
 def _error_kinds() -> str:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UtvmError)]
-    return templates_of("utvm.cli").get_template("errors.md.j2").render(kinds=kinds)
+    return templates_of(FileSystemLoader(_CONFIGURATION)).get_template("errors.md.j2").render(kinds=kinds)
 
 
 def _cell(text: object) -> str:
