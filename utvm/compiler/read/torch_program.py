@@ -2,12 +2,16 @@
 """Convert a program of ``torch.export``, optionally PT2E-quantised, to a Relax module."""
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from utvm.base.storage.config import read_yaml
 from utvm.compiler import library, refusal, tvm_types
 from utvm.errors import CompileError, UtvmError
 
@@ -62,14 +66,17 @@ def _stored_type(program: Any, node: Any) -> Any:
 
 
 _LOG = logging.getLogger("utvm.compiler")
+_STATES = "make its state an input and an output, or export it in evaluation mode"
 _HELP = "replace them in the model, or export it as ONNX; docs/operators.md says what is supported"
 
 
 def _reduction(operator: Callable[..., Any]) -> Callable[..., Any]:
     def convert_node(node: Any, importer: Any) -> Any:
         value, *arguments = node.args
-        axes = list(arguments[0]) if arguments else []
-        return importer.block_builder.emit(operator(importer.env[value], axes or None, arguments[1:] == [True]))
+        axes = (arguments[:1] or [None])[0]
+        return importer.block_builder.emit(
+            operator(importer.env[value], None if axes == [] else axes, arguments[1:] == [True])
+        )
 
     return convert_node
 
@@ -92,18 +99,105 @@ def _elu(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.multiply(both, scale))
 
 
+def _stacked(indices: Any, importer: Any) -> Any:
+    columns = [relax.op.expand_dims(relax.op.astype(importer.env[index], "int64"), 1) for index in indices]
+    return importer.block_builder.emit(relax.op.concat(columns, 1))
+
+
+def _index(node: Any, importer: Any) -> Any:
+    value, indices = node.args
+    return importer.block_builder.emit(relax.op.gather_nd(importer.env[value], _stacked(indices, importer)))
+
+
+def _index_put(node: Any, importer: Any) -> Any:
+    value, indices, updates, *accumulate = node.args
+    operands = importer.env[value], _stacked(indices, importer), importer.env[updates]
+    return importer.block_builder.emit(relax.op.scatter_nd(*operands, "add" if accumulate == [True] else "update"))
+
+
+_SCATTERS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scatter(node: Any, importer: Any) -> Any:
+    value, axis, index, source, *reduce = node.args
+    reduction = "add" if "scatter_add" in str(node.target) else _SCATTERS[reduce[0]] if reduce else "update"
+    operands = (importer.env[item] for item in (value, index, source))
+    return importer.block_builder.emit(relax.op.scatter_elements(*operands, axis, reduction))
+
+
 # Operators the importer lacks, or converts without negative indices (select) or overall factor (elu, selu).
 _OWN = {
+    "_unsafe_index.Tensor": _index,
+    "_unsafe_index_put.default": _index_put,
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
     "elu.default": _elu,
+    "prod.dim_int": _reduction(relax.op.prod),
+    "scatter.src": _scatter,
+    "scatter_add.default": _scatter,
+    "scatter_reduce.two": _scatter,
     "select.int": _select,
 }
+_FOLDED = 1 << 22  # Elements of the largest constant that is computed.
+
+
+class _Arguments:
+    """Arguments that are converted, by operator: ``torch_arguments.yaml``."""
+
+    def __init__(self) -> None:
+        rows, _ = read_yaml(Path(__file__).with_name("torch_arguments.yaml"))
+        pairs = [(item.partition("/"), key) for key, names in rows.items() for item in names.split()]
+        self._read = {name: dict(re.findall(r"(\w+)=?(\w*)", key)) for (name, _, _), key in pairs}
+        self._results = {name: int(count or 1) for (name, _, count), _ in pairs}
+
+    def refusal(self, node: Any) -> str:
+        """Reason to refuse a node of ATen, or nothing."""
+        name = str(node.target).removeprefix("aten.").removesuffix(".default")
+        if name not in self._read:
+            return "the operator is not supported"
+        for argument, value in _given(node).items():
+            only = self._read[name].get(argument.name)
+            if only not in ("", str(value)) and (only or value != argument.default_value):
+                return f"{argument.name} = {_text(value)} is not supported"
+        several = isinstance(node.meta["val"], tuple)
+        if several and any(user.args[1] >= self._results[name] for user in node.users):
+            return f"only the first {self._results[name]} of its results is supported"
+        return ""
+
+
+def _given(node: Any) -> dict[Any, Any]:
+    schema = node.target._schema.arguments
+    return dict(zip(schema, node.args, strict=False)) | {
+        argument: node.kwargs[argument.name] for argument in schema if argument.name in node.kwargs
+    }
+
+
+def _text(value: Any) -> str:
+    return "a tensor" if hasattr(value, "meta") else str(value).removeprefix("torch.")
+
+
+def _put_in_order(node: Any) -> None:
+    """Give by position what the schema lets give by position: the importer reads some arguments in one way only."""
+    given, args = _given(node), []
+    places = [argument for argument in node.target._schema.arguments if not argument.kwarg_only]
+    last = max((place for place, argument in enumerate(places) if argument in given), default=-1)
+    for argument in places[: last + 1]:
+        args.append(given.get(argument, argument.default_value))
+    names = {argument.name for argument in places}
+    node.args, node.kwargs = tuple(args), {key: value for key, value in node.kwargs.items() if key not in names}
 
 
 def import_program(program: Any) -> Any:
-    program = program.run_decompositions()
-    importer = _Importer()
+    from utvm.compiler.read.torch_rules import decompositions
+
+    program = program.run_decompositions(decompositions())
+    signature = program.graph_signature
+    refusal.refuse("", [f"the model changes {name} while it runs" for name in _changed(signature)], _STATES)
+    for node in list(program.graph.nodes):
+        if "_assert" in str(node.target) and not node.users:
+            program.graph.erase_node(node)
+    program.graph.eliminate_dead_code()
+    importer = _Importer(program)
     try:
         own = {**_OWN, **_converters(program)}
         module = importer.from_exported_program(program, False, True, False, own)
@@ -112,12 +206,21 @@ def import_program(program: Any) -> Any:
     return module
 
 
+def _changed(signature: Any) -> list[str]:
+    return [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+
+
 class _Importer(ExportedProgramImporter):  # type: ignore[misc]
     """Imports one program. Method names are those the base class calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Any) -> None:
         super().__init__()
         self.reasons: list[str] = []
+        self._arguments = _Arguments()
+        signature = program.graph_signature
+        stored = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        tensors = {**program.state_dict, **program.constants}
+        self._known = {name: tensors[target] for name, target in stored.items() if target in tensors}
 
     def _check_unsupported_func_type(self, nodes: Iterable[Any]) -> None:
         for name in {node.target.__name__ for node in nodes if node.op == "call_function"}:
@@ -125,13 +228,19 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _noting(self, convert: Callable[..., Any] | None) -> Callable[..., Any]:
         def convert_node(node: Any, *others: Any) -> Any:
-            where = f"{node.target.__name__} (at {node.name})"
+            where = f"{node.target.__name__.removesuffix('.default')} (at {node.name})"
             try:
-                if convert is not None:
+                constant = self._fold(node)
+                if constant is not None:
+                    return constant
+                reason = self._arguments.refusal(node) if getattr(node.target, "namespace", "") == "aten" else ""
+                if convert is not None and not reason:
+                    if hasattr(node.target, "_schema"):
+                        _put_in_order(node)
                     result = convert(node, *others)
                     self._hold(where, node, result)
                     return result
-                self.reasons.append(f"{where}: the operator is not supported")
+                self.reasons.append(f"{where}: {reason or 'the operator is not supported'}")
             except UtvmError as error:
                 self.reasons.append(f"{where}: {error.message.removeprefix(f'{node.name}: ')}")
             except Exception as error:  # TVM raises nearly every built-in kind, and its own
@@ -142,6 +251,20 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
             return tuple(parts) if isinstance(value, tuple | list) else parts[0]
 
         return convert_node
+
+    def _fold(self, node: Any) -> Any:
+        """Compute by PyTorch what depends on no input and no weight."""
+        stated, target = node.meta.get("val"), node.target
+        drawn = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+        if getattr(target, "namespace", "") != "aten" or drawn or "empty" in str(target):
+            return None
+        if not isinstance(stated, torch.Tensor) or stated.numel() > _FOLDED:
+            return None
+        if any(item.name not in self._known for item in node.all_input_nodes):
+            return None
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: self._known[item.name])
+        value = self._known[node.name] = target(*args, **kwargs).detach()
+        return relax.const(value.contiguous().numpy(), str(value.dtype).removeprefix("torch."))
 
     def _hold(self, where: str, node: Any, result: Any) -> None:
         stated = node.meta.get("val")
