@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of one overload of ATen with drawn arguments: right as PyTorch computes them, or refused.
+
+The overloads are PyTorch's own list. Arguments are drawn from the types in a schema; PyTorch says which draws it takes.
+"""
+
+import functools
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from utvm.compiler.read import torch_file
+
+SHAPES = ((2, 3, 4), (3, 4), (4,), (1, 4, 6, 6), (4, 4, 3, 3), (2, 3), (4, 2, 5), (1, 2, 7), (), (1, 4, 3, 4, 5))
+SIZES = ([2], [3], [2, 2], [3, 2], [1, 1], [0, 1], [5, 7], [1, 0, 2], [2, 12], [-1], [4, 3], [1, 2, 2, 1], [2, 2, 2])
+_SKIPPED = ("backward", "_out", "foreach", "fused", "cudnn", "miopen", "mkldnn", "quantize", "sparse", "nested", "_test_",
+            "_copy", "_cuda", "fft", "complex", "to_", "_to", "linalg_", "mps", "vulkan", "xnnpack", "sym_",
+            "special_", "rand", "as_tensor", "choose_qparams", "as_strided", "fbgemm", "empty", "resize", "storage", "_aminmax", "numpy", "values", "_validate", "_make_dep")
+
+
+@functools.cache
+def arguments() -> dict[str, list[str]]:
+    """Return the importer's table: operator to the names of arguments."""
+    rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())
+    return {item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()}
+
+
+def aten(name: str) -> Any:
+    """Return an overload by its name in the table."""
+    import torch
+
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+@functools.cache
+def overloads() -> list[Any]:
+    """Return ATen's overloads that compute a tensor of one of tensors, without chance, and change nothing."""
+    import torch
+
+    known = set(torch.export.default_decompositions().keys()) | {aten(name) for name in arguments()}
+    tags = {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+    found = []
+    for schema in sorted(torch._C._jit_get_all_schemas(), key=str):
+        packet = schema.name.removeprefix("aten::")
+        if not schema.name.startswith("aten::") or packet.endswith("_") or any(word in packet for word in _SKIPPED):
+            continue
+        overload = getattr(getattr(torch.ops.aten, packet, None), schema.overload_name or "default", None)
+        returns = [str(value.type) for value in schema.returns]
+        if overload not in known or schema.is_mutable or tags & set(overload.tags) or returns[:1] != ["Tensor"]:
+            continue
+        if schema.overload_name.endswith("out") or not any(str(item.type) == "Tensor" for item in schema.arguments):
+            continue
+        found.append(overload)
+    return found
+
+
+class Draw:
+    """One overload with arguments; ``tensors`` are the program's inputs."""
+
+    def __init__(self, overload: Any, random: np.random.Generator) -> None:
+        self.overload, self._random = overload, random
+        self.tensors: list[Any] = []
+        self.dtype = random.choice(["float32"] * 5 + ["int32", "int64", "bool"])
+        self.shape = SHAPES[random.integers(len(SHAPES))]
+        self.args, self.kwargs = [], {}
+        for argument in overload._schema.arguments:
+            if argument.default_value is None and not argument.has_default_value():
+                value = self._value(str(argument.type), argument.name)
+            elif random.random() < 0.5:
+                value = self._value(str(argument.type), argument.name)
+                value = argument.default_value if value is NotImplemented else value
+            else:
+                value = argument.default_value
+            if value is NotImplemented:
+                raise ValueError(argument)
+            if argument.kwarg_only:
+                self.kwargs[argument.name] = value
+            else:
+                self.args.append(value)
+
+    def _value(self, kind: str, name: str) -> Any:
+        random = self._random
+        if kind.startswith("Optional[") and random.random() < 0.3:
+            return None
+        kind = kind.removeprefix("Optional[").rstrip("]") + ("]" if kind.count("[") > kind.startswith("Optional[") else "")
+        if kind == "Tensor":
+            return self._tensor(name)
+        if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
+            return [self._tensor(name) for _ in range(random.integers(1, 3))]
+        if kind in ("int", "SymInt"):
+            return int(random.choice([0, 1, -1, 2, 3, 1]))
+        if kind in ("List[int]", "List[SymInt]"):
+            return list(SIZES[random.integers(len(SIZES))])
+        if kind == "float":
+            return float(random.choice([0.5, 1.0, 2.0, 1.7, -1.5, 0.1]))
+        if kind == "List[float]":
+            return [float(random.choice([0.5, 2.0, 1.7])) for _ in range(random.integers(1, 3))]
+        if kind in ("number", "Scalar"):
+            return [2, 3.5, -1, 0.3, 1, -2][random.integers(6)]
+        if kind == "bool":
+            return bool(random.integers(2))
+        if kind == "str" and name == "rounding_mode":
+            return ["floor", "trunc"][random.integers(2)]
+        if kind == "str" and name == "approximate":
+            return ["none", "tanh"][random.integers(2)]
+        if kind == "str" and name == "reduce":
+            return ["sum", "amax", "amin", "prod", "mean"][random.integers(5)]
+        if kind in ("ScalarType",) and name == "dtype":
+            import torch
+
+            return [torch.float32, torch.int64, torch.int32][random.integers(3)]
+        return NotImplemented
+
+    def _tensor(self, name: str) -> Any:
+        import torch
+
+        random = self._random
+        shape = self.shape if random.random() < 0.6 else SHAPES[random.integers(len(SHAPES))]
+        dtype = self.dtype if random.random() < 0.8 else random.choice(["float32", "int32", "int64", "bool"])
+        if name in ("index", "indices") or (name == "mask" and random.random() < 0.8):
+            dtype = "bool" if name == "mask" else "int64"
+        if name in ("condition", "mask"):
+            dtype = "bool"
+        numbers = random.normal(0, 2, shape)
+        if name in ("index", "indices"):
+            numbers = random.integers(0, 3, shape)
+        elif dtype.startswith("int"):
+            numbers = np.where(np.round(numbers) == 0, 3, np.round(numbers))
+        elif dtype == "bool":
+            numbers = numbers > 0
+        elif random.random() < 0.3:
+            numbers = np.abs(numbers) + 0.1
+        tensor = torch.from_numpy(np.asarray(numbers).astype(dtype))
+        self.tensors.append(tensor)
+        return tensor
+
+    def text(self) -> str:
+        """Return the call, as a person can repeat it."""
+        import torch
+
+        def words(item: Any) -> str:
+            if isinstance(item, torch.Tensor):
+                return f"{str(item.dtype).removeprefix('torch.')}{list(item.shape)}"
+            return f"[{', '.join(map(words, item))}]" if isinstance(item, list) else str(item)
+
+        named = [f"{key}={words(value)}" for key, value in self.kwargs.items() if value is not None]
+        return f"{str(self.overload).removeprefix('aten.')}({', '.join([*map(words, self.args), *named])})"
+
+    def compute(self, *tensors: Any) -> Any:
+        """Call the overload with other tensors in place of the drawn ones."""
+        import torch
+
+        left = iter(tensors)
+
+        def place(item: Any) -> Any:
+            if isinstance(item, torch.Tensor):
+                return next(left)
+            return [place(part) for part in item] if isinstance(item, list) else item
+
+        return self.overload(*map(place, self.args), **{key: place(value) for key, value in self.kwargs.items()})
+
+
+def draws(seed: int, count: int, tries: int = 60) -> Iterator[tuple[Draw, list[Any]]]:
+    """Yield draws that PyTorch computes, and what is right; as many of one overload as of another."""
+    import torch
+
+    random = np.random.default_rng(seed)
+    rows = list(overloads())
+    for _ in range(count):
+        overload = rows[random.integers(len(rows))]
+        for _ in range(tries):
+            try:
+                draw = Draw(overload, random)
+                with warnings.catch_warnings(), torch.no_grad():
+                    warnings.simplefilter("ignore")
+                    results = draw.compute(*[tensor.clone() for tensor in draw.tensors])
+            except Exception:
+                continue
+            results = list(results) if isinstance(results, tuple | list) else [results]
+            if _is_plain(draw, results):
+                yield draw, results
+                break
+
+
+def _is_plain(draw: Draw, results: list[Any]) -> bool:
+    import torch
+
+    known = (torch.float32, torch.int32, torch.int64, torch.bool, torch.uint8, torch.int8)
+    if not draw.tensors or not all(isinstance(item, torch.Tensor) and item.numel() for item in results):
+        return False
+    if any(item.dtype not in known or item.numel() > 2000 for item in results):
+        return False
+    return all(bool(torch.isfinite(item).all()) for item in results if item.is_floating_point())
