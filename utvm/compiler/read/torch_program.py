@@ -88,17 +88,6 @@ def _select(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.take(importer.env[value], place, axis % len(shape)))
 
 
-def _elu(node: Any, importer: Any) -> Any:
-    value, *arguments = node.args
-    factors = [float(item) for item in [*arguments, 1.0, 1.0, 1.0][:3]]
-    dtype = str(value.meta["val"].dtype).removeprefix("torch.")
-    alpha, scale, steep, zero, one = (relax.const(item, dtype) for item in [*factors, 0.0, 1.0])
-    data = importer.env[value]
-    below = relax.op.subtract(relax.op.exp(relax.op.multiply(relax.op.minimum(data, zero), steep)), one)
-    both = relax.op.add(relax.op.maximum(data, zero), relax.op.multiply(below, alpha))
-    return importer.block_builder.emit(relax.op.multiply(both, scale))
-
-
 def _stacked(indices: Any, importer: Any) -> Any:
     columns = [relax.op.expand_dims(relax.op.astype(importer.env[index], "int64"), 1) for index in indices]
     return importer.block_builder.emit(relax.op.concat(columns, 1))
@@ -125,13 +114,12 @@ def _scatter(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.scatter_elements(*operands, axis, reduction))
 
 
-# Operators the importer lacks, or converts without negative indices (select) or overall factor (elu, selu).
+# Operators the importer lacks, or converts without negative indices (select).
 _OWN = {
     "_unsafe_index.Tensor": _index,
     "_unsafe_index_put.default": _index_put,
     "amax.default": _reduction(relax.op.max),
     "amin.default": _reduction(relax.op.min),
-    "elu.default": _elu,
     "prod.dim_int": _reduction(relax.op.prod),
     "scatter.src": _scatter,
     "scatter_add.default": _scatter,
@@ -145,7 +133,7 @@ class _Arguments:
     """Arguments that are converted, by operator: ``torch_arguments.yaml``."""
 
     def __init__(self) -> None:
-        rows, _ = read_yaml(Path(__file__).with_name("torch_arguments.yaml"))
+        rows = read_yaml(Path(__file__).with_name("torch_arguments.yaml"))[0]["arguments"]
         pairs = [(item.partition("/"), key) for key, names in rows.items() for item in names.split()]
         self._read = {name: dict(re.findall(r"(\w+)=?(\w*)", key)) for (name, _, _), key in pairs}
         self._results = {name: int(count or 1) for (name, _, count), _ in pairs}
@@ -177,14 +165,14 @@ def _text(value: Any) -> str:
 
 
 def _put_in_order(node: Any) -> None:
-    """Give by position what the schema lets give by position: the importer reads some arguments in one way only."""
-    given, args = _given(node), []
+    """Give by position what the schema lets give by position: the importer reads some in one way only."""
+    given = _given(node)
     places = [argument for argument in node.target._schema.arguments if not argument.kwarg_only]
-    last = max((place for place, argument in enumerate(places) if argument in given), default=-1)
-    for argument in places[: last + 1]:
-        args.append(given.get(argument, argument.default_value))
+    while places and places[-1] not in given:
+        places.pop()
     names = {argument.name for argument in places}
-    node.args, node.kwargs = tuple(args), {key: value for key, value in node.kwargs.items() if key not in names}
+    node.args = tuple(given.get(argument, argument.default_value) for argument in places)
+    node.kwargs = {key: value for key, value in node.kwargs.items() if key not in names}
 
 
 def import_program(program: Any) -> Any:
