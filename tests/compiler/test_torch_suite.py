@@ -5,13 +5,16 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch_draw
 import torch_suite
+
+_needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
+)
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch, of the optional extra torch, is not installed"
-)
+@_needs_torch
 @pytest.mark.parametrize("batch", range(8))
 def test_one_operator_programs_are_right_or_refused_as_listed(batch: int, tmp_path: Path) -> None:
     outcomes = torch_suite.judge(torch_suite.cases()[batch::8], tmp_path)
@@ -27,3 +30,24 @@ def test_one_operator_programs_are_right_or_refused_as_listed(batch: int, tmp_pa
 def test_the_list_of_refusals_names_cases_each_once() -> None:
     listed = [case for names in torch_suite.lists().values() for case in names]
     assert len(listed) == len(set(listed)) and set(listed) <= set(torch_suite.cases())
+
+
+@pytest.mark.nightly
+@_needs_torch
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_arguments_of_an_operator_give_pytorchs_results_or_a_refusal(seed: int, tmp_path: Path) -> None:
+    drawn = [
+        torch_draw.Program(f"m{number}", *row)
+        for number, row in enumerate(torch_draw.draws(seed, torch_draw.COUNT))
+    ]
+    outcomes = torch_suite.judge_programs(drawn, tmp_path)
+    wrong = [f"{case}: {outcome.text}" for case, outcome in outcomes.items() if outcome.verdict == "wrong"]
+    assert not wrong, "\n".join(wrong)
+    assert sum(outcome.verdict == "right" for outcome in outcomes.values()) > len(drawn) * 0.8
+
+
+@_needs_torch
+def test_the_importers_table_names_arguments_of_the_schemas() -> None:
+    for name, arguments in torch_draw.arguments().items():
+        known = {argument.name for argument in torch_draw.aten(name)._schema.arguments}
+        assert set(arguments) - {"False"} <= known, name

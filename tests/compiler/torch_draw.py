@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of one overload of ATen with drawn arguments: right as PyTorch computes them, or refused.
 
-The overloads are PyTorch's own list. Arguments are drawn from the types in a schema; PyTorch says which draws it takes.
+The overloads are of the importer's table. Arguments are drawn by the types of a schema; PyTorch says which it takes.
 """
 
 import functools
@@ -16,18 +16,70 @@ import yaml
 
 from utvm.compiler.read import torch_file
 
+COUNT = 50  # Draws of a seed.
 SHAPES = ((2, 3, 4), (3, 4), (4,), (1, 4, 6, 6), (4, 4, 3, 3), (2, 3), (4, 2, 5), (1, 2, 7), (), (1, 4, 3, 4, 5))
-SIZES = ([2], [3], [2, 2], [3, 2], [1, 1], [0, 1], [5, 7], [1, 0, 2], [2, 12], [-1], [4, 3], [1, 2, 2, 1], [2, 2, 2])
-_SKIPPED = ("backward", "_out", "foreach", "fused", "cudnn", "miopen", "mkldnn", "quantize", "sparse", "nested", "_test_",
-            "_copy", "_cuda", "fft", "complex", "to_", "_to", "linalg_", "mps", "vulkan", "xnnpack", "sym_",
-            "special_", "rand", "as_tensor", "choose_qparams", "as_strided", "fbgemm", "empty", "resize", "storage", "_aminmax", "numpy", "values", "_validate", "_make_dep")
+SIZES = (
+    [2],
+    [3],
+    [2, 2],
+    [3, 2],
+    [1, 1],
+    [0, 1],
+    [5, 7],
+    [1, 0, 2],
+    [2, 12],
+    [-1],
+    [4, 3],
+    [1, 2, 2, 1],
+    [2, 2, 2],
+)
+_SKIPPED = (
+    "backward",
+    "_out",
+    "foreach",
+    "fused",
+    "cudnn",
+    "miopen",
+    "mkldnn",
+    "quantize",
+    "sparse",
+    "nested",
+    "_test_",
+    "_copy",
+    "_cuda",
+    "fft",
+    "complex",
+    "to_",
+    "_to",
+    "linalg_",
+    "mps",
+    "vulkan",
+    "xnnpack",
+    "sym_",
+    "special_",
+    "rand",
+    "as_tensor",
+    "choose_qparams",
+    "as_strided",
+    "fbgemm",
+    "empty",
+    "resize",
+    "storage",
+    "_aminmax",
+    "numpy",
+    "values",
+    "_validate",
+    "_make_dep",
+)
 
 
 @functools.cache
 def arguments() -> dict[str, list[str]]:
     """Return the importer's table: operator to the names of arguments."""
-    rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())
-    return {item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()}
+    rows = yaml.safe_load(Path(torch_file.__file__).with_name("torch_arguments.yaml").read_text())["arguments"]
+    return {
+        item.partition("/")[0]: re.findall(r"\w+", key) for key, items in rows.items() for item in items.split()
+    }
 
 
 def aten(name: str) -> Any:
@@ -43,18 +95,24 @@ def overloads() -> list[Any]:
     """Return ATen's overloads that compute a tensor of one of tensors, without chance, and change nothing."""
     import torch
 
-    known = set(torch.export.default_decompositions().keys()) | {aten(name) for name in arguments()}
+    known = {aten(name) for name in arguments() if not name.startswith("_")}
     tags = {torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
     found = []
     for schema in sorted(torch._C._jit_get_all_schemas(), key=str):
         packet = schema.name.removeprefix("aten::")
-        if not schema.name.startswith("aten::") or packet.endswith("_") or any(word in packet for word in _SKIPPED):
+        if (
+            not schema.name.startswith("aten::")
+            or packet.endswith("_")
+            or any(word in packet for word in _SKIPPED)
+        ):
             continue
         overload = getattr(getattr(torch.ops.aten, packet, None), schema.overload_name or "default", None)
         returns = [str(value.type) for value in schema.returns]
         if overload not in known or schema.is_mutable or tags & set(overload.tags) or returns[:1] != ["Tensor"]:
             continue
-        if schema.overload_name.endswith("out") or not any(str(item.type) == "Tensor" for item in schema.arguments):
+        if schema.overload_name.endswith("out") or not any(
+            str(item.type) == "Tensor" for item in schema.arguments
+        ):
             continue
         found.append(overload)
     return found
@@ -88,7 +146,9 @@ class Draw:
         random = self._random
         if kind.startswith("Optional[") and random.random() < 0.3:
             return None
-        kind = kind.removeprefix("Optional[").rstrip("]") + ("]" if kind.count("[") > kind.startswith("Optional[") else "")
+        kind = kind.removeprefix("Optional[").rstrip("]") + (
+            "]" if kind.count("[") > kind.startswith("Optional[") else ""
+        )
         if kind == "Tensor":
             return self._tensor(name)
         if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
@@ -164,6 +224,21 @@ class Draw:
             return [place(part) for part in item] if isinstance(item, list) else item
 
         return self.overload(*map(place, self.args), **{key: place(value) for key, value in self.kwargs.items()})
+
+
+class Program:
+    """A draw as an exported program, as :mod:`torch_suite` judges it."""
+
+    def __init__(self, name: str, draw: Draw, results: list[Any]) -> None:
+        import torch
+
+        class Module(torch.nn.Module):
+            def forward(self, *tensors: Any) -> Any:
+                return draw.compute(*tensors)
+
+        self.name, self.case = name, f"{name}: {draw.text()}"
+        self.program = torch.export.export(Module().eval(), tuple(draw.tensors))
+        self.sets = [([item.numpy() for item in draw.tensors], [item.numpy() for item in results])]
 
 
 def draws(seed: int, count: int, tries: int = 60) -> Iterator[tuple[Draw, list[Any]]]:

@@ -5,6 +5,7 @@ A case is an expression of its inputs, which is all of the program; its name, ``
 """
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "_log_softmax": ("f.log_softmax(a, -1)", _ONE, _REAL),
     "_softmax": ("f.softmax(a, 1)", _ONE, _REAL),
     "_to_copy": ("a.to(torch.int64)", _ONE, _ANY),
+    "add, alpha": ("torch.add(a, b, alpha=3)", _TWO, _ANY),
     "addmm": ("f.linear(a, b, c)", ((2, 5), (3, 5), (3,)), _REAL),
     "amax": ("a.amax(1)", _ONE, _ANY),
     "amin": ("a.amin((0, 2), keepdim=True)", _ONE, _ANY),
@@ -51,10 +53,13 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "avg_pool1d": ("f.avg_pool1d(a, 2)", _ONE, _REAL),
     "avg_pool2d": ("f.avg_pool2d(a, 3, 2, 1)", _MAP, _REAL),
     "avg_pool2d, padding not counted": ("f.avg_pool2d(a, 3, 2, 1, False, False)", _MAP, _REAL),
+    "avg_pool2d, divisor": ("f.avg_pool2d(a, 3, 2, 1, divisor_override=5)", _MAP, _REAL),
     "bmm": ("a @ b", ((2, 3, 4), (2, 4, 5)), _REAL),
     "bitwise_not": ("~a", _ONE, ("int32",)),
+    "bitwise_not, bool": ("~(a > 1)", _ONE, _REAL),
     "cat": ("torch.cat((a, b), 1)", ((2, 3), (2, 4)), _ANY),
     "clamp": ("a.clamp(-1, 2)", _ONE, _ANY),
+    "clamp, crossed": ("a.clamp(1, -1)", _ONE, _ANY),
     "constant_pad_nd": ("f.pad(a, (1, 2, 0, 1), value=3)", _ONE, _ANY),
     "convolution": ("f.conv2d(a, b, c, 2, 1)", ((1, 4, 6, 6), (3, 4, 3, 3), (3,)), _REAL),
     "convolution, one dimension": ("f.conv1d(a, b)", ((1, 4, 9), (3, 4, 3)), _REAL),
@@ -72,6 +77,7 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "hardswish": ("f.hardswish(a)", _ONE, _REAL),
     "hardtanh": ("f.hardtanh(a, -1, 2)", _ONE, _REAL),
     "index": ("a[:, torch.tensor([1, 0, 1])]", _ONE, _ANY),
+    "index, negative": ("a[torch.tensor([1, 0]), torch.tensor([-1, 2])]", _ONE, _ANY),
     "index_put": ("a.index_put((torch.tensor([1, 0]),), torch.tensor(7, dtype=a.dtype))", _ONE, _ANY),
     "index_select": ("a.index_select(1, torch.tensor([2, 0]))", _ONE, _ANY),
     "leaky_relu": ("f.leaky_relu(a, 0.1)", _ONE, _REAL),
@@ -118,6 +124,13 @@ _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "upsample_bilinear2d": ("f.interpolate(a, scale_factor=2, mode='bilinear')", _MAP, _REAL),
     "upsample_nearest2d": ("f.interpolate(a, scale_factor=2)", _MAP, _REAL),
     "var": ("a.var((1, 2))", _ONE, _REAL),
+    "upsample_bilinear2d, antialiased": (
+        "f.interpolate(a, size=(4, 3), mode='bilinear', antialias=True)",
+        _MAP,
+        _REAL,
+    ),
+    "upsample_bilinear2d, by 1.7": ("f.interpolate(a, scale_factor=1.7, mode='bilinear')", _MAP, _REAL),
+    "upsample_nearest2d, any size": ("f.interpolate(a, size=(7, 4))", _MAP, _REAL),
     "view": ("a.reshape(4, 6)", _ONE, _ANY),
     "where": ("torch.where(a > b, a, b)", _TWO, _ANY),
     "scaled_dot_product_attention": ("f.scaled_dot_product_attention(a, a, a)", ((1, 2, 3, 4),), _REAL),
@@ -192,7 +205,11 @@ def _names(text: str) -> dict[str, Any]:
 
 def judge(names: list[str], directory: Path) -> dict[str, Outcome]:
     """Export, compile and run cases; return what became of each: ``right``, ``wrong`` or ``refused``."""
-    drawn = [_Drawn(case, f"m{number}") for number, case in enumerate(names)]
+    return judge_programs([_Drawn(case, f"m{number}") for number, case in enumerate(names)], directory)
+
+
+def judge_programs(drawn: Sequence[Any], directory: Path) -> dict[str, Outcome]:
+    """Compile and run exported programs with a case, a name and sets of inputs and answers."""
     outcomes, libraries = {}, {}
     for each in drawn:
         answer = _compiled(each, directory)
@@ -205,12 +222,17 @@ def judge(names: list[str], directory: Path) -> dict[str, Outcome]:
     outcomes |= {each.case: Outcome(each.case, "wrong", bad[each.name]) for each in able if each.name in bad}
     able = [each for each in able if each.name not in bad]
     for each, answers in zip(able, answers_of(able, libraries, program), strict=True):
-        text = answers if isinstance(answers, str) else _difference(each.sets[0][1][0], answers[0][0])
+        pairs = [] if isinstance(answers, str) else zip(each.sets[0][1], answers[0], strict=True)
+        text = (
+            answers
+            if isinstance(answers, str)
+            else "; ".join(filter(None, (_difference(*pair) for pair in pairs)))
+        )
         outcomes[each.case] = Outcome(each.case, "wrong" if text else "right", text)
     return outcomes
 
 
-def _compiled(drawn: _Drawn, directory: Path) -> Library | str:
+def _compiled(drawn: Any, directory: Path) -> Library | str:
     import torch
 
     from utvm.compiler.build import build_library
