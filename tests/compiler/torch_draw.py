@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of one overload of ATen with drawn arguments: right as PyTorch computes them, or refused.
 
-The overloads are of the importer's table. Arguments are drawn by the types of a schema; PyTorch says which it takes.
+The overloads are of the importer's table. Arguments are drawn by their types; PyTorch says which it takes.
 """
 
 import functools
@@ -33,6 +33,19 @@ SIZES = (
     [1, 2, 2, 1],
     [2, 2, 2],
 )
+_POOLS: dict[str, Any] = {
+    **dict.fromkeys(("int", "SymInt"), (0, 1, -1, 2, 3, 1)),
+    **dict.fromkeys(("List[int]", "List[SymInt]"), SIZES),
+    "float": (0.5, 1.0, 2.0, 1.7, -1.5, 0.1),
+    "List[float]": ([0.5], [2.0], [1.7], [2.0, 0.5], [1.7, 2.0]),
+    **dict.fromkeys(("number", "Scalar"), (2, 3.5, -1, 0.3, 1, -2)),
+    "bool": (True, False),
+    "str rounding_mode": ("floor", "trunc"),
+    "str approximate": ("none", "tanh"),
+    "str reduce": ("sum", "amax", "amin", "prod", "mean"),
+    "ScalarType dtype": ("float32", "int64", "int32"),
+}
+"""Values by type, or by type and name."""
 _SKIPPED = (
     "backward",
     "_out",
@@ -153,29 +166,15 @@ class Draw:
             return self._tensor(name)
         if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
             return [self._tensor(name) for _ in range(random.integers(1, 3))]
-        if kind in ("int", "SymInt"):
-            return int(random.choice([0, 1, -1, 2, 3, 1]))
-        if kind in ("List[int]", "List[SymInt]"):
-            return list(SIZES[random.integers(len(SIZES))])
-        if kind == "float":
-            return float(random.choice([0.5, 1.0, 2.0, 1.7, -1.5, 0.1]))
-        if kind == "List[float]":
-            return [float(random.choice([0.5, 2.0, 1.7])) for _ in range(random.integers(1, 3))]
-        if kind in ("number", "Scalar"):
-            return [2, 3.5, -1, 0.3, 1, -2][random.integers(6)]
-        if kind == "bool":
-            return bool(random.integers(2))
-        if kind == "str" and name == "rounding_mode":
-            return ["floor", "trunc"][random.integers(2)]
-        if kind == "str" and name == "approximate":
-            return ["none", "tanh"][random.integers(2)]
-        if kind == "str" and name == "reduce":
-            return ["sum", "amax", "amin", "prod", "mean"][random.integers(5)]
-        if kind in ("ScalarType",) and name == "dtype":
+        pool = _POOLS.get(f"{kind} {name}", _POOLS.get(kind))
+        if pool is None:
+            return NotImplemented
+        value = pool[random.integers(len(pool))]
+        if kind == "ScalarType":
             import torch
 
-            return [torch.float32, torch.int64, torch.int32][random.integers(3)]
-        return NotImplemented
+            return getattr(torch, str(value))
+        return list(value) if isinstance(value, list) else value
 
     def _tensor(self, name: str) -> Any:
         import torch

@@ -18,6 +18,7 @@ from utvm.base.storage.config import read_yaml
 
 DATA = Path(__file__).with_name("torch_arguments.yaml")
 _ATEN = torch.ops.aten
+_WHOLE = ("ceil", "floor", "round", "trunc")  # Of integers they are nothing.
 
 
 def decompositions() -> Any:
@@ -35,12 +36,14 @@ def _overload(name: str) -> Any:
 
 
 def _rule(name: str, kind: Any) -> Callable[..., Any]:
-    overload, rule = _overload(name), _RULES.get(name, lambda *_, **__: None)
+    promote: Any = elementwise_dtypes
+    rule: Any = _RULES.get(name, lambda *_, **__: None)
+    overload = _overload(name)
 
     def apply(*operands: Any, **others: Any) -> Any:
         if kind is not None:
             given = (item for item in operands if item is not None)
-            dtype = elementwise_dtypes(*given, type_promotion_kind=kind)[1]
+            dtype = promote(*given, type_promotion_kind=kind)[1]
             typed = [item.to(dtype) if isinstance(item, torch.Tensor) else item for item in operands]
             if any(new is not old for new, old in zip(typed, operands, strict=True)):
                 return overload(*typed, **others)
@@ -250,7 +253,7 @@ def _group_norm(value: Any, weight: Any, bias: Any, *sizes: Any) -> Any:
 _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a + b * alpha),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a - b * alpha),
-    **dict.fromkeys("ceil floor trunc round".split(), lambda a: None if a.is_floating_point() else a.clone()),
+    **dict.fromkeys(_WHOLE, lambda a: None if a.is_floating_point() else a.clone()),
     **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), _remainder),
     **dict.fromkeys(("any", "any.dim", "any.dims"), _any),
     **dict.fromkeys(("squeeze", "squeeze.dim", "squeeze.dims"), _squeeze),
@@ -259,7 +262,9 @@ _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec"), _linear),
     **{name: _scatter(_overload(name)) for name in ("scatter.src", "scatter_add", "scatter_reduce.two")},
     "_unsafe_index.Tensor": lambda a, at: None if len(at) > 1 and _is_plain(at) else _index(a, at, False),
-    "_unsafe_index_put": lambda a, at, *rest: None if _is_plain(at) else _index_put(a, at, *rest, wrap=False),
+    "_unsafe_index_put": lambda a, at, values, add=False: (
+        None if _is_plain(at) else _index_put(a, at, values, add, False)
+    ),
     "bitwise_not": lambda a: a.logical_not() if a.dtype == torch.bool else None,
     "clamp": _clamp,
     "clamp.Tensor": _clamp_tensors,
