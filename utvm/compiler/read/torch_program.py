@@ -216,7 +216,7 @@ class _Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _noting(self, convert: Callable[..., Any] | None) -> Callable[..., Any]:
         def convert_node(node: Any, *others: Any) -> Any:
-            where = f"{node.target.__name__.removesuffix('.default')} (at {node.name})"
+            where = f"{node.target.__name__} (at {node.name})"
             try:
                 constant = self._fold(node)
                 if constant is not None:
