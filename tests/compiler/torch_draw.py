@@ -268,6 +268,8 @@ def _is_plain(draw: Draw, results: list[Any]) -> bool:
     import torch
 
     known = (torch.float32, torch.int32, torch.int64, torch.bool, torch.uint8, torch.int8)
+    if "topk" in str(draw.overload) and not results[0].is_floating_point():
+        return False  # Equal integers have no order.
     if not draw.tensors or not all(isinstance(item, torch.Tensor) and item.numel() for item in results):
         return False
     if any(item.dtype not in known or item.numel() > 2000 for item in results):

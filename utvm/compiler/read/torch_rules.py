@@ -121,7 +121,8 @@ def _running(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def rule(value: Any, dim: int, *keepdim: bool, dtype: Any = None) -> Any:
         dtype = dtype or (value.dtype if value.is_floating_point() else torch.int64)
-        return None if dtype == value.dtype else function(value.to(dtype), dim, *keepdim)
+        wide = dtype if dtype.is_floating_point else torch.int64
+        return None if dtype == value.dtype == wide else function(value.to(wide), dim, *keepdim).to(dtype)
 
     return rule
 
