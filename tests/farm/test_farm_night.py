@@ -93,6 +93,7 @@ def test_a_list_that_asks_for_no_board_of_a_farm_is_refused(
     assert not (tmp_path / "latest").exists()
 
 
+@pytest.mark.nightly
 def test_night_of_twenty_faulty_boards_is_reported_right(tmp_path: Path) -> None:
     chance = random.Random(18)
     entries = ({"board": "stm32f746"}, {"board": "host", "count": 14}, {"board": "host", "tags": "host=attic"})

@@ -55,6 +55,11 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     assert "| it::test_a,b | VIRTUAL stm32f746 | it said 3 |" in summary
     row = f"1,000 | 1,100 +100 (+10.00 %) | {GOOD[:8]}..{BAD[:8]} |"
     assert f"| instructions, digits (host-driven) | VIRTUAL stm32f746 | {row}" in summary
+    # Markdown begins a table after an empty line.
+    assert "\n\n| changed since" in summary and "\n\n| model | board | figures |" in summary
+    job = {"GITHUB_SERVER_URL": "https://x.org", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": "7"}
+    linked = inv("history.export", "--format", "summary", **job).stdout
+    assert linked.startswith("## Boards: infrastructure ([job](https://x.org/a/b/actions/runs/7))\n")
     said = inv("history.export", "--format", "annotations").stdout
     assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
     (entry,) = json.loads(inv("history.export", "--format", "quality").stdout)
