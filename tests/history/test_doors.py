@@ -62,7 +62,9 @@ def test_a_summary_annotations_and_a_badge_say_what_failed(project: Path) -> Non
     assert linked.startswith("## Boards: infrastructure ([job](https://x.org/a/b/actions/runs/7))\n")
     said = inv("history.export", "--format", "annotations").stdout
     assert said == "::error title=it%3A%3Atest_a%2Cb on VIRTUAL stm32f746::it said 3\n"
-    (entry,) = json.loads(inv("history.export", "--format", "quality").stdout)
+    quality = inv("history.export", "--format", "quality").stdout
+    (entry,) = json.loads(quality)
+    assert quality == json.dumps([entry], indent=2) + "\n"
     assert entry["description"] == "it::test_a,b on VIRTUAL stm32f746: it said 3"
     assert (entry["location"], entry["severity"]) == ({"path": "it", "lines": {"begin": 1}}, "critical")
     assert re.fullmatch("[0-9a-f]{64}", entry["fingerprint"])

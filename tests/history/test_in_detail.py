@@ -145,6 +145,26 @@ def test_one_run_alone_is_a_page_and_an_empty_history_is_none(history: sqlite3.C
     assert 'd="M0 3.0H220.0V27.0H220"' in (tmp_path / "pages" / "board-2.html").read_text()
 
 
+def test_a_page_is_written_again_only_if_it_changed(history: sqlite3.Connection, tmp_path: Path) -> None:
+    """And a board whose runs were all interrupted is not down."""
+    _add(history, {**_run(_NEWEST), "verdict": "interrupted"})
+    write_pages(history, tmp_path, tmp_path)
+    page = tmp_path / "index.html"
+    text, written = page.read_text(), page.stat().st_mtime_ns
+    assert 'data-label="up">100.00 %<' in text
+    write_pages(history, tmp_path, tmp_path)
+    assert page.stat().st_mtime_ns == written
+    page.write_text("old")
+    write_pages(history, tmp_path, tmp_path)
+    assert page.read_text() == text
+
+
+def test_a_computer_without_a_clock_has_a_history_too(history: sqlite3.Connection) -> None:
+    _add(history, _run(0, tests={"test_a": "passed"}), _run(1, BAD, tests={"test_a": "failed"}))
+    (state,) = last_good(history, "test_a")
+    assert (state.now, state.good, state.bad) == ("failed", GOOD, BAD)
+
+
 def test_metrics_cover_thirty_days_and_badges_fit(history: sqlite3.Connection) -> None:
     month = _NEWEST - 30 * _DAY
     _add(history, _run(_NEWEST), _run(month, board="edge"), _run(month - 1, board="gone"))
