@@ -49,15 +49,15 @@ def explain(
         message, hint = f"{command or COMMAND} has no option {word}", did_you_mean(word, flags, help_)
     elif word and not command:
         message, hint = f"there is no command {word!r}", did_you_mean(word, commands, f"{COMMAND} --list")
-    elif valued := [flag for flag, _, value in (part.partition("=") for part in words) if word and value == word]:
-        message, hint = f"{valued[0]} takes no value", help_
+    elif switch := _switch_with_value(word, words, context):
+        message, hint = f"{switch} takes no value", help_
     elif word:
         message, hint = f"{command} takes no {word!r}", did_you_mean(word, commands, help_)
-        if twice := _find_repeated(word, words, context.flags if context else {}):
-            hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
         for flag in ("--board", "--suite"):
             if flag in flags and word.partition(":")[0] in {*_values(flag, "")}:
                 hint = f"did you mean {flag} {word}?"
+        if twice := _find_repeated(word, words, context.flags if context else {}):
+            hint = f"{twice} is given twice: give it once, with commas between values where it takes several"
     else:
         message, hint = text, help_
     return ConfigError(message, hint)
@@ -90,6 +90,13 @@ def _values(flag: str, begun: str) -> Iterator[str]:
         from utvm.provenance.location import KINDS
 
         yield from KINDS
+
+
+def _switch_with_value(value: str, words: Sequence[str], context: ParserContext | None) -> str:
+    """Return the option that is given a value and takes none."""
+    given = (flag for flag, _, text in (word.partition("=") for word in words) if value and text == value)
+    known = context.flags if context else {}
+    return next((flag for flag in given if flag in known and not known[flag].takes_value), "")
 
 
 def _find_repeated(value: str, words: Sequence[str], flags: Mapping[str, object]) -> str:
