@@ -126,7 +126,7 @@ def test_one_probe_is_one_board_whatever_the_entries_call_it(tmp_path: Path) -> 
         (_boards("board: ./no-such"), r"boards\.0: .*board\.yaml: is missing"),
         (
             _boards("board: host, suites: [flesh]"),
-            r"boards\.0\.suites: there is no suite 'flesh'; suites: .*flash",
+            r"boards\.0\.suites: there is no suite 'flesh'; did you mean flash\? suites: .*flash",
         ),
         (_boards("board: host, suites: []"), r"boards\.0\.suites: .*at least 1 item"),
         (_boards("board: host, place: container"), r"boards\.0\.place: .*'host', 'docker', 'vm' or 'farm'"),

@@ -325,7 +325,8 @@ options: {speed: how fast}
 
 
 def test_a_folder_of_one_s_own_is_a_platform(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "mine" / "__pycache__" / "suite.cpython-311.pyc").write_bytes(b"\xa7")
     (tmp_path / "mine" / "platform.yaml").write_text(_OWN)
     (tmp_path / "mine" / "PROJECT.txt.j2").write_text(
         "{{ name }} of {{ library.arena_bytes }} at {{ options.speed }}"

@@ -303,7 +303,8 @@ def _render_folder(folder: Path, values: dict[str, object]) -> dict[str, str]:
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or name == FILE:
+        # pip compiles all Python that it installs.
+        if path.is_dir() or name == FILE or "__pycache__" in path.parts:
             continue
         try:
             text = environment.get_template(name).render(values)
