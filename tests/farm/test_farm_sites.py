@@ -47,11 +47,11 @@ def test_the_first_free_board_of_any_site_is_leased(tmp_path: Path) -> None:
         addresses, board, log = _all([one, other]), {"board": "host", "health": "ok"}, tmp_path / "log"
         with one.client() as client:
             held = client.call("lease", filters=board, wait=None)
-            with LeaseHolder(addresses, board, 60, log, lines.append) as holder:
+            with LeaseHolder(addresses, board, LONG, log, lines.append) as holder:
                 lease = holder.wait()
                 assert (lease.place, lease.others) == ("site-2-host-1", 1)
                 # Both sites have no free board; the second dies, and the first gives its one back.
-                with LeaseHolder(addresses, board, 60, log, lines.append) as waiting:
+                with LeaseHolder(addresses, board, LONG, log, lines.append) as waiting:
                     wait_for(lambda: not waiting.poll() and sum("in line" in line for line in lines) >= 2)
                     _kill_coordinator(other)
                     wait_for(lambda: not waiting.poll() and any("left out: " in line for line in lines))
