@@ -243,7 +243,7 @@ class Program:
 
 
 def draws(seed: int, count: int, tries: int = 60) -> Iterator[tuple[Draw, list[Any]]]:
-    """Yield draws that PyTorch computes, and what is right; as many of one overload as of another."""
+    """Yield draws that PyTorch computes, with their results; each overload gets as many as another."""
     import torch
 
     random = np.random.default_rng(seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a hosted CI, where every one begins with an empty disk: they know what one disk would know."""
+"""Jobs in a hosted CI: each begins with an empty disk, and answers as if all shared one."""
 
 import json
 import shutil

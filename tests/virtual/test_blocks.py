@@ -207,6 +207,14 @@ def test_privileged_code_has_the_floating_point_unit_at_cpacr_01(target: Target)
     assert target.peek(0xE000ED28) & 1 << 19  # NOCP
 
 
+def _count_to_the_end(target: Target) -> int:
+    """Instructions of the loaded program."""
+    before = target.machine.instructions
+    target.resume()
+    target.wait_for_halt()
+    return target.machine.instructions - before
+
+
 def test_a_loop_that_polls_a_timer_takes_few_instructions(target: Target) -> None:
     target.load(
         """
@@ -221,10 +229,7 @@ def test_a_loop_that_polls_a_timer_takes_few_instructions(target: Target) -> Non
         done
         """
     )
-    before = target.machine.instructions
-    target.resume()
-    target.wait_for_halt()
-    assert target.machine.instructions - before < 10_000
+    assert _count_to_the_end(target) < 10_000
     assert 1_000_000 <= target.register(2) < 1_130_000
 
 
@@ -247,10 +252,7 @@ def test_a_short_loop_polls_and_a_long_one_does_not(target: Target, pause: int, 
         done
         """
     )
-    before = target.machine.instructions
-    target.resume()
-    target.wait_for_halt()
-    assert fewest <= target.machine.instructions - before <= most
+    assert fewest <= _count_to_the_end(target) <= most
 
 
 def test_peripherals_that_cannot_be_read_are_refused_by_their_row() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modelled cycles, against the manuals' tables and the geometry of the boards' caches.
 
-Programs are run for two numbers of rounds: the difference is what a round takes, whatever was missing before.
+Programs are run for two numbers of rounds: the difference is the cost of the further rounds, without first misses.
 """
 
 from pathlib import Path

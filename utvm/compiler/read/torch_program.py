@@ -88,19 +88,19 @@ def _select(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.take(importer.env[value], place, axis % len(shape)))
 
 
-def _stacked(indices: Any, importer: Any) -> Any:
+def _stack(indices: Any, importer: Any) -> Any:
     columns = [relax.op.expand_dims(relax.op.astype(importer.env[index], "int64"), 1) for index in indices]
     return importer.block_builder.emit(relax.op.concat(columns, 1))
 
 
 def _index(node: Any, importer: Any) -> Any:
     value, indices = node.args
-    return importer.block_builder.emit(relax.op.gather_nd(importer.env[value], _stacked(indices, importer)))
+    return importer.block_builder.emit(relax.op.gather_nd(importer.env[value], _stack(indices, importer)))
 
 
 def _index_put(node: Any, importer: Any) -> Any:
     value, indices, updates, *accumulate = node.args
-    operands = importer.env[value], _stacked(indices, importer), importer.env[updates]
+    operands = importer.env[value], _stack(indices, importer), importer.env[updates]
     return importer.block_builder.emit(relax.op.scatter_nd(*operands, "add" if accumulate == [True] else "update"))
 
 
@@ -165,7 +165,7 @@ def _text(value: Any) -> str:
 
 
 def _put_in_order(node: Any) -> None:
-    """Give by position what the schema lets give by position: the importer reads some in one way only."""
+    """Move named arguments to their positions where the schema has one: the importer reads some only there."""
     given = _given(node)
     places = [argument for argument in node.target._schema.arguments if not argument.kwarg_only]
     while places and places[-1] not in given:
@@ -180,7 +180,7 @@ def import_program(program: Any) -> Any:
 
     program = program.run_decompositions(decompositions())
     signature = program.graph_signature
-    refusal.refuse("", [f"the model changes {name} while it runs" for name in _changed(signature)], _STATES)
+    refusal.refuse("", [f"the model changes {name} while it runs" for name in _find_changed(signature)], _STATES)
     for node in list(program.graph.nodes):
         if "_assert" in str(node.target) and not node.users:
             program.graph.erase_node(node)
@@ -194,7 +194,7 @@ def import_program(program: Any) -> Any:
     return module
 
 
-def _changed(signature: Any) -> list[str]:
+def _find_changed(signature: Any) -> list[str]:
     return [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
 
 

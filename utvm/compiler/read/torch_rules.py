@@ -132,7 +132,7 @@ def _squeeze(value: Any, dim: Any = None) -> Any:
     return value.reshape([extent for axis, extent in enumerate(value.shape) if axis not in axes or extent != 1])
 
 
-def _indexed(value: Any, indices: Sequence[Any], wrap: bool) -> tuple[list[int], list[Any]]:
+def _index_axes(value: Any, indices: Sequence[Any], wrap: bool) -> tuple[list[int], list[Any]]:
     """Axes, those that are indexed first, and indices of one shape that count from the first element."""
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     axes = [axis for axis, _ in given]
@@ -149,7 +149,7 @@ def _is_mask(indices: Sequence[Any]) -> bool:
 def _index(value: Any, indices: Sequence[Any], wrap: bool = True) -> Any:
     if _is_mask(indices):
         return None
-    order, parts = _indexed(value, indices, wrap)
+    order, parts = _index_axes(value, indices, wrap)
     count, shape = len(parts), list(parts[0].shape)
     first, rest = order[0], [value.shape[axis] for axis in order[count:]]
     if count == 1:
@@ -173,7 +173,7 @@ def _index_put(
         whole = len(indices) == 1 and values.numel() == 1 and not accumulate
         mask = indices[0].reshape([*indices[0].shape, *[1] * (value.dim() - indices[0].dim())])
         return torch.where(mask.to(torch.bool), values.reshape([]), value) if whole else None
-    order, parts = _indexed(value, indices, wrap)
+    order, parts = _index_axes(value, indices, wrap)
     count, shape, rest = len(parts), list(parts[0].shape), [value.shape[axis] for axis in order[len(parts) :]]
     first = order[0] if order[:count] == list(range(order[0], order[0] + count)) else 0
     updates = values.expand([*rest[:first], *shape, *rest[first:]])
