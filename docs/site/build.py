@@ -21,7 +21,7 @@ from jinja2 import FileSystemLoader
 from rich.console import Console
 from rich.text import Text
 
-from utvm import errors, paths
+from utvm import __version__, errors, paths
 from utvm.base.process.run import run_tool
 from utvm.base.storage.files import check_folder
 from utvm.base.text.templates import templates_of
@@ -60,12 +60,18 @@ def _build(output: Path, say: Callable[[str], None]) -> None:
             ignore=shutil.ignore_patterns("build.py", "*.j2", "__pycache__"),
         )
         gather(source / "pages")
-        shutil.copyfile(_CONFIGURATION / "iframe-worker.js", source / "pages" / "iframe-worker.js")
+        for path in (*_CONFIGURATION.glob("*.js"), *_CONFIGURATION.glob("*.css")):
+            shutil.copyfile(path, source / "pages" / path.name)
         say("building the site")
         run = subprocess.run(
             [mkdocs, "build", "--quiet", "--site-dir", output.resolve()],
             cwd=source,
-            env={**os.environ, "UTVM_SOURCES": str(paths.ROOT), "NO_MKDOCS_2_WARNING": "1"},
+            env={
+                **os.environ,
+                "UTVM_SOURCES": str(paths.ROOT),
+                "UTVM_VERSION": f"utvm {__version__}",
+                "NO_MKDOCS_2_WARNING": "1",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -37,7 +37,8 @@ class Browser:
     def __init__(self, root: str, profile: Path) -> None:
         self._base, self._width = root, 800
         options = {"binary": "/usr/bin/chromium", "args": [*_QUIET, f"--user-data-dir={profile}"]}
-        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}
+        timeouts = {"script": 120_000}  # ms: the accessibility of a large page on a busy computer.
+        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options, "timeouts": timeouts}}
         made = self._ask("POST", "/session", {"capabilities": wanted})
         self._base = f"{root}/session/{made['sessionId']}"
 

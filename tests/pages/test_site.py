@@ -1,32 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's site in a real browser: it is built, and searched, without a network."""
+"""The documentation's site in a real browser, without a network: search, accessibility, narrow screens."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.pages.browser import Browser
 from utvm.paths import ROOT
 
+pytestmark = pytest.mark.nightly
 
-@pytest.mark.nightly
-def test_the_site_is_built_and_searched_without_a_network(browser: Browser, tmp_path: Path) -> None:
-    said = subprocess.run([ROOT / "inv", "docs.site", "--output", tmp_path / "site"], check=False)
-    assert said.returncode == 0
+_VIOLATIONS = """;
+    return axe.run(document, {resultTypes: ["violations"]}).then((result) =>
+        result.violations.map((violation) => [violation.id, violation.nodes[0].html]));
+"""
+_RESULTS = """
+    return new Promise((done) => {
+        let last = "", repeats = 0, looks = 0;
+        const look = () => {
+            const links = [...document.querySelectorAll("a.md-search-result__link")].map((link) => link.pathname);
+            repeats = links.length && links.join() === last ? repeats + 1 : 0;
+            last = links.join();
+            repeats > 4 || ++looks > 100 ? done(links) : setTimeout(look, 100);
+        };
+        look();
+    });
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    subprocess.run([ROOT / "inv", "docs.site", "--output", folder], check=True)
+    return folder
+
+
+def _pages(site: Path) -> list[Path]:
+    """All pages but the server's answer for a missing one, whose addresses begin at the server's root."""
+    return sorted(set(site.rglob("*.html")) - {site / "404.html"})
+
+
+def test_search_finds_the_page_for_nine_of_ten_queries(browser: Browser, site: Path) -> None:
+    queries = yaml.safe_load((ROOT / "docs" / "site" / "queries.yaml").read_text())
     browser.look(1280, "light")
-    browser.open(tmp_path / "site" / "docs" / "errors.html")
-    browser.run("document.querySelector('.md-search__input').focus();")
-    browser.press(*"quantise")
-    found = """
-        return new Promise((found) => {
-            const look = () => {
-                const links = document.querySelectorAll(".md-search-result__link");
-                links.length ? found([...links].map((each) => each.href)) : setTimeout(look, 100);
-            };
-            look();
-        });
-    """
-    assert any("tutorial.html" in link for link in browser.run(found))
-    # What is a file is not among them.
-    assert browser.run("return performance.getEntriesByType('resource').map((each) => each.name);") == []
+    missed = {}
+    for query, page in queries.items():
+        browser.open(site / "docs" / "errors.html")
+        browser.run("document.querySelector('.md-search__input').focus();")
+        browser.press(*query)
+        results = list(dict.fromkeys(browser.run(_RESULTS)))[:3]
+        if not any(result.endswith("/" + page.replace(".md", ".html")) for result in results):
+            missed[query] = results
+    assert len(missed) <= len(queries) // 10, missed
+    # Only files are loaded.
+    assert browser.run("return performance.getEntriesByType('resource').map((entry) => entry.name);") == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_an_accessibility_violation(browser: Browser, axe: str, site: Path, scheme: str) -> None:
+    browser.look(1400, "dark" if scheme == "dark" else "light")
+    violations = {}
+    for page in _pages(site):
+        browser.open(page)
+        if scheme == "dark":
+            assert browser.run("return document.body.dataset.mdColorScheme;") == "slate"
+        if found := browser.run(axe + _VIOLATIONS):
+            violations[str(page.relative_to(site))] = found
+    assert violations == {}
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_no_page_is_wider_than_the_screen(browser: Browser, site: Path, width: int) -> None:
+    browser.look(width, "light")
+    for page in _pages(site):
+        browser.open(page)
+        assert browser.run("return document.documentElement.scrollWidth;") <= width, page

@@ -128,7 +128,7 @@ def resolve(
     """Select the newest packages of the recipe: essential, required and listed ones, and dependencies.
 
     Args:
-        held: a lock whose versions are kept if the mirror still has them.
+        current: a lock whose versions are kept if the mirror still has them.
         update: package to update, with others that this forces.
     """
     with _empty_root(recipe.debian, bases) as apt:

@@ -34,7 +34,7 @@ def load_yaml(path: Path, record: type[RecordT], hint: str = "", **values: objec
     """Read a YAML file into a record.
 
     Args:
-        given: fields of the record that do not come from the file.
+        values: fields of the record that do not come from the file.
     """
     content, text = read_yaml(path, hint)
     return validate(record, {**content, **values}, str(path), hint, text)
