@@ -3,17 +3,19 @@
 "use strict";
 document$.subscribe(() => {
   document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
-  document.querySelectorAll("pre code").forEach((code) => { code.tabIndex = 0; });
   const labels = new Set();
-  document.querySelectorAll("nav.md-nav[aria-label]").forEach((nav) => {
+  document.querySelectorAll("nav.md-nav[aria-label]").forEach((nav, number) => {
     const name = nav.getAttribute("aria-label");
-    if (labels.has(name)) nav.setAttribute("aria-label", `${name}, ${labels.size}`);
+    if (labels.has(name)) nav.setAttribute("aria-label", `${name}, ${number}`);
     labels.add(name);
   });
-  const label = () => document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((nav, number) => {
-    nav.setAttribute("aria-label", `Code block ${number + 1}`);
-    nav.querySelectorAll("button").forEach((button) => button.setAttribute("aria-label", button.title));
-  });
+  const label = () => {
+    document.querySelectorAll("pre code, .md-typeset__scrollwrap").forEach((area) => { area.tabIndex = 0; });
+    document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((nav, number) => {
+      nav.setAttribute("aria-label", `Code block ${number + 1}`);
+      nav.querySelectorAll("button").forEach((button) => button.setAttribute("aria-label", button.title));
+    });
+  };
   label();
   new MutationObserver(label).observe(document.body, { childList: true, subtree: true });
 });

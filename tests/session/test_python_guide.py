@@ -54,7 +54,7 @@ def test_samples_and_labels_that_do_not_fit_are_refused() -> None:
             model.predict(x, x)
         with pytest.raises(ConfigError, match=r"not int8 \[4, 64\]"):
             model.predict(x.reshape(4, 64).astype(float))
-        assert "digits_int8 on host" in repr(model)
+        assert "digits_int8 on PROCESS host" in repr(model)
         assert "conv2d_int8" in model._repr_html_() and "<td>int8</td>" in model._repr_html_()
     with pytest.raises(ProbeError, match="not attached"):
         model.predict(x)

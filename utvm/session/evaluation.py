@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from utvm.base.text.templates import templates_of
 from utvm.compiler import Tensor
 from utvm.compiler.model import Sample
 from utvm.errors import ConfigError
@@ -94,7 +95,7 @@ def as_samples(arrays: Mapping[str, npt.NDArray[Any]], tensors: Sequence[Tensor]
     return [list(sample) for sample in zip(*columns, strict=True)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Confusion:
     """Confusion matrix of a classifier; ``counts`` has a row per class and a column per prediction."""
 
@@ -112,6 +113,15 @@ class Confusion:
     def precision(self, kind: int) -> float | None:
         """Precision of a class; None if it was never predicted."""
         return _ratio(self.counts[kind, kind], self.counts[:, kind].sum())
+
+    def __repr__(self) -> str:
+        right, total = np.trace(self.counts), self.counts.sum()
+        return f"<accuracy {self.accuracy:.4f}, {right} of {total}>"
+
+    def _repr_html_(self) -> str:
+        """The matrix in a notebook: a row per class, a column per prediction."""
+        page = templates_of("utvm.session", html=True).get_template("confusion.html")
+        return page.render(title=repr(self)[1:-1], counts=self.counts.tolist())
 
 
 def _ratio(part: np.int64, whole: np.int64) -> float | None:

@@ -166,7 +166,7 @@ class LoadedModel(Closing):
         return evaluation.confusion(answers, [int(label) for label in classes])
 
     def __repr__(self) -> str:
-        of = f"{self.library.name} on {self._holder.board.full_name}"
+        of = f"{self.library.name} on {self._holder.identity.full_name}"
         return f"<{of}: {self.image.flash_bytes:,} bytes of flash, {self.image.ram_bytes:,} of RAM>"
 
     def _repr_html_(self) -> str:
