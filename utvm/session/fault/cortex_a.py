@@ -3,39 +3,11 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
+from utvm.session.fault.meaning import TEXTS, Architecture, Meaning, ReadableCore
 
 _UNDEFINED, _PREFETCH_ABORT, _DATA_ABORT = 1, 3, 4
 _FIRST_INTERRUPT = 16
-_EXCEPTIONS = {
-    _UNDEFINED: "undefined instruction",
-    2: "supervisor call",
-    _PREFETCH_ABORT: "prefetch abort",
-    _DATA_ABORT: "data abort",
-    7: "fast interrupt",
-    # Global timer interrupt (ARM DDI 0407G, 3.3)
-    _FIRST_INTERRUPT + 27: "watchdog: it ran for longer than it was allowed to",
-}
 
-# Table B3-23, indexed by the five bits of FS
-_CAUSES = {
-    0b00001: "alignment fault",
-    0b00010: "debug event",
-    0b00011: "access flag fault in a section",
-    0b00100: "instruction cache maintenance fault",
-    0b00101: "translation fault: no memory in this MiB",
-    0b00110: "access flag fault in a page",
-    0b00111: "translation fault: no memory in this page",
-    0b01000: "external abort: the bus refuses, at this instruction",
-    0b01001: "domain fault in a section",
-    0b01011: "domain fault in a page",
-    0b01100: "external abort on a translation table, first level",
-    0b01101: "permission fault: this is not allowed in this MiB",
-    0b01110: "external abort on a translation table, second level",
-    0b01111: "permission fault: this is not allowed in this page",
-    0b10110: "asynchronous external abort: the bus has refused, some instructions ago",
-    0b11001: "parity error",
-}
 _ASYNCHRONOUS = 0b10110
 _WRITE = 1 << 11
 _FAULT_MODES = {0x17: "prefetch or data abort", 0x1B: "undefined instruction"}  # B1.3.1
@@ -52,14 +24,16 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     address = None
     if exception == _DATA_ABORT:
         access = "on a write" if dfsr & _WRITE else "on a read"
-        flags = (_CAUSES.get(_cause(dfsr), f"fault status {_cause(dfsr):#x}"), access)
+        flags = (TEXTS["cortex_a_causes"].get(_cause(dfsr), f"fault status {_cause(dfsr):#x}"), access)
         address = None if _cause(dfsr) == _ASYNCHRONOUS else dfar
     elif exception == _PREFETCH_ABORT:
-        flags = (_CAUSES.get(_cause(ifsr), f"fault status {_cause(ifsr):#x}"),)
+        flags = (TEXTS["cortex_a_causes"].get(_cause(ifsr), f"fault status {_cause(ifsr):#x}"),)
         address = ifar
     number = exception - _FIRST_INTERRUPT
     return Meaning(
-        _EXCEPTIONS.get(exception, f"interrupt {number}" if number >= 0 else f"exception {exception}"),
+        TEXTS["cortex_a_exceptions"].get(
+            exception, f"interrupt {number}" if number >= 0 else f"exception {exception}"
+        ),
         flags,
         address,
         f"DFSR={dfsr:#010x} DFAR={dfar:#010x} IFSR={ifsr:#010x} IFAR={ifar:#010x}",

@@ -4,40 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
-
-_EXCEPTIONS = {
-    2: "NMI",
-    3: "HardFault",
-    4: "MemManage",
-    5: "BusFault",
-    6: "UsageFault",
-    11: "SVCall",
-    12: "DebugMonitor",
-    14: "PendSV, the watchdog: it ran for longer than it was allowed to",
-    15: "SysTick",
-}
-
-_CFSR_FLAGS = {
-    0: "IACCVIOL: instruction fetch from a forbidden address",
-    1: "DACCVIOL: data access to a forbidden address",
-    3: "MUNSTKERR: memory management fault on leaving an exception",
-    4: "MSTKERR: memory management fault on entering an exception",
-    5: "MLSPERR: memory management fault while saving floating-point state",
-    8: "IBUSERR: bus error on an instruction fetch",
-    9: "PRECISERR: bus error on a data access, at this instruction",
-    10: "IMPRECISERR: bus error on a data access, some instructions ago",
-    11: "UNSTKERR: bus error on leaving an exception (stack corrupt?)",
-    12: "STKERR: bus error on entering an exception (stack overflow?)",
-    13: "LSPERR: bus error while saving floating-point state",
-    16: "UNDEFINSTR: undefined instruction (is cpu in board.yaml this core?)",
-    17: "INVSTATE: jump to an address that is not Thumb code",
-    18: "INVPC: illegal exception return",
-    19: "NOCP: coprocessor or floating-point unit is off, or not there (is cpu in board.yaml this core?)",
-    20: "STKOF: the stack pointer was to go below its limit (stack overflow)",
-    24: "UNALIGNED: unaligned access",
-    25: "DIVBYZERO: division by zero",
-}
+from utvm.session.fault.meaning import TEXTS, Architecture, Meaning, ReadableCore
 
 _FAULTS = range(3, 7)  # HardFault, MemManage, BusFault, UsageFault
 _LOCKED_UP = 0xFFFFFFFE  # PC of a core in lockup (B1.5.15).
@@ -46,20 +13,15 @@ _EXC_RETURN = 0xFFFFFF00
 _ON_PROCESS_STACK = 1 << 2
 _STACKED_PC = 24  # Offset in an exception frame (B1.5.6).
 _MMARVALID, _BFARVALID = 1 << 7, 1 << 15
-_HFSR_FLAGS = {
-    1: "VECTTBL: vector table could not be read",
-    30: "FORCED: escalated from another fault",
-    31: "DEBUGEVT: breakpoint instruction without a debugger",
-}
 
 
 def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     """Decode CFSR, HFSR, MMFAR, BFAR and the handler's EXC_RETURN."""
     cfsr, hfsr, mmfar, bfar, exc_return, _ = status
-    flags = [text for bit, text in _CFSR_FLAGS.items() if cfsr >> bit & 1]
-    flags += [text for bit, text in _HFSR_FLAGS.items() if hfsr >> bit & 1]
+    flags = [text for bit, text in TEXTS["cortex_m_cfsr"].items() if cfsr >> bit & 1]
+    flags += [text for bit, text in TEXTS["cortex_m_hfsr"].items() if hfsr >> bit & 1]
     return Meaning(
-        _EXCEPTIONS.get(exception, f"interrupt {exception - 16}"),
+        TEXTS["cortex_m_exceptions"].get(exception, f"interrupt {exception - 16}"),
         tuple(flags),
         bfar if cfsr & _BFARVALID else mmfar if cfsr & _MMARVALID else None,
         f"CFSR={cfsr:#010x} HFSR={hfsr:#010x} EXC_RETURN={exc_return:#010x}",

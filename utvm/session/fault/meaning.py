@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that describe the faults of an architecture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from utvm.base.storage.config import read_yaml
+
+TEXTS: Mapping[str, Mapping[int, str]] = read_yaml(Path(__file__).with_name("texts.yaml"))[0]
+"""Texts of exceptions and status bits, by table and number."""
 
 
 class ReadableCore(Protocol):

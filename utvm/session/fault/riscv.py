@@ -3,30 +3,9 @@
 
 from collections.abc import Sequence
 
-from utvm.session.fault.meaning import Architecture, Meaning, ReadableCore
+from utvm.session.fault.meaning import TEXTS, Architecture, Meaning, ReadableCore
 
 _INTERRUPT = 1 << 31
-_EXCEPTIONS = {
-    0: "instruction address misaligned",
-    1: "instruction access fault",
-    2: "illegal instruction",
-    3: "breakpoint",
-    4: "load address misaligned",
-    5: "load access fault",
-    6: "store address misaligned",
-    7: "store access fault",
-    8: "call from user mode",
-    9: "call from supervisor mode",
-    11: "call from machine mode",
-    12: "instruction page fault",
-    13: "load page fault",
-    15: "store page fault",
-}
-_INTERRUPTS = {
-    3: "machine software interrupt",
-    7: "machine timer interrupt, the watchdog: it ran for longer than it was allowed to",
-    11: "machine external interrupt",
-}
 # Exceptions that are faults; those with the data address in mtval are in _WITH_ADDRESS.
 _FAULTS = frozenset({0, 1, 2, 4, 5, 6, 7, 12, 13, 15})
 _MIE, _MPP = 1 << 3, 3 << 11  # mstatus (3.1.6)
@@ -37,7 +16,7 @@ def _meaning(exception: int, status: Sequence[int]) -> Meaning:
     """Decode mtval, low and high half, and mstatus."""
     value = status[0] | status[1] << 32
     cause = exception & ~_INTERRUPT
-    names = _INTERRUPTS if exception & _INTERRUPT else _EXCEPTIONS
+    names = TEXTS["riscv_interrupts" if exception & _INTERRUPT else "riscv_exceptions"]
     return Meaning(
         names.get(cause, f"{'interrupt' if exception & _INTERRUPT else 'exception'} {cause}"),
         address=value if exception in _WITH_ADDRESS else None,
