@@ -31,42 +31,9 @@ DECISIVE = ("passed", "failed", "error")
 MEASURED = ("cycles", "ns")
 """Figures that vary from run to run; all others are counted exactly."""
 
+_SQL = Path(__file__).with_name("sql")
 # Migration N upgrades a file of version N. A released migration never changes.
-MIGRATIONS = (
-    """
-    create table board (
-        board integer primary key, name text not null, kind text not null, serial text not null,
-        unique (name, kind, serial)
-    );
-    create table test (test integer primary key, id text not null unique);
-    create table series (
-        series integer primary key, board integer not null references board, model text not null,
-        executor text not null, figure text not null, unique (board, model, executor, figure)
-    );
-    create table run (
-        run integer primary key, run_id text not null unique, started integer not null,
-        board integer not null references board, commit_ text, dirty integer, verdict text not null,
-        trouble text not null, night text
-    );
-    create table outcome (
-        run integer not null references run, test integer not null references test, outcome integer not null,
-        duration_ms integer, message text, primary key (run, test)
-    ) without rowid;
-    create table figure (
-        series integer not null references series, started integer not null, run integer not null references run,
-        value, primary key (series, started, run)
-    ) without rowid;
-    create index run_board on run (board, started);
-    create index run_started on run (started);
-    create index run_commit on run (commit_, board);
-    create index outcome_failed on outcome (test, run) where outcome = 1;
-    """,
-    """
-    alter table run add column probe text;
-    alter table run add column place text;
-    alter table run add column holder text
-    """,
-)
+MIGRATIONS = tuple(path.read_text() for path in sorted(_SQL.glob("[0-9]*.sql"), key=lambda path: int(path.stem)))
 
 
 _LOCK_SECONDS = 20.0
@@ -221,35 +188,13 @@ def add(history: sqlite3.Connection, report: Mapping[str, Any]) -> bool:
     return True
 
 
-_MERGE = (
-    "insert or ignore into board (name, kind, serial) select name, kind, serial from other.board",
-    "insert or ignore into test (id) select id from other.test",
-    "create temp table board_of as select o.board other, b.board from other.board o"
-    " join main.board b using (name, kind, serial)",
-    "insert or ignore into series (board, model, executor, figure)"
-    " select b.board, model, executor, figure from other.series s join board_of b on b.other = s.board",
-    "create temp table added as select run_id from other.run where run_id not in (select run_id from main.run)",
-    "insert into run (run_id, started, board, commit_, dirty, verdict, trouble, night, probe, place, holder)"
-    " select run_id, started, b.board, commit_, dirty, verdict, trouble, night, probe, place, holder"
-    " from other.run r join board_of b on b.other = r.board where run_id in added",
-    "create temp table run_of as select o.run other, r.run from other.run o join main.run r using (run_id)"
-    " where run_id in added",
-    "insert into outcome select r.run, t.test, outcome, duration_ms, message from other.outcome o"
-    " join run_of r on r.other = o.run join other.test ot on ot.test = o.test join main.test t on t.id = ot.id",
-    "insert into figure select s.series, f.started, r.run, value from other.figure f"
-    " join run_of r on r.other = f.run join other.series os on os.series = f.series"
-    " join board_of b on b.other = os.board join main.series s on s.board = b.board and s.model = os.model"
-    " and s.executor = os.executor and s.figure = os.figure",
-)
-
-
 def merge(history: sqlite3.Connection, path: Path) -> tuple[int, int]:
     """Add the runs of another history file; return the numbers of new runs and of known ones."""
     with open_history(path) as other:  # checks and upgrades it
         (runs,) = other.execute("select count(*) from run").fetchone()
     history.execute("attach ? as other", (str(path),))
     with _transaction(history):
-        for statement in _MERGE:
+        for statement in (_SQL / "merge.sql").read_text().split(";")[:-1]:
             history.execute(statement)
         (added,) = history.execute("select count(*) from added").fetchone()
     return added, runs - added
