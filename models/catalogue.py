@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models of the project, by the names that commands take."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from utvm import compiler
-from utvm.compiler.model import NamedModel, Sample, SampledModel
+from utvm.compiler.model import Model, Sample
 from utvm.errors import ConfigError
 from utvm.paths import DATA
+
+
+@dataclass(frozen=True)
+class SampledModel:
+    """A generated model with n reproducible samples; ``read`` converts a user's array to the model's input."""
+
+    model: Model
+    samples: Callable[[int], list[Sample]]
+    read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A named model, made from a seed and an optional weight file; ``random``: without one, weights are random."""
+
+    make: Callable[[int, Path | None], SampledModel]
+    random: bool = False
+    takes_weights: bool = False
 
 
 def _cifar10_cnn(seed: int, weights: Path | None) -> SampledModel:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model before compilation: its bytes and origin; named models."""
+"""A model before compilation: its bytes and origin."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -30,21 +28,3 @@ class Model:
 
 
 Sample = list[npt.NDArray[Any]]  # Inputs of one run, an array for each, in the model's order.
-
-
-@dataclass(frozen=True)
-class SampledModel:
-    """A generated model with n reproducible samples; ``read`` converts a user's array to the model's input."""
-
-    model: Model
-    samples: Callable[[int], list[Sample]]
-    read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None
-
-
-@dataclass(frozen=True)
-class NamedModel:
-    """A named model, made from a seed and an optional weight file; ``random``: without one, weights are random."""
-
-    make: Callable[[int, Path | None], SampledModel]
-    random: bool = False
-    takes_weights: bool = False

@@ -31,22 +31,6 @@ ACCESS_HINT = (
 # Control socket of a running udev.
 _CONTROL = Path("/run/udev/control")
 _MARK = "# Written by ./inv board.install-udev, which also replaces it."
-_HEAD = f"""{_MARK} The debug probes of boards, and their serial lines.
-ACTION=="remove", GOTO="utvm_end"
-SUBSYSTEM!="usb|tty|hidraw", GOTO="utvm_end"
-
-# ATTRS looks at the device and at what it is a part of: a serial line is found by its probe.
-"""
-_TAIL = f"""
-ENV{{UTVM_PROBE}}!="1", GOTO="utvm_end"
-# Whoever sits at this machine.
-TAG+="uaccess"
-# Members of a group, sitting there or not. A serial line stays with the group that it has.
-SUBSYSTEM=="usb|hidraw", MODE="0660", GROUP="{GROUP}"
-# ModemManager would try whether a modem answers on the serial line.
-ENV{{ID_MM_DEVICE_IGNORE}}="1"
-LABEL="utvm_end"
-"""
 
 
 def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
@@ -56,7 +40,7 @@ def rules(probes: Mapping[tuple[int, int], Sequence[str]]) -> str:
         f'ATTRS{{idVendor}}=="{vendor:04x}", ATTRS{{idProduct}}=="{product:04x}", ENV{{UTVM_PROBE}}="1"\n'
         for (vendor, product), names in sorted(probes.items())
     ]
-    return _HEAD + "".join(lines) + _TAIL
+    return Path(__file__).with_name(NAME).read_text(encoding="utf-8").replace("@PROBES@\n", "".join(lines) + "\n")
 
 
 def install_commands(source: Path, folder: Path = FOLDER) -> list[list[str]]:
