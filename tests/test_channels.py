@@ -124,13 +124,13 @@ def _run(words: tuple[str, ...], stranger: Stranger, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("board", "suite", "only", "least"),
     [
-        ("stm32f746", "memory", "", 50),
+        ("stm32f746", "debug", "halt or breakpoint", 50),
         ("stm32f746", "rpc", "rtt", 50),
-        ("nrf52840dk:driver=pyocd", "memory", "", 50),
+        ("nrf52840dk:driver=pyocd", "debug", "halt or breakpoint", 50),
         ("riscv-spike", "debug", "halt or breakpoint", 50),
         ("pynq-z1", "debug", "halt or breakpoint", 50),
         ("pynq-z1:driver=qemu", "debug", "halt or breakpoint", 0),
-        ("mps2-an500", "memory", "", 0),
+        ("mps2-an500", "health", "", 0),
         ("host", "rpc", "tcp", 0),
     ],
 )

@@ -20,7 +20,7 @@ _COMMANDS = (
     ("doctor",),
     ("farm.list",),
     ("model.run", "models/digits/digits.onnx", "--board", "host"),
-    ("hil", "--board", "host", "--suite", "digits"),
+    ("hil", "--board", "host", "--suite", "health"),
 )
 # A user that passwd does not know: it may read everything, and write nothing of ours.
 _STRANGER = (

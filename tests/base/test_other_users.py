@@ -185,9 +185,10 @@ def test_a_virtual_board(tmp_path: Path, anyone: bool) -> None:
         assert (_ANYONE if anyone else _OWN) in said
         addresses = listening(process.pid)
         assert len(addresses) == 3
-        answered = knock(addresses, 200)
+        # A server of one client answers whoever comes first, and the others wait for it in vain.
+        answered = knock(addresses, 36 if anyone else 200)
         assert bool(answered) == anyone
-        assert len(knock(addresses, 60, uid=0)) >= 1
+        assert anyone or len(knock(addresses, 60, uid=0)) >= 1
 
 
 @pytest.mark.slow
