@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a suite with the plugin in a process of its own and hands back all that came of it."""
 
+import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.copies import begin_copy
 from tests.signals import with_usual_signals
 
 ROOT = Path(__file__).parents[2]
@@ -62,9 +63,23 @@ class Finished:
 Runner = Callable[..., Finished]
 
 
+def _run_pytest(words: list[str]) -> None:
+    with_usual_signals()
+    sys.argv = ["pytest", *words]
+    sys.exit(pytest.console_main())
+
+
+def _start_pytest(words: list[str]) -> None:
+    with_usual_signals()
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
+
+
 @pytest.fixture(scope="module")
 def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Run one suite, given as text, on the fake board, on the virtual one, or on one that is on a fake USB bus."""
+    """Run one suite, given as text, on the fake board, on the virtual one, or on one that is on a fake USB bus.
+
+    With ``own_python`` the process begins and ends as Python does, not as a copy.
+    """
 
     def run(
         suite: str,
@@ -77,6 +92,7 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         block_reports: bool = False,
         fake: bool = True,
         usb: Path | None = None,
+        own_python: bool = False,
     ) -> Finished:
         directory = tmp_path_factory.mktemp("run")
         (directory / "pytest.ini").write_text("[pytest]\n")
@@ -86,39 +102,38 @@ def run_suite(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         if block_reports:
             reports.parent.mkdir()
             reports.write_text("a file where the directory should be")
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pytest", "-pno:cacheprovider"),
-                *("-putvm.hil.plugin", *(["-ptests.hil.fake_board"] if fake else [])),
-                *(f"--report-dir={reports}", *options, "."),
-            ],
-            cwd=directory,
-            preexec_fn=with_usual_signals,  # noqa: PLW1509  (it takes no lock)
-            env=os.environ
+        words = [
+            *("-pno:cacheprovider", "-putvm.hil.plugin", *(["-ptests.hil.fake_board"] if fake else [])),
+            *(f"--report-dir={reports}", *options, "."),
+        ]
+        environment = (
+            os.environ
             | ({"FAKE_USB": str(usb)} if usb else {})
             | {"PYTHONPATH": f"{_USB_BUS}:{ROOT}" if usb else str(ROOT)}
             | {"FAKE_RELEASE": "0" if and_again is None else str(2 * and_again)}
-            | {"FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            | {"FAKE_ATTACH": attach, "FAKE_LOG": str(log), "COLUMNS": "200"}
         )
+        out, err = directory / "out", directory / "err"
+        start = _start_pytest if usb or own_python else _run_pytest
+        process = begin_copy(functools.partial(start, words), directory, environment, out, err)
+        assert process.pid
         try:
             if interrupt_with is not None:
                 deadline = time.monotonic() + 120
                 while not (directory / "sleeping").exists():
                     assert time.monotonic() < deadline, "the suite did not get to its sleep"
                     time.sleep(0.02)
-                process.send_signal(interrupt_with)
+                os.kill(process.pid, interrupt_with)
                 if and_again is not None:
                     time.sleep(and_again)
-                    process.send_signal(interrupt_with)
-            stdout, stderr = process.communicate(timeout=300)
+                    # It may have ended: then there is nobody to be interrupted.
+                    if process.is_alive():
+                        os.kill(process.pid, interrupt_with)
+            process.join(300)
         finally:
             process.kill()
-            process.wait()
+            process.join()
         told = tuple(log.read_text().split()) if log.exists() else ()
-        return Finished(process.returncode, stdout, stderr, reports, told)
+        return Finished(process.exitcode or 0, out.read_text(), err.read_text(), reports, told)
 
     return run

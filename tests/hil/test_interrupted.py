@@ -81,7 +81,7 @@ _AFTERWARDS = (
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_after_the_verdict_changes_nothing(run_suite: Runner, number: signal.Signals) -> None:
-    done = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))})
+    done = run_suite(_PASSING, files={"conftest.py": _AFTERWARDS.format(number=int(number))}, own_python=True)
     assert done.lines[-1].startswith("PASSED on a VIRTUAL stm32f746")
     assert (done.exit_code, done.report["verdict"], done.stderr) == (0, "passed", "")
 

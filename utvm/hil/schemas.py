@@ -49,7 +49,7 @@ def load_schema(path: Path) -> dict[str, Any]:
     return schema
 
 
-def check_schema(content: Mapping[str, object], path: Path) -> None:
+def check_schema(content: Mapping[str, Any], path: Path) -> None:
     # Tests check the schemas themselves, which takes as long as everything else that writes a report.
     schema = load_schema(path)
     if error := best_match(validator_for(schema)(schema).iter_errors(content)):
