@@ -15,7 +15,7 @@ from pathlib import Path
 _LOADED = [
     *("numpy", "onnx", "pydantic", "pytest", "tasks", "jsonschema", "rich.progress", "rich.table", "tflite"),
     *("utvm.__main__", "utvm.boards", "utvm.cli.model_run", "utvm.session.host_driven", "utvm.hil.html"),
-    *("utvm.hil.report", "utvm.hil.display"),
+    *("utvm.hil.report", "utvm.hil.display", "utvm.compiler.build", "utvm.compiler.host"),
 ]
 
 
