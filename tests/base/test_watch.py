@@ -71,7 +71,7 @@ def test_late_stop_is_ended_and_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_one_that_goes_on_soon_is_left_alone(tmp_path: Path) -> None:
     with _service(tmp_path, "print('ready'); time.sleep(1000)") as service:
-        for _ in range(3):
+        for _ in range(2):
             os.kill(service.pid, signal.SIGSTOP)
             time.sleep(2.5)
             os.kill(service.pid, signal.SIGCONT)

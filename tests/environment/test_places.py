@@ -164,6 +164,7 @@ def test_own_suites_run_in_a_container_and_are_recorded(
     assert f"report: {project / 'build' / 'reports'}" in done.stdout
 
 
+@pytest.mark.nightly  # with a board that fails; a suite that fails has its exit code above
 def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     shutil.copytree(boards.load("mps2-an385").directory, wrong)
@@ -177,7 +178,11 @@ def test_the_exit_code_is_the_run_s(engine: str, built: dict[str, Any], tmp_path
     assert _report(tmp_path)["exit_code"] == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda one: str(one.name))
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL],
+    ids=lambda one: str(one.name),
+)
 def test_an_interrupted_run_reports_and_leaves_no_container(
     engine: str, client: docker.DockerClient, tmp_path: Path, number: signal.Signals
 ) -> None:

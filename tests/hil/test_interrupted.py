@@ -17,7 +17,9 @@ _PASSING = "def test_one(board):\n    pass\n\ndef test_two(board):\n    pass\n"
     [
         (signal.SIGINT, None),
         (signal.SIGINT, 0.05),
-        *(pytest.param(signal.SIGINT, seconds, marks=pytest.mark.slow) for seconds in (0.01, 0.15, 0.3, 1.2)),
+        (signal.SIGINT, 0.15),
+        (signal.SIGINT, 1.2),
+        *(pytest.param(signal.SIGINT, seconds, marks=pytest.mark.nightly) for seconds in (0.01, 0.3)),
         pytest.param(signal.SIGTERM, None, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, None, marks=pytest.mark.slow),
     ],

@@ -117,6 +117,7 @@ def _read_until(terminal: int, words: bytes) -> None:
         said += os.read(terminal, 4096)
 
 
+@pytest.mark.nightly  # test_killed has one by day, and kills its command
 def test_suspended_it_goes_on_where_it_was(up: Real) -> None:
     (boot,) = up.said("sh -c 'echo here >/dev/shm/memory; cat /proc/sys/kernel/random/boot_id'")
     up.do("vm.halt", "--suspend")
@@ -300,7 +301,6 @@ def test_a_nightly_run_has_boards_in_it(up: Real, tmp_path: Path) -> None:
     assert (place["kind"], place["frozen"]) == ("vm", True)
 
 
-@pytest.mark.nightly
 def test_suites_of_one_s_own_run_in_it(up: Real, tmp_path: Path) -> None:
     project = own_project(tmp_path)
     done = inv("hil", "--in", "vm", timeout=1800, cwd=project, **up.own)
@@ -346,6 +346,7 @@ def test_unplugged_probe_is_infrastructure_and_the_next_run_works(up: Real, tmp_
     _passed_through_usb(up, "health", reports)
 
 
+@pytest.mark.nightly
 def test_of_two_probes_alike_it_takes_the_one_that_is_named(up: Real, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for serial, plug in zip(("ONE", "OTHER"), up.machine.plugs, strict=True):
