@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.copies import begin_copy
 
 _COLUMNS = {"COLUMNS": "200"}
-_HEEDED_AT_THE_BEGINNING = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PATH", "PYTHON", "TERM", "TMPDIR")
+_HEEDED_AT_THE_BEGINNING = ("FORCE_COLOR", "LD_PRELOAD", "NO_COLOR", "PYTHON", "TERM", "TMPDIR")
 
 
 def inv(

@@ -111,7 +111,7 @@ def test_an_image_that_the_engine_lacks_is_made(engine: str, built: dict[str, An
 
 
 def test_a_board_s_suite_passes_in_it(engine: str, built: dict[str, Any]) -> None:
-    """On the virtual board: cross compiler, OpenOCD and CPU emulator are the image's; test_places needs its TVM."""
+    """On the virtual board: compiler, OpenOCD and CPU emulator are the image's; test_places has its TVM."""
     done = _run(engine, "./inv hil --board stm32f746 --virtual --suite health")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout.lower()
