@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { FLAGS = 0x8000 }; /* in place of PC among registers */
-enum { UNIT_ALU = 1, UNIT_MEMORY = 2, UNIT_MULTIPLY = 4, UNIT_SHIFT = 8, UNIT_BRANCH = 16, UNIT_FLOAT = 32 };
+enum { UNIT_ALU = 1, UNIT_LOAD = 2, UNIT_STORE = 4, UNIT_MULTIPLY = 8, UNIT_SHIFT = 16, UNIT_BRANCH = 32, UNIT_FLOAT = 64 };
 
 static uint16_t bit(uint32_t number) {
   return number < 15 ? (uint16_t)(1u << number) : 0; /* PC is never waited for */
@@ -25,6 +25,8 @@ static void transfer(decoded_t *it, int load, int many, uint32_t registers, uint
   it->operation = (uint8_t)(load ? (many ? LOAD_MANY : LOAD) : many ? STORE_MANY : STORE);
   it->registers = many ? ones(registers) : 0;
   it->addresses = (uint16_t)addresses;
+  it->early = it->addresses;
+  it->late = (uint16_t)(load || many ? 0 : registers);
   it->reads = (uint16_t)(addresses | (load ? 0 : registers));
   it->writes = (uint16_t)(load ? registers & 0x7FFFu : 0);
 }
@@ -61,8 +63,10 @@ static void decode_16(decoded_t *it, uint32_t op) {
     transfer(it, 1, 0, upper, 0);
   } else if ((op >> 12) == 5) {
     transfer(it, (op >> 9 & 7u) > 2, 0, low, middle | high);
+    it->slow = (op >> 9 & 7u) != 4;
   } else if ((op >> 13) == 3 || (op >> 12) == 8) {
     transfer(it, (op & 0x800u) != 0, 0, low, middle);
+    it->slow = (op >> 12) > 6;
   } else if ((op >> 12) == 9) {
     transfer(it, (op & 0x800u) != 0, 0, upper, bit(13));
   } else if ((op >> 12) == 0xA) {
@@ -74,9 +78,12 @@ static void decode_16(decoded_t *it, uint32_t op) {
     plain(it, low, 0);
     it->operation = BRANCH;
   } else if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu)) {
+    plain(it, FLAGS, 0);
     it->operation = CONDITION;
   } else if ((op >> 12) == 0xB) {
     plain(it, middle, (op & 0xFF00u) == 0xB200u || (op & 0xFF00u) == 0xBA00u ? low : 0);
+    it->shifts = it->first = 1;
+    it->early = middle;
   } else if ((op >> 12) == 0xC) {
     transfer(it, (op & 0x800u) != 0, 1, op & 0xFFu, upper);
   } else {
@@ -128,11 +135,19 @@ static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
   } else if ((first & 0xFE00u) == 0xEA00u) {
     plain(it, base | last, load ? target | FLAGS : target); /* the bit is S here */
     it->shifts = (second & 0x70C0u) != 0;
+    it->first = (first & 0xFFE0u) == 0xEAC0u; /* PKH */
+    it->early = (first & 0xFu) == 15 || !it->shifts ? 0 : last;
   } else if ((first & 0xF800u) == 0xF000u && !(second & 0x8000u)) {
     const int is_wide_move = (first & 0xFB70u) == 0xF240u;
     const int sets_flags = load && !(first & 0x200u);
     plain(it, is_wide_move ? ((first & 0x80u) ? target : 0) : base, sets_flags ? target | FLAGS : target);
-    it->shifts = (first & 0xFB00u) == 0xF300u; /* bit fields and saturation */
+    it->first = (first & 0xFB00u) == 0xF300u; /* bit fields and saturation */
+    it->shifts = it->first;
+    it->slow = it->first && !(first & 0x40u);
+    if ((first & 0xFBF0u) == 0xF360u)
+      it->reads |= target; /* a bit field is inserted */
+    else
+      it->early = it->first ? base : 0;
   } else if ((first & 0xF800u) == 0xF000u) {
     const int is_conditional = !(second & 0x5000u) && (first & 0x0380u) != 0x0380u;
     plain(it, is_conditional ? FLAGS : 0, 0);
@@ -141,19 +156,22 @@ static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
   } else if ((first & 0xFE00u) == 0xF800u) {
     const int by_register = !(first & 0x80u) && !(second & 0xFC0u) && (first & 0xFu) != 15;
     transfer(it, load, 0, high, by_register ? base | last : base);
+    it->slow = !(first & 0x40u);
   } else if ((first & 0xFF00u) == 0xFA00u) {
     plain(it, base | last, target);
-    it->shifts = 1;
+    it->first = (first & 0x80u) || (second & 0x80u); /* not a shift by a register */
+    it->shifts = !(first & 0x80u);
+    it->early = (first & 0xF0u) == 0x90u || (it->shifts && it->first) ? last : 0;
   } else if ((first & 0xFF80u) == 0xFB00u) {
     plain(it, base | last | high, target);
     it->operation = MULTIPLY;
-    it->sums = high;
+    it->late = high;
   } else {
     plain(it, base | last, high | target);
     it->operation = (first & 0xFFD0u) == 0xFB90u ? DIVIDE_OPERATION : MULTIPLY_LONG;
     if (first & 0x40u) { /* else it has no sum to add to */
-      it->sums = high | target;
-      it->reads |= it->sums;
+      it->late = high | target;
+      it->reads |= it->late;
     }
   }
 }
@@ -229,8 +247,9 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
 static uint32_t unit_of(const decoded_t *it) {
   switch (it->operation) {
   case LOAD:
+    return UNIT_LOAD;
   case STORE:
-    return UNIT_MEMORY;
+    return UNIT_STORE;
   case MULTIPLY:
   case MULTIPLY_LONG:
     return UNIT_MULTIPLY;
@@ -252,36 +271,36 @@ static void end_group(cycles_t *cycles) {
   cycles->slot = cycles->units = 0;
 }
 
-/* In order, two in a cycle where operands are ready and no unit but the ALU's is needed twice. */
-static void issue_pair(cycles_t *cycles, const decoded_t *it) {
+/*
+ * In order, two in a cycle where operands are ready and no unit is needed twice but those for plain operations and
+ * loads. Operands are needed in one of three stages (LLVM's ARMScheduleM7.td).
+ */
+static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
   const uint32_t unit = unit_of(it);
   const int alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
   uint64_t need = cycles->cycles;
   uint32_t left;
-  if (it->operation == CONDITION)
-    return;
+  if (cycles->slot && (alone || it->first || !sequential || (unit > UNIT_LOAD && (cycles->units & unit))))
+    end_group(cycles);
   for (left = it->reads; left; left &= left - 1) {
     const uint32_t flag = left & (0u - left);
-    uint64_t ready = cycles->ready[__builtin_ctz(left)];
-    if (it->sums & cycles->multiplied & flag)
-      ready -= cycles->latencies[MULTIPLY] - 1; /* sums are forwarded */
-    if (ready > need)
-      need = ready;
+    const uint64_t ready = cycles->ready[__builtin_ctz(left)] + ((it->early & flag) != 0);
+    if (ready > need + ((it->late & flag) != 0))
+      need = ready - ((it->late & flag) != 0);
   }
   if (need > cycles->cycles) {
     cycles->cycles = need;
     cycles->slot = cycles->units = 0;
   }
-  if (cycles->slot && (alone || (unit != UNIT_ALU && (cycles->units & unit))))
-    end_group(cycles);
+  cycles->pair_of_loads = cycles->units & unit & UNIT_LOAD;
   cycles->units |= unit;
   cycles->slot++;
   if (it->registers)
     cycles->cycles += (it->registers - 1u) / 2;
   cycles->cycles += cycles->costs[it->operation] - 1;
   for (left = it->writes; left; left &= left - 1)
-    cycles->ready[__builtin_ctz(left)] = cycles->cycles + cycles->latencies[it->operation];
-  cycles->multiplied = (cycles->multiplied & ~(uint32_t)it->writes) | (unit == UNIT_MULTIPLY ? it->writes : 0u);
+    cycles->ready[__builtin_ctz(left)] =
+        cycles->cycles + cycles->latencies[it->operation] + (it->slow ? cycles->slow : 0);
   if (cycles->slot == 2 || alone)
     end_group(cycles);
 }
@@ -307,7 +326,7 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
     predict(cycles, cycles->previous, sequential);
   read_cache(cycles, &cycles->code, address, it->size);
   if (cycles->pairs)
-    issue_pair(cycles, it);
+    issue_pair(cycles, it, sequential);
   else
     issue(cycles, it, sequential);
   cycles->previous = it;
@@ -316,8 +335,9 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
 }
 
 void utvm_time_skipped(cycles_t *cycles, uint32_t address, uint32_t size) {
-  cycles->cycles++;
   read_cache(cycles, &cycles->code, address, size);
+  if (!cycles->pairs || cycles->slot++)
+    end_group(cycles);
   cycles->previous = 0;
   cycles->next = address + size;
 }
@@ -341,6 +361,10 @@ void utvm_release_decoded(cycles_t *cycles) {
  * it crosses its width.
  */
 void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
+  const uint32_t bank = address & 4u;
+  cycles->cycles += cycles->pair_of_loads && bank == cycles->bank;
+  cycles->pair_of_loads = 0;
+  cycles->bank = bank;
   if (address & (size - 1)) {
     if (cycles->bus > 4)
       cycles->cycles += (address & (cycles->bus - 1)) + size > cycles->bus;

@@ -34,9 +34,12 @@ enum operation {
 typedef struct {
   uint8_t operation, size, registers;
   uint8_t shifts;                    /* also shifts an operand */
+  uint8_t first;                     /* of a pair, if it pairs */
+  uint8_t slow;                      /* a load of less than a word, or a saturation */
   uint8_t taken;                     /* of a branch: 0 to 3, from never to always */
   uint16_t addresses, reads, writes; /* one bit a register; reads includes the others */
-  uint16_t sums;                     /* that a multiplication adds to */
+  uint16_t early;                    /* of reads, a cycle before the others: addresses, operands to shift */
+  uint16_t late;                     /* of reads, a cycle after: sums of a multiplication, what is stored */
 } decoded_t;
 
 typedef struct {
@@ -61,12 +64,13 @@ typedef struct {
   uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
   uint32_t bus;                   /* bytes that one access reads */
   uint32_t pairs;                 /* 1: two instructions may issue in a cycle */
+  uint32_t slow;                  /* cycles more until the result of a slow one can be used */
   uint32_t mispredicted;          /* cycles of a branch that goes another way than it did; 0: none is predicted */
   /* the flash */
   cache_t code, data;
   /* private */
   uint32_t next; /* address after the instruction timed last */
-  uint32_t slot, units, multiplied;
+  uint32_t slot, units, pair_of_loads, bank;
   decoded_t *previous; /* NULL for none, or one that does not matter */
   uint64_t ready[16];
   decoded_t *decoded[CODE_MEGABYTES];

@@ -3,8 +3,9 @@
 
 Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
 (ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
-Nor has that of the Cortex-M7 (ARM DDI 0489), whose pairing is a rule of thumb; latencies and the cost of a
-mispredicted branch are those of LLVM (ARMScheduleM7.td). docs/time.md compares with silicon.
+Nor has that of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready, and
+the cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but for extensions, which shift: so measured
+C. L. Biffle on an STM32H7. docs/time.md compares with silicon.
 """
 
 import ctypes
@@ -33,6 +34,7 @@ class CoreTiming:
         pipelined: a load directly after a load takes one less.
         bus: bytes that a load reads in one access.
         pairs: two instructions may issue in a cycle.
+        slow: a loaded byte or halfword, and what was saturated, is ready so many cycles later.
         mispredicted: of a branch that goes another way than before; 0 if no branch is predicted.
     """
 
@@ -43,6 +45,7 @@ class CoreTiming:
     pipelined: bool = False
     bus: int = 4
     pairs: bool = False
+    slow: int = 0
     mispredicted: int = 0
 
 
@@ -67,12 +70,13 @@ M33 = replace(
 )
 M7 = CoreTiming(
     costs={"divide": 6, "float_divide": 14},
-    latencies={"load": 2, "load_many": 2, "multiply": 2, "multiply_long": 2, "divide": 2},
+    latencies={"multiply": 2, "multiply_long": 2},
     refill=0,
     split=0,
     bus=8,
     pairs=True,
-    mispredicted=8,
+    slow=1,
+    mispredicted=6,
 )
 
 
@@ -101,9 +105,9 @@ class _State(ctypes.Structure):
     _fields_ = (
         ("cycles", ctypes.c_uint64),
         *fields(_Operations, "costs latencies"),
-        *fields(ctypes.c_uint32, "refill split pipelined bus pairs mispredicted"),
+        *fields(ctypes.c_uint32, "refill split pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
-        *fields(ctypes.c_uint32, "next slot units multiplied"),
+        *fields(ctypes.c_uint32, "next slot units pair_of_loads bank"),
         ("previous", ctypes.c_void_p),
         ("ready", ctypes.c_uint64 * 16),
         ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
@@ -125,6 +129,7 @@ class Cycles:
             pipelined=timing.pipelined,
             bus=timing.bus,
             pairs=timing.pairs,
+            slow=timing.slow,
             mispredicted=timing.mispredicted,
             code=_cache(board.code, first, last),
             data=_cache(board.data, first, last),
