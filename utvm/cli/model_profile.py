@@ -63,7 +63,8 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
         with RpcSession(ready.board, [ready.library]) as session:
             plain = session.run(ready.library.name, inputs)
             _, counts = session.profile(ready.library.name, inputs)
-        profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts)
+            waits = session.profile_waits(ready.library.name, inputs)
+        profile = profile_of(ready.library, ready.board.description, ready.board.unit, counts, waits)
         counted = _accelerator_counts(where, ready.library)
     board = boards.load(where.board)
     _print(profile, board)
@@ -71,6 +72,8 @@ def profile_model(model: choices.InputChoice, where: selection.BoardSelection, o
     taken = ", ".join(
         filter(None, (f"{plain.count:,} {profile.unit}", board.describe_time(plain.count, profile.unit)))
     )
+    if profile.waits:
+        OUT.print("issue, load, flash and branch: cycles that issue instructions, or wait for one of these")
     OUT.print(f"without profiling, one run takes {taken}")
     folder = Path(output or "build") / f"{profile.model}-profile"
     try:
@@ -100,6 +103,7 @@ def _print(profile: Profile, board: boards.Board) -> None:
             "operator",
             f">{profile.unit}",
             ">ms",
+            *(f">{name}" for name in profile.waits),
             "> share",
             ">per MAC",
             ">floor",
@@ -113,6 +117,7 @@ def _print(profile: Profile, board: boards.Board) -> None:
                     step.function,
                     step.count,
                     time(step.count),
+                    *step.waits.values(),
                     f"{100 * profile.share(step):.1f} %",
                     f"{step.count / step.macs:.2f}" if step.macs else "",
                     f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
@@ -120,7 +125,7 @@ def _print(profile: Profile, board: boards.Board) -> None:
                 )
                 for step in profile.steps
             ),
-            ("all", "", "", profile.total, time(profile.total), "", "", "", profile.arena_bytes),
+            ("all", "", "", profile.total, time(profile.total), *profile.waits.values(), "", "", "", profile.arena_bytes),
         ],
     )
 

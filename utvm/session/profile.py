@@ -3,8 +3,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from utvm.compiler import Library
 from utvm.compiler.library import Call
@@ -67,6 +67,7 @@ class MeasuredStep:
         makes: names of the output tensors.
         kernel: the selected kernel; empty if there is only one.
         floor: least instructions per multiply-accumulate for such a kernel; None if unknown.
+        waits: the modelled cycles of the count, by what they waited for or ``issue``; empty if none were modelled.
     """
 
     number: int
@@ -78,6 +79,7 @@ class MeasuredStep:
     makes: tuple[str, ...] = ()
     kernel: str = ""
     floor: float | None = None
+    waits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -101,6 +103,12 @@ class Profile:
         """Sum over all steps."""
         return sum(step.count for step in self.steps)
 
+    @property
+    def waits(self) -> Mapping[str, int]:
+        """Sums of the waits over all steps; empty if there are none."""
+        names = self.steps[0].waits if self.steps else ()
+        return {name: sum(step.waits[name] for step in self.steps) for name in names}
+
     def share(self, step: MeasuredStep) -> float:
         """Return a step's fraction of the total, 0 to 1."""
         return step.count / self.total if self.total else 0.0
@@ -119,8 +127,14 @@ class Profile:
         return "\n".join(lines) + "\n"
 
 
-def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -> Profile:
-    """Combine the counts of each step with the library's metadata."""
+def profile_of(
+    library: Library,
+    board: str,
+    unit: str,
+    counts: Sequence[int],
+    waits: Mapping[str, Sequence[int]] | None = None,
+) -> Profile:
+    """Combine the counts of each step, and its waits, with the library's metadata."""
     steps = tuple(
         MeasuredStep(
             number,
@@ -132,10 +146,16 @@ def profile_of(library: Library, board: str, unit: str, counts: Sequence[int]) -
             call.writes,
             call.kernel,
             floor_of(call, library.target),
+            _split(count, {name: values[number] for name, values in (waits or {}).items()}),
         )
         for number, (call, count) in enumerate(zip(library.calls, counts, strict=True))
     )
     return Profile(library.name, library.executor, board, unit, steps, library.arena_bytes)
+
+
+def _split(count: int, waits: Mapping[str, int]) -> Mapping[str, int]:
+    """Add the cycles that wait for nothing."""
+    return {"issue": count - sum(waits.values()), **waits} if waits else {}
 
 
 def _live_bytes(library: Library, step: int) -> int:

@@ -4,7 +4,7 @@
 import contextlib
 import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from utvm.session.fault import RECORD_SIZE, FaultRecord
 from utvm.session.link import BoardFaulted, Link
 from utvm.session.minrpc import Code, TypeIndex, code_of
 from utvm.session.transport import Transport
+from utvm.virtual.spec import WAITS, WAITS_REGISTER
 
 # Text or bytes reply: code, count and type as an integer, then the type again and the length; the data follows.
 _HEAD = struct.Struct("<20siQ")
@@ -77,6 +78,7 @@ class RpcBoard:
         restart: resets the board and starts a session.
         check: raises ProbeError if a process that the board needs has died for good.
         program_logic: as for its connection; None without programmable logic.
+        count_waits: lets a virtual board's counter count all cycles (0), or those of one of ``WAITS``.
     """
 
     description: str
@@ -85,6 +87,7 @@ class RpcBoard:
     restart: Callable[[], Link]
     check: Callable[[], None]
     program_logic: Callable[[Path], object] | None = None
+    count_waits: Callable[[int], None] | None = None
 
 
 class _FirmwareLink(Link):
@@ -130,7 +133,20 @@ def start_rpc(
         through = f", RPC through {firmware.pipe}" if connection.has_debug_port else ""
         description = connection.describe() + through
         program_logic = connection.program_logic if connection.board.logic else None
-        yield RpcBoard(description, connection.count_unit, connect, restart, connection.check, program_logic)
+        modelled = connection.count_unit == "modelled cycles"
+
+        def count_waits(number: int) -> None:
+            connection.write_memory(WAITS_REGISTER, struct.pack("<I", number))
+
+        yield RpcBoard(
+            description,
+            connection.count_unit,
+            connect,
+            restart,
+            connection.check,
+            program_logic,
+            count_waits if modelled else None,
+        )
 
 
 _CPU = struct.pack("<ii", 1, 0)
@@ -210,6 +226,20 @@ class RpcSession:
             data = _bytes_in(self.call("utvm.step_cycles", _integer(len(counts))))
             counts += struct.unpack(f"<{len(data) // 8}Q", data)
         return result, tuple(counts[:steps])
+
+    def profile_waits(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Mapping[str, Sequence[int]]:
+        """Run a model once for each of :data:`~utvm.virtual.spec.WAITS`, and return how many cycles each step waited.
+
+        Empty unless the board models cycles.
+        """
+        select = self.board.count_waits
+        waits: dict[str, Sequence[int]] = {}
+        for number, name in enumerate(WAITS, 1):
+            if select:
+                select(number)
+                _, waits[name] = self.profile(model, inputs)
+                select(0)
+        return waits
 
     def _ready(self, model: str, inputs: Sequence[npt.ArrayLike]) -> compiler.Library:
         if model not in self._libraries:

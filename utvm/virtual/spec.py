@@ -11,6 +11,10 @@ from utvm.base.storage.config import Record
 CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33", "cortex-m33-secure"]
 """The Cortex-M cores with a model, each a row of :mod:`utvm.virtual.cortex_m.kinds`."""
 NOMINAL_MILLIVOLTS = 3300
+WAITS = ("load", "flash", "branch")
+"""What modelled cycles wait for, if they do not issue instructions; in the order of ``enum wait`` of ``cycles.h``."""
+WAITS_REGISTER = 0xE0001F00
+"""Of a virtual board's DWT alone: CYCCNT counts all modelled cycles (0), or those that wait for one of WAITS (from 1)."""
 MAX_CACHE_LINES = 512
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """Serial numbers that all protocols of the virtual probes can transmit."""

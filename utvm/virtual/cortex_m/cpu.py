@@ -17,7 +17,7 @@ from utvm.virtual.cortex_m.kinds import ConstantPage, CoreKind
 from utvm.virtual.cortex_m.mpu import MPU, MPU_END, MpuRegisters
 from utvm.virtual.cortex_m.scs import SOFTWARE_TRIGGER, Nvic, SystemControlBlock, SystemControlSpace, SysTick
 from utvm.virtual.engine import NEVER
-from utvm.virtual.spec import TimingSpec
+from utvm.virtual.spec import WAITS, TimingSpec
 from utvm.virtual.wiring import Timer
 
 _ITM = 0xE0000000  # a trace port that discards everything
@@ -86,7 +86,7 @@ class CortexM:
         self.core.clock, self.core.on_poll = self.now, self._pass_time
         self._systick = SysTick(self, lambda: self.exceptions.pend(faults.SYS_TICK))
         self.add_timer(self._systick)
-        self._dwt = DataWatchpointTrace(self._cycles, self._sample, self._set_watchpoints, kind)
+        self._dwt = DataWatchpointTrace(self._cycles, self._select, self._sample, self._set_watchpoints, kind)
         self._mpu = MpuRegisters(v8=kind.watches.size != 0)
         self._fpb = FlashPatchBreakpoint(kind, self._set_breakpoints)
         self._watchpoints: list[tuple[int, int, int]] = []
@@ -160,6 +160,10 @@ class CortexM:
         self.apply_debug_settings()
 
     # Time
+
+    def _select(self, number: int) -> None:
+        if self._model and number <= len(WAITS):
+            self._model.selected = number
 
     def _cycles(self) -> int:
         return (self._model.count if self._model else self.core.count) + self._polled

@@ -197,6 +197,11 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
     decode_16(it, first);
 }
 
+static void wait_for(cycles_t *cycles, enum wait what, uint32_t count) {
+  cycles->cycles += count;
+  cycles->waited[what] += count;
+}
+
 static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
   const uint32_t line = part >> cache->line_bits;
   const uint8_t flag = (uint8_t)(1u << (part & ((1u << cache->line_bits) - 1)));
@@ -207,10 +212,8 @@ static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
   while (way < cache->ways - 1 && lines[way] != line + 1)
     way++;
   filled = lines[way] == line + 1 ? parts[way] : 0;
-  if (!(filled & flag)) {
-    cache->waited += cache->wait;
-    cycles->cycles += cache->wait;
-  }
+  if (!(filled & flag))
+    wait_for(cycles, WAIT_FLASH, cache->wait);
   for (; way; way--) {
     lines[way] = lines[way - 1];
     parts[way] = parts[way - 1];
@@ -239,8 +242,10 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
     cost = 1; /* it folds into 16 bits before it, if at all */
   if (sequential && it->operation == LOAD && before->operation == LOAD && !(before->writes & it->addresses))
     cost -= cycles->pipelined;
+  if (it->operation == LOAD || it->operation == LOAD_MANY)
+    cycles->waited[WAIT_LOAD] += cost - 1;
   if (before->writes & it->reads)
-    cost += cycles->latencies[before->operation] - 1;
+    wait_for(cycles, WAIT_LOAD, cycles->latencies[before->operation] - 1);
   cycles->cycles += cost;
 }
 
@@ -279,16 +284,18 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
   const uint32_t unit = unit_of(it);
   const int alone = it->operation == LOAD_MANY || it->operation == STORE_MANY || it->operation == DIVIDE_OPERATION;
   uint64_t need = cycles->cycles;
-  uint32_t left;
+  uint32_t left, cause = 0;
   if (cycles->slot && (alone || it->first || !sequential || (unit > UNIT_LOAD && (cycles->units & unit))))
     end_group(cycles);
   for (left = it->reads; left; left &= left - 1) {
     const uint32_t flag = left & (0u - left);
     const uint64_t ready = cycles->ready[__builtin_ctz(left)] + ((it->early & flag) != 0);
     if (ready > need + ((it->late & flag) != 0))
-      need = ready - ((it->late & flag) != 0);
+      need = ready - ((it->late & flag) != 0), cause = flag;
   }
   if (need > cycles->cycles) {
+    if (cause & cycles->loaded) /* a group that ends early is no wait */
+      cycles->waited[WAIT_LOAD] += need - cycles->cycles - (cycles->slot > 0);
     cycles->cycles = need;
     cycles->slot = cycles->units = 0;
   }
@@ -301,6 +308,7 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
   for (left = it->writes; left; left &= left - 1)
     cycles->ready[__builtin_ctz(left)] =
         cycles->cycles + cycles->latencies[it->operation] + (it->slow ? cycles->slow : 0);
+  cycles->loaded = (cycles->loaded & ~(uint32_t)it->writes) | (unit == UNIT_LOAD ? it->writes : 0u);
   if (cycles->slot == 2 || alone)
     end_group(cycles);
 }
@@ -308,7 +316,7 @@ static void issue_pair(cycles_t *cycles, const decoded_t *it, int sequential) {
 /* Two bits a branch; at first, none is taken. */
 static void predict(cycles_t *cycles, decoded_t *branch, int sequential) {
   if ((branch->taken >= 2) == sequential)
-    cycles->cycles += cycles->mispredicted;
+    wait_for(cycles, WAIT_BRANCH, cycles->mispredicted);
   if (sequential)
     branch->taken -= branch->taken > 0;
   else
@@ -321,7 +329,7 @@ int32_t utvm_time(cycles_t *cycles, uint32_t address) {
   if (!it || it->operation == UNDECODED)
     return 0;
   if (!sequential)
-    cycles->cycles += cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0);
+    wait_for(cycles, WAIT_BRANCH, cycles->refill + (it->size == 4 && (address & 2u) ? cycles->split : 0));
   if (cycles->mispredicted && cycles->previous && cycles->previous->operation == BRANCH)
     predict(cycles, cycles->previous, sequential);
   read_cache(cycles, &cycles->code, address, it->size);
@@ -362,14 +370,14 @@ void utvm_release_decoded(cycles_t *cycles) {
  */
 void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
   const uint32_t bank = address & 4u;
-  cycles->cycles += cycles->pair_of_loads && bank == cycles->bank;
+  wait_for(cycles, WAIT_LOAD, cycles->pair_of_loads && bank == cycles->bank);
   cycles->pair_of_loads = 0;
   cycles->bank = bank;
   if (address & (size - 1)) {
     if (cycles->bus > 4)
-      cycles->cycles += (address & (cycles->bus - 1)) + size > cycles->bus;
+      wait_for(cycles, WAIT_LOAD, (address & (cycles->bus - 1)) + size > cycles->bus);
     else
-      cycles->cycles += (address & 1u) ? size / 2 : 1;
+      wait_for(cycles, WAIT_LOAD, (address & 1u) ? size / 2 : 1);
   }
   read_cache(cycles, &cycles->data, address, size);
 }

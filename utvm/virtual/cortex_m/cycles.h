@@ -49,13 +49,16 @@ typedef struct {
   uint32_t sets, ways;   /* number of sets, a power of two */
   uint32_t wait;         /* cycles to fill a part */
   uint32_t last;         /* part used last */
-  uint64_t waited;       /* cycles in all */
   uint32_t lines[LINES]; /* plus one; a set is contiguous, most recently used first */
   uint8_t parts[LINES];  /* one bit a part that is filled */
 } cache_t;
 
+/* Cycles beyond those of issue, by what an instruction waits for. */
+enum wait { WAIT_LOAD, WAIT_FLASH, WAIT_BRANCH, WAITS };
+
 typedef struct {
   uint64_t cycles;
+  uint64_t waited[WAITS];
   /* the core */
   uint32_t costs[OPERATIONS];
   uint32_t latencies[OPERATIONS]; /* cycles until the result can be used */
@@ -70,7 +73,7 @@ typedef struct {
   cache_t code, data;
   /* private */
   uint32_t next; /* address after the instruction timed last */
-  uint32_t slot, units, pair_of_loads, bank;
+  uint32_t slot, units, loaded, pair_of_loads, bank;
   decoded_t *previous; /* NULL for none, or one that does not matter */
   uint64_t ready[16];
   decoded_t *decoded[CODE_MEGABYTES];

@@ -16,7 +16,7 @@ from typing import cast
 from utvm.virtual.bus import Bus
 from utvm.virtual.cortex_m.core import Core
 from utvm.virtual.native import fields
-from utvm.virtual.spec import MAX_CACHE_LINES, CacheSpec, TimingSpec
+from utvm.virtual.spec import MAX_CACHE_LINES, WAITS, CacheSpec, TimingSpec
 
 _CODE_MEGABYTES = 4096
 _NO_PART = 0xFFFFFFFF
@@ -93,7 +93,6 @@ class _Operations(ctypes.Structure):
 class _Cache(ctypes.Structure):
     _fields_ = (
         *fields(ctypes.c_uint32, "first bytes part_bits line_bits sets ways wait last"),
-        ("waited", ctypes.c_uint64),
         ("lines", ctypes.c_uint32 * MAX_CACHE_LINES),
         ("parts", ctypes.c_uint8 * MAX_CACHE_LINES),
     )
@@ -104,10 +103,11 @@ class _State(ctypes.Structure):
 
     _fields_ = (
         ("cycles", ctypes.c_uint64),
+        ("waited", ctypes.c_uint64 * len(WAITS)),
         *fields(_Operations, "costs latencies"),
         *fields(ctypes.c_uint32, "refill split pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
-        *fields(ctypes.c_uint32, "next slot units pair_of_loads bank"),
+        *fields(ctypes.c_uint32, "next slot units loaded pair_of_loads bank"),
         ("previous", ctypes.c_void_p),
         ("ready", ctypes.c_uint64 * 16),
         ("decoded", ctypes.c_void_p * _CODE_MEGABYTES),
@@ -134,12 +134,14 @@ class Cycles:
             code=_cache(board.code, first, last),
             data=_cache(board.data, first, last),
         )
+        self.selected = 0  # 0 for all, else the number of one of WAITS, from 1
         core.model_cycles(ctypes.addressof(self._state))
 
     @property
     def count(self) -> int:
-        """Cycles since the model was created."""
-        return cast(int, self._state.cycles)
+        """Cycles since the model was created, or those among them that waited for what was selected."""
+        selected = self.selected
+        return cast(int, self._state.waited[selected - 1] if selected else self._state.cycles)
 
 
 def _numbers(values: Mapping[str, int]) -> _Operations:

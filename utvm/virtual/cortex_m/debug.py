@@ -10,6 +10,7 @@ from typing import Protocol
 from utvm.virtual.bus import Device
 from utvm.virtual.cortex_m.core import WATCHPOINTS
 from utvm.virtual.cortex_m.kinds import CoreKind
+from utvm.virtual.spec import WAITS_REGISTER
 
 DFSR, DHCSR, _DCRSR, _DCRDR, DEMCR = 0xD30, 0xDF0, 0xDF4, 0xDF8, 0xDFC
 
@@ -220,6 +221,7 @@ class FlashPatchBreakpoint(Device):
 
 _DWT_CTRL, _CYCCNT, _PCSR, _DWT_COMPARATORS = 0x000, 0x004, 0x01C, 0x020
 _LOCK_ACCESS, _LOCK_STATUS = 0xFB0, 0xFB4
+_SELECT = WAITS_REGISTER & 0xFFF
 _CYCCNTENA = 1 << 0
 _LOCK_KEY = 0xC5ACCE55
 _LOCK_IMPLEMENTED, _LOCKED = 1 << 0, 1 << 1
@@ -230,7 +232,7 @@ class DataWatchpointTrace(Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
     CYCCNT counts instructions, or modelled cycles, but no time asleep. DEMCR.TRCENA enables
-    the unit. ``count`` returns the cycles so far, ``sample`` an address for PCSR; ``changed`` gets (first,
+    the unit. ``count`` returns the cycles so far, of which ``select`` chooses; ``sample`` an address for PCSR; ``changed`` gets (first,
     last, access) of each comparator; access 0 is off.
     """
 
@@ -239,6 +241,7 @@ class DataWatchpointTrace(Device):
     def __init__(
         self,
         count: Callable[[], int],
+        select: Callable[[int], None],
         sample: Callable[[], int],
         changed: Callable[[list[tuple[int, int, int]]], None],
         kind: CoreKind,
@@ -247,6 +250,7 @@ class DataWatchpointTrace(Device):
         self._watches = kind.watches
         self._identity = kind.components["dwt"]
         self._count = count
+        self._select = select
         self._changed = changed
         self._enabled = False
         self._clear()
@@ -289,6 +293,10 @@ class DataWatchpointTrace(Device):
         if offset == _DWT_CTRL:
             self._freeze()
             self._control = value & _CYCCNTENA
+        elif offset == _SELECT:
+            self._freeze()
+            self._select(value)
+            self._since = self._count()
         elif offset == _CYCCNT:
             self._base = value
             self._since = self._count()
