@@ -19,6 +19,7 @@ from utvm.base.storage.config import Record, read_yaml, validate
 from utvm.boards.board import CYCLES, DRIVER, Board
 from utvm.boards.parts import MemoryRegion, Port
 from utvm.errors import ConfigError, did_you_mean
+from utvm.virtual.spec import TRIALS
 
 __all__ = [
     "DRIVER",
@@ -140,7 +141,8 @@ def load(name: str) -> Board:
     """Read and check a board's folder, given by one of :func:`names` or a path with a slash in it.
 
     Settings may follow, ``:NAME=VALUE,...``. The default of a setting is its first value. Every board has the
-    settings ``driver``, one of :mod:`utvm.drivers`, and ``cycles``: ``model``.
+    settings ``driver``, one of :mod:`utvm.drivers`, ``cycles``: ``model``, and with it those of
+    :data:`~utvm.virtual.spec.TRIALS`.
     """
     name, text = selection.split_name(name)
     settings = _parse_settings(name, text)
@@ -194,13 +196,15 @@ def _read(directory: Path, settings: Mapping[str, str]) -> Board:
     offered = {}
     if "settings" in content:
         offered = validate(_OfferedSettings, content, str(file), _KEYS, text).settings
-    general = {name: value for name, value in settings.items() if name in (DRIVER, CYCLES)}
+    general = {name: value for name, value in settings.items() if name in {DRIVER, CYCLES, *TRIALS} - {*offered}}
     others = {name: value for name, value in settings.items() if name not in general}
     files = _choose(directory.name, offered, others)
     replaced: dict[str, Any] = {}
     for name, value in files.items():
         replaced |= offered[name][value]
     choices = {name: tuple(values) for name, values in offered.items()}
+    if general.keys() & TRIALS.keys():
+        general.setdefault(CYCLES, "model")
     replaced |= {"directory": directory, "choices": choices, "settings": {**files, **general}}
     board = validate(Board, {**content, **replaced}, str(file), _KEYS, text)
     _check(board, file)
@@ -214,6 +218,12 @@ def _check(board: Board, file: Path) -> None:
         raise ConfigError(
             f"{board.name} has no model of cycles: it counts instructions", "docs/time.md lists those that have"
         )
+    for name in [name for name in TRIALS if name in board.settings and name not in board.choices]:
+        if TRIALS[name] and board.settings[name] not in TRIALS[name]:
+            value = board.settings[name]
+            raise ConfigError(f"{board.name}: {name} cannot be {value!r}", f"it can be: {', '.join(TRIALS[name])}")
+        if name == "clock" and board.timing and not board.timing.states:
+            raise ConfigError(f"{board.name}: its wait states at other clocks are not known", "leave clock out")
     for path in board.openocd_configs if board.by_openocd or board.virtual.simulator else ():
         if not path.is_file():
             raise ConfigError(f"{path}: is missing", _COMPLETE)

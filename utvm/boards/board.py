@@ -29,7 +29,7 @@ from utvm.boards.parts import (
     VirtualModel,
 )
 from utvm.toolchain.compiler import Cpu, Toolchain
-from utvm.virtual.spec import JtagSpec, MachineSpec, RegionSpec, TimingSpec
+from utvm.virtual.spec import TRIALS, JtagSpec, MachineSpec, RegionSpec, TimingSpec
 
 if TYPE_CHECKING:
     from utvm.compiler.target import Target
@@ -379,7 +379,11 @@ class Board(Record):
     @property
     def timing(self) -> TimingSpec | None:
         """The model of cycles, if its settings choose it."""
-        return self.virtual.model.timing if self.virtual.model and CYCLES in self.settings else None
+        timing = self.virtual.model.timing if self.virtual.model and CYCLES in self.settings else None
+        trials = {
+            name: value for name, value in self.settings.items() if name in TRIALS and name not in self.choices
+        }
+        return timing and timing.with_settings(trials)
 
     def milliseconds(self, count: int | None, unit: str) -> float | None:
         """Time of a count: of a chip's cycles, or of modelled ones; None of any other unit."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``model.compare``: models on boards, in one table and one picture."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class Row:
         flash_bytes, ram_bytes: of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
-        time: in words with its range, if cycles were counted.
+        time, ms: in words with its range, and as a number, if cycles were counted.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Row:
     accuracy: float | None = None
     why: str = ""
     time: str = ""
+    ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Panel:
 
 
 def compare_models(request: choices.CompareChoice, output: str) -> None:
-    names = [name.strip() for name in request.boards.split(",") if name.strip()]
+    # A comma separates boards, and settings of a board.
+    names = [name.strip() for name in re.split(r",(?![^,:]*=)", request.boards) if name.strip()]
     models = [name.strip() for name in request.models.split(",") if name.strip()]
     if not names:
         raise ConfigError("--boards is missing", "names with commas between them; ./inv board.list shows them")
@@ -88,6 +91,7 @@ def _row(request: choices.CompareChoice, model: str, board: str) -> Row:
         runs.image.ram_bytes if own_memory else None,
         confusion(answers, labels).accuracy if labels else None,
         time=runs.board.describe_time(slowest.count, slowest.unit),
+        ms=runs.board.milliseconds(slowest.count, slowest.unit),
     )
 
 
@@ -120,6 +124,7 @@ def draw(rows: Sequence[Row]) -> str:
             _panel(f"{unit} of one run", [(row, row.count if row.unit == unit else None) for row in rows])
             for unit in units
         ),
+        _panel("ms of one run", [(row, row.ms) for row in rows]),
         _panel("flash, bytes", [(row, row.flash_bytes) for row in rows]),
         _panel("RAM, bytes", [(row, row.ram_bytes) for row in rows]),
         _panel("accuracy, %", [(row, None if row.accuracy is None else 100 * row.accuracy) for row in rows]),

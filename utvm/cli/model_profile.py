@@ -125,7 +125,18 @@ def _print(profile: Profile, board: boards.Board) -> None:
                 )
                 for step in profile.steps
             ),
-            ("all", "", "", profile.total, time(profile.total), *profile.waits.values(), "", "", "", profile.arena_bytes),
+            (
+                "all",
+                "",
+                "",
+                profile.total,
+                time(profile.total),
+                *profile.waits.values(),
+                "",
+                "",
+                "",
+                profile.arena_bytes,
+            ),
         ],
     )
 

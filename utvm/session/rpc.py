@@ -228,7 +228,7 @@ class RpcSession:
         return result, tuple(counts[:steps])
 
     def profile_waits(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Mapping[str, Sequence[int]]:
-        """Run a model once for each of :data:`~utvm.virtual.spec.WAITS`, and return how many cycles each step waited.
+        """Run a model once for each of :data:`~utvm.virtual.spec.WAITS`: how many cycles each step waited.
 
         Empty unless the board models cycles.
         """

@@ -2,19 +2,30 @@
 """The specification of a virtual board: its core, memory map and peripherals."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from utvm.base.storage.config import Record
+from utvm.errors import ConfigError
 
-CoreName = Literal["cortex-m4", "cortex-m7", "cortex-m7-dp", "cortex-m33", "cortex-m33-secure"]
+CoreName = Literal[
+    "cortex-m0",
+    "cortex-m0plus",
+    "cortex-m3",
+    "cortex-m4",
+    "cortex-m7",
+    "cortex-m7-dp",
+    "cortex-m33",
+    "cortex-m33-secure",
+]
 """The Cortex-M cores with a model, each a row of :mod:`utvm.virtual.cortex_m.kinds`."""
 NOMINAL_MILLIVOLTS = 3300
 WAITS = ("load", "flash", "branch")
-"""What modelled cycles wait for, if they do not issue instructions; in the order of ``enum wait`` of ``cycles.h``."""
+"""What modelled cycles wait for that do not issue instructions, in the order of ``enum wait`` of ``cycles.h``."""
 WAITS_REGISTER = 0xE0001F00
-"""Of a virtual board's DWT alone: CYCCNT counts all modelled cycles (0), or those that wait for one of WAITS (from 1)."""
+"""Of a virtual board's DWT alone: CYCCNT counts all modelled cycles (0), or those of one of WAITS (from 1)."""
 MAX_CACHE_LINES = 512
 SERIAL_NUMBER = re.compile(r"[!-~]{1,32}")
 """Serial numbers that all protocols of the virtual probes can transmit."""
@@ -90,12 +101,60 @@ class TimingSpec(Record):
         clock_hz: the clock at which the waits are right.
         error: percent by which published programs differ at most (docs/time.md); None if none was tried.
         code, data: caches for fetches from flash, and for loads from it.
+        cached: that for loads, where the port leaves it off.
+        states: wait states of the flash, by the highest clock in MHz.
     """
 
     clock_hz: Annotated[int, Field(gt=0, lt=2**32)]
     error: Annotated[int, Field(gt=0, le=100)] | None = None
     code: CacheSpec
     data: CacheSpec
+    cached: CacheSpec | None = None
+    states: dict[int, Annotated[int, Field(ge=0, lt=64)]] = Field(default_factory=dict)
+
+    def with_settings(self, settings: Mapping[str, str]) -> "TimingSpec":
+        """This model with values of :data:`TRIALS`; no published program confirms others than the board's."""
+        clock, states = self.clock_hz, self._states(self.clock_hz // 1000000)
+        if "clock" in settings:
+            clock = 1000000 * _number("clock", settings, "MHz")
+        now = self._states(clock // 1000000)
+        if "waits" in settings:
+            now = _number("waits", settings, "wait states")
+        result = {}
+        for name, moved in (("code", "code"), ("data", "weights")):
+            cache: CacheSpec = getattr(self, name)
+            if name == "data" and settings.get("cache") == "on":
+                cache = self.cached or cache
+            wait = cache.wait + now - states if now or now == states else 0
+            lone = {"lines": 1, "ways": 1} if settings.get("cache") == "off" else {}
+            if settings.get(moved) == "ram":
+                wait = 0
+            result[name] = cache.model_copy(update={"wait": wait, **lone})
+        changed = self.model_copy(update={"clock_hz": clock, **result})
+        return changed if changed == self else changed.model_copy(update={"error": None})
+
+    def _states(self, mhz: int) -> int:
+        states = [count for limit, count in sorted(self.states.items()) if mhz <= limit]
+        if self.states and not states:
+            raise ConfigError(f"clock: {mhz} MHz is too much for its flash", f"at most {max(self.states)}")
+        return states[0] if states else 0
+
+
+TRIALS: Mapping[str, Sequence[str]] = {
+    "clock": (),
+    "waits": (),
+    "cache": ("on", "off"),
+    "code": ("flash", "ram"),
+    "weights": ("flash", "ram"),
+}
+"""Settings of a chip that the model of cycles can try, and their values; of numbers, none."""
+
+
+def _number(name: str, settings: Mapping[str, str], unit: str) -> int:
+    text = settings[name]
+    if not text.isdecimal() or not 0 <= int(text) < 4000 or (name == "clock" and not int(text)):
+        raise ConfigError(f"{name} cannot be {text!r}", f"it is a number of {unit}")
+    return int(text)
 
 
 class MachineSpec(Record):

@@ -164,7 +164,7 @@ static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
     it->early = (first & 0xF0u) == 0x90u || (it->shifts && it->first) ? last : 0;
   } else if ((first & 0xFF80u) == 0xFB00u) {
     plain(it, base | last | high, target);
-    it->operation = MULTIPLY;
+    it->operation = high ? MULTIPLY_ADD : MULTIPLY;
     it->late = high;
   } else {
     plain(it, base | last, high | target);
@@ -238,6 +238,8 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
   static const decoded_t nothing = {0};
   const decoded_t *const before = cycles->previous ? cycles->previous : &nothing;
   uint32_t cost = cycles->costs[it->operation] + it->registers;
+  if (it->operation == BRANCH && it->size == 4)
+    cost += cycles->wide_branch;
   if (it->operation == CONDITION && !(sequential && before->size == 2))
     cost = 1; /* it folds into 16 bits before it, if at all */
   if (sequential && it->operation == LOAD && before->operation == LOAD && !(before->writes & it->addresses))
@@ -256,6 +258,7 @@ static uint32_t unit_of(const decoded_t *it) {
   case STORE:
     return UNIT_STORE;
   case MULTIPLY:
+  case MULTIPLY_ADD:
   case MULTIPLY_LONG:
     return UNIT_MULTIPLY;
   case BRANCH:

@@ -19,6 +19,7 @@ enum operation {
   LOAD_MANY, /* and one cycle a register */
   STORE_MANY,
   MULTIPLY,
+  MULTIPLY_ADD,
   MULTIPLY_LONG,
   DIVIDE_OPERATION,
   BRANCH,
@@ -64,6 +65,7 @@ typedef struct {
   uint32_t latencies[OPERATIONS]; /* cycles until the result can be used */
   uint32_t refill;                /* after a taken branch */
   uint32_t split;                 /* more for a target of four bytes in two words */
+  uint32_t wide_branch;           /* cycles more of a branch of four bytes */
   uint32_t pipelined;             /* 1: a load directly after a load takes a cycle less */
   uint32_t bus;                   /* bytes that one access reads */
   uint32_t pairs;                 /* 1: two instructions may issue in a cycle */

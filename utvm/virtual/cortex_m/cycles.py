@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
 
-Sources: tables of instruction timing in ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
+Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI 0337
+(Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
 (ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
-Nor has that of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready, and
-the cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but for extensions, which shift: so measured
-C. L. Biffle on an STM32H7. docs/time.md compares with silicon.
+Nor has that of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready,
+and the cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but that extensions shift: C. L. Biffle
+measured it on an STM32H7. docs/time.md compares with silicon.
 """
 
 import ctypes
@@ -31,6 +32,7 @@ class CoreTiming:
         latencies: until the result can be used, if not 1.
         refill: of the pipeline after a taken branch.
         split: more if the target is an instruction of four bytes in two words.
+        wide_branch: more of a branch of four bytes.
         pipelined: a load directly after a load takes one less.
         bus: bytes that a load reads in one access.
         pairs: two instructions may issue in a cycle.
@@ -42,6 +44,7 @@ class CoreTiming:
     latencies: Mapping[str, int] = field(default_factory=dict)
     refill: int = 2
     split: int = 1
+    wide_branch: int = 0
     pipelined: bool = False
     bus: int = 4
     pairs: bool = False
@@ -49,6 +52,8 @@ class CoreTiming:
     mispredicted: int = 0
 
 
+M0 = CoreTiming(costs={"load": 2, "store": 2}, split=0, wide_branch=1)
+M0_PLUS = replace(M0, refill=1)
 # P, the refill, is 1 to 3 by the manual. A division is 2 to 12, by its operands: 7.
 M4 = CoreTiming(
     costs={
@@ -62,6 +67,8 @@ M4 = CoreTiming(
     },
     pipelined=True,
 )
+# Long products take 3 to 5, and 4 to 7 with a sum.
+M3 = replace(M4, costs={**M4.costs, "multiply_add": 2, "multiply_long": 4})
 M33 = replace(
     M4,
     costs={**M4.costs, "load": 1, "condition": 1, "divide": 6},
@@ -70,7 +77,7 @@ M33 = replace(
 )
 M7 = CoreTiming(
     costs={"divide": 6, "float_divide": 14},
-    latencies={"multiply": 2, "multiply_long": 2},
+    latencies={"multiply": 2, "multiply_add": 2, "multiply_long": 2},
     refill=0,
     split=0,
     bus=8,
@@ -85,7 +92,7 @@ class _Operations(ctypes.Structure):
 
     _fields_ = fields(
         ctypes.c_uint32,
-        "undecoded plain load store load_many store_many multiply multiply_long divide branch table_branch "
+        "undecoded plain load store load_many store_many multiply multiply_add multiply_long divide branch table_branch "
         "condition float float_accumulate float_divide float_pair",
     )
 
@@ -105,7 +112,7 @@ class _State(ctypes.Structure):
         ("cycles", ctypes.c_uint64),
         ("waited", ctypes.c_uint64 * len(WAITS)),
         *fields(_Operations, "costs latencies"),
-        *fields(ctypes.c_uint32, "refill split pipelined bus pairs slow mispredicted"),
+        *fields(ctypes.c_uint32, "refill split wide_branch pipelined bus pairs slow mispredicted"),
         *fields(_Cache, "code data"),
         *fields(ctypes.c_uint32, "next slot units loaded pair_of_loads bank"),
         ("previous", ctypes.c_void_p),
@@ -126,6 +133,7 @@ class Cycles:
             latencies=_numbers(timing.latencies),
             refill=timing.refill,
             split=timing.split,
+            wide_branch=timing.wide_branch,
             pipelined=timing.pipelined,
             bus=timing.bus,
             pairs=timing.pairs,

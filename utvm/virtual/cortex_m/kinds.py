@@ -245,7 +245,26 @@ _CORTEX_M33_SECURE = replace(
     secure=True,
 )
 
+# ARM DDI 0337, 4.2. Without DSP instructions and floating-point unit.
+_CORTEX_M3 = replace(
+    _CORTEX_M4,
+    unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M3,
+    cpuid=0x412FC230,  # r2p0, as in the STM32F2
+    features=_features(
+        (0x00000030, 0x00000200, 0x00100000, 0x00000030, 0x01000000),
+        (0x01141110, 0x02111000, 0x21112231, 0x01111110, 0x01310132),
+        (),
+    ),
+    timing=cycles.M3,
+)
+# Armv6-M, with the debug components of Armv7-M, CYCCNT among them, which no such core has: for figures of its cycles.
+_CORTEX_M0 = replace(_CORTEX_M3, unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M0, cpuid=0x410CC200, timing=cycles.M0)
+_CORTEX_M0_PLUS = replace(_CORTEX_M0, cpuid=0x410CC601, timing=cycles.M0_PLUS)
+
 KINDS: Mapping[CoreName, CoreKind] = {
+    "cortex-m0": _CORTEX_M0,
+    "cortex-m0plus": _CORTEX_M0_PLUS,
+    "cortex-m3": _CORTEX_M3,
     "cortex-m4": _CORTEX_M4,
     "cortex-m7": _CORTEX_M7,
     "cortex-m7-dp": _CORTEX_M7_DP,
