@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 
 from utvm import boards
 from utvm.virtual.machine import BoardModel
+from utvm.virtual.spec import CoreName
 
 FLASH = 0x08000000
 STACK_TOP = 0x20010000
@@ -49,9 +50,12 @@ class Target:
     ``done`` is a macro that ends a program; ``handler NAME`` begins a handler.
     """
 
-    def __init__(self, directory: Path, board: str = "stm32f746", *, cycles: bool = False) -> None:
+    def __init__(
+        self, directory: Path, board: str = "stm32f746", *, cycles: bool = False, core: CoreName | None = None
+    ) -> None:
         self._directory = directory
-        self.machine = BoardModel(boards.load(board + (":cycles=model" if cycles else "")).machine_spec())
+        spec = boards.load(board + (":cycles=model" if cycles else "")).machine_spec()
+        self.machine = BoardModel(spec.model_copy(update={"cpu": core}) if core else spec)
         self.output = bytearray()
         self.machine.on_console_output = self.output.extend
         self.symbols: dict[str, int] = {}

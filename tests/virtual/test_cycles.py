@@ -12,20 +12,22 @@ from tests.virtual.target import RAM, Target
 from tests.virtual.test_counting import CYCCNT_ON
 from utvm import boards
 from utvm.errors import ConfigError
+from utvm.virtual.spec import WAITS, WAITS_REGISTER, CoreName
 
 _ROUNDS = (10, 30)
 _LOOP = "subs r1, #1\nbne.w 1b"
 _M4_LOOP, _M7_WAIT, _M4_WAIT = 2 + 2, 7 + 4, 6  # SUBS, B and P of 2
 
 
-def _a_round(folder: Path, body: str, board: str, data: int = 0x08000000) -> float:
+def _a_round(folder: Path, body: str, board: str, data: int = 0x08000000, core: CoreName | None = None) -> float:
     counts = []
     for rounds in _ROUNDS:
         (folder / str(rounds)).mkdir()
-        with Target(folder / str(rounds), board, cycles=True) as target:
+        with Target(folder / str(rounds), board, cycles=True, core=core) as target:
             program = f"movs r1, #{rounds}\nldr r7, [r0, #4]\n{body}\nldr r6, [r0, #4]\ndone"
+            only = f".cpu {core}\n" if core else ""
             enable = "ldr r4, =0xE000ED88\nldr r5, =0x00F00000\nstr r5, [r4]\ndsb\nisb"
-            target.run(f"handler reset\n{enable}\n{CYCCNT_ON}\nldr r2, ={data:#x}\n{program}")
+            target.run(f"handler reset\n{only}{enable}\n{CYCCNT_ON}\nldr r2, ={data:#x}\n{program}")
             counts.append(target.register(6) - target.register(7))
     return (counts[1] - counts[0]) / (_ROUNDS[1] - _ROUNDS[0])
 
@@ -128,6 +130,71 @@ def test_cortex_m7_issues_pairs(tmp_path: Path, body: str, cycles: int) -> None:
 )
 def test_missing_line_costs_its_wait_states(tmp_path: Path, body: str, plain: int, misses: int) -> None:
     assert _a_round(tmp_path, body, "stm32f746") == plain + _M7_WAIT * misses
+
+
+@pytest.mark.parametrize(
+    ("core", "body", "cycles"),
+    [
+        # ARM DDI 0432, 3.3: 2 for a load or store, 1 and a register for several, 3 for a branch, 4 for BL.
+        ("cortex-m0", "", 1 + 3),
+        ("cortex-m0", "ldr r3, [r2]\nldr r4, [r2]\nstr r3, [r2]\nmuls r3, r4", 3 * 2 + 1 + 4),
+        ("cortex-m0", "push {r3, r4}\npop {r3, r4}", 2 * 3 + 4),
+        ("cortex-m0", "bl 2f\nb 3f\n2: bx lr\n3:", 4 + 3 + 3 + 4),
+        # ARM DDI 0484, 3.3: 2 for a branch, 3 for BL.
+        ("cortex-m0plus", "bl 2f\nb 3f\n2: bx lr\n3:", 3 + 2 + 2 + 1 + 2),
+        # ARM DDI 0337, 3.3: as the Cortex-M4, but for products with a sum.
+        ("cortex-m3", "mul r3, r4, r5\nmla r3, r4, r5, r3\nldr r3, [r2]\nldr r4, [r2]", 1 + 2 + 2 + 1 + 4),
+    ],
+)
+def test_core_costs_what_its_manual_says(tmp_path: Path, core: CoreName, body: str, cycles: int) -> None:
+    assert (
+        _a_round(tmp_path, f".balign 32\n1: {body}\n{_LOOP.replace('.w', '')}", "stm32f407", RAM, core) == cycles
+    )
+
+
+def test_counter_shows_what_cycles_wait_for(tmp_path: Path) -> None:
+    loads = "".join(f"ldr r3, [r2, #{16 * line}]\nnop\n" for line in range(9))  # more than the cache has lines
+    counts = []
+    for wait in range(len(WAITS) + 1):
+        select = f"ldr r4, ={WAITS_REGISTER:#x}\nmovs r5, #{wait}\nstr r5, [r4]\nb 1f\n.ltorg\n"
+        (tmp_path / str(wait)).mkdir()
+        counts.append(_a_round(tmp_path / str(wait), f"{select}.balign 16\n1: {loads}{_LOOP}", "stm32f407"))
+    assert counts == [9 * (3 + _M4_WAIT) + _M4_LOOP, 9, 9 * _M4_WAIT, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "ms", "data"),
+    [
+        ("stm32f746:cycles=model", 1000 / 216, (1, 7 + 4)),
+        ("stm32f746:cache=on", 1000 / 216, (128, 7 + 4)),
+        ("stm32f746:clock=180,cache=off", 1000 / 180, (1, 5 + 4)),  # RM0385, table 5: 5 wait states up to 180 MHz
+        ("nucleo-l4r5zi:clock=80", 1000 / 80, (8, 3 + 1)),
+        ("nucleo-l4r5zi:clock=16", 1000 / 16, (8, 0)),
+        ("nucleo-l4r5zi:waits=2", 1000 / 120, (8, 2 + 1)),
+        ("nucleo-l4r5zi:weights=ram", 1000 / 120, (8, 0)),
+    ],
+)
+def test_settings_of_a_chip_are_tried(name: str, ms: float, data: tuple[int, int]) -> None:
+    board = boards.load(name)
+    assert board.timing
+    assert board.milliseconds(1_000_000, "modelled cycles") == pytest.approx(ms)
+    assert (board.timing.data.lines, board.timing.data.wait) == data
+    assert board.timing.error is None
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("stm32f407:clock=200", "200 MHz is too much"),
+        ("stm32f407:clock=fast", "clock cannot be 'fast'"),
+        ("stm32f407:cache=no", "cache cannot be 'no'"),
+        ("nrf5340dk:clock=64", "wait states at other clocks are not known"),
+        ("microbit:clock=16", "microbit has no model of cycles"),
+    ],
+)
+def test_bad_settings_of_a_chip_are_named(name: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        _ = boards.load(name).timing
 
 
 def test_model_is_a_setting() -> None:

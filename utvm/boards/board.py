@@ -390,6 +390,10 @@ class Board(Record):
         clocks = {"cycles": self.clock_hz, "modelled cycles": self.timing.clock_hz if self.timing else 0}
         return 1000 * count / clocks[unit] if count and clocks.get(unit) else None
 
+    def error_of(self, unit: str) -> int | None:
+        """Percent by which a time of this unit may be off; None if not known, or none."""
+        return self.timing.error if self.timing and unit == "modelled cycles" else None
+
     def describe_time(self, count: int, unit: str) -> str:
         """Describe the time of a count, with its range if modelled; empty of units that have none."""
         ms = self.milliseconds(count, unit)

@@ -2,6 +2,7 @@
 """``model.run``: one run of a model on a board."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from utvm.firmware.inputs import as_bytes, as_reals
 from utvm.hil.report import checkout_digest
 from utvm.session import RunResult, StandaloneRunner
 from utvm.session.board_holder import open_session
+
+_SILICON = Path("build/silicon.jsonl")  # a line for a run on a chip whose cycles were modelled, too
 
 
 def run_model(
@@ -63,6 +66,8 @@ def run_model(
     OUT.print("  ".join(f"{name} {value:,}" for name, value in figures.items() if isinstance(value, int)))
     if time := image.board.describe_time(result.count, result.unit):
         OUT.print(time)
+    if result.unit == "cycles" and image.board.timing:
+        figures |= _hold_against_model(where, image, result.count, inputs, logs)
     OUT.print(f"outputs_sha256 {figures['outputs_sha256']}")
     _write_outputs(library, outputs, output)
     ms = image.board.milliseconds(result.count, result.unit)
@@ -81,6 +86,27 @@ def _listen(connection: drivers.Connection, image: firmware.Firmware) -> RunResu
     OUT.print(f"cause of the reset, as the board has it: {alone.reset_cause}")
     connection.reset(halt=False)  # leave it running
     return result
+
+
+def _hold_against_model(
+    where: selection.BoardSelection,
+    image: firmware.Firmware,
+    cycles: int,
+    inputs: Sequence[npt.NDArray[np.generic]],
+    logs: Path,
+) -> dict[str, int]:
+    """Run the image on the virtual board at the chip's clock, and show and keep by how much its cycles are off."""
+    chip = image.board
+    clock = f",clock={chip.clock_hz // 1000000}" if chip.timing and chip.timing.states else ""
+    name = f"{selection.split_name(where.board)[0]}:cycles=model{clock}"
+    with open_session(find(selection.BoardSelection(name, "virtual")), image, logs, say) as session:
+        modelled = session.run(image.libraries[0].name, inputs).count
+    OUT.print(f"modelled: {modelled:,} cycles, {100 * (modelled / cycles - 1):+.1f} % (docs/time.md)")
+    row = {"chip": chip.title, "program": image.libraries[0].name, "clock_hz": chip.clock_hz}
+    _SILICON.parent.mkdir(exist_ok=True)
+    with _SILICON.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**row, "cycles": cycles, "modelled_cycles": modelled}) + "\n")
+    return {"modelled_cycles": modelled}
 
 
 def _figures(image: firmware.Firmware, result: RunResult) -> dict[str, int | str]:

@@ -140,6 +140,16 @@ FIGURES: tuple[Figure, ...] = (
         optional=True,
     ),
     Figure(
+        "ms_error",
+        "of that, modelled (docs/time.md)",
+        "By how many percent the modelled time of published programs was off; left out where none was tried.",
+        {"type": "integer", "minimum": 1},
+        lambda measured: measured.firmware.board.error_of(measured.runs[0].unit),
+        "±{} %".format,
+        only="virtual",
+        optional=True,
+    ),
+    Figure(
         "flash_bytes",
         "flash",
         "The whole image's: runtime, model, constants.",

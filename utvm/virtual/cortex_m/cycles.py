@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
 
-Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI 0337
-(Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33
-(ARM 100230) has none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded.
-Nor has that of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready,
-and the cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but that extensions shift: C. L. Biffle
-measured it on an STM32H7. docs/time.md compares with silicon.
+Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI
+0337 (Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33 (ARM 100230) has
+none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded. Nor has that
+of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready, and the
+cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but that extensions shift: C. L. Biffle
+measured it on an STM32H7.
+docs/time.md compares with silicon.
 """
 
 import ctypes
@@ -92,8 +93,8 @@ class _Operations(ctypes.Structure):
 
     _fields_ = fields(
         ctypes.c_uint32,
-        "undecoded plain load store load_many store_many multiply multiply_add multiply_long divide branch table_branch "
-        "condition float float_accumulate float_divide float_pair",
+        "undecoded plain load store load_many store_many multiply multiply_add multiply_long divide branch "
+        "table_branch condition float float_accumulate float_divide float_pair",
     )
 
 

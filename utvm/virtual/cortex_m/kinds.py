@@ -257,7 +257,7 @@ _CORTEX_M3 = replace(
     ),
     timing=cycles.M3,
 )
-# Armv6-M, with the debug components of Armv7-M, CYCCNT among them, which no such core has: for figures of its cycles.
+# Armv6-M, with the debug components of Armv7-M, CYCCNT among them, which no such core has: to count its cycles.
 _CORTEX_M0 = replace(_CORTEX_M3, unicorn_model=arm_const.UC_CPU_ARM_CORTEX_M0, cpuid=0x410CC200, timing=cycles.M0)
 _CORTEX_M0_PLUS = replace(_CORTEX_M0, cpuid=0x410CC601, timing=cycles.M0_PLUS)
 
