@@ -58,7 +58,8 @@ def cached_library(
 def load_library(*sources: Path) -> ctypes.CDLL:
     """Load C files of a folder as a shared library."""
     include = (_INCLUDE, sources[0].parent)
-    return ctypes.CDLL(str(cached_library(f"{sources[0].stem}.so", sources, include=include)))
+    flags = ("-O2", "-flto", *WARNINGS)  # functions of one file are called for every instruction by another
+    return ctypes.CDLL(str(cached_library(f"{sources[0].stem}.so", sources, flags, include)))
 
 
 def fields(kind: Any, names: str) -> list[tuple[str, Any]]:

@@ -214,9 +214,9 @@ static void fill(cycles_t *cycles, cache_t *cache, uint32_t part) {
   filled = lines[way] == line + 1 ? parts[way] : 0;
   if (!(filled & flag))
     wait_for(cycles, WAIT_FLASH, cache->wait);
-  for (; way; way--) {
-    lines[way] = lines[way - 1];
-    parts[way] = parts[way - 1];
+  if (way) {
+    memmove(lines + 1, lines, way * sizeof *lines);
+    memmove(parts + 1, parts, way * sizeof *parts);
   }
   lines[0] = line + 1;
   parts[0] = filled | flag;
@@ -246,7 +246,7 @@ static void issue(cycles_t *cycles, const decoded_t *it, int sequential) {
     cost -= cycles->pipelined;
   if (it->operation == LOAD || it->operation == LOAD_MANY)
     cycles->waited[WAIT_LOAD] += cost - 1;
-  if (before->writes & it->reads)
+  if ((before->writes & it->reads) && cycles->latencies[before->operation] > 1)
     wait_for(cycles, WAIT_LOAD, cycles->latencies[before->operation] - 1);
   cycles->cycles += cost;
 }
@@ -373,7 +373,8 @@ void utvm_release_decoded(cycles_t *cycles) {
  */
 void utvm_time_read(cycles_t *cycles, uint32_t address, uint32_t size) {
   const uint32_t bank = address & 4u;
-  wait_for(cycles, WAIT_LOAD, cycles->pair_of_loads && bank == cycles->bank);
+  if (cycles->pair_of_loads && bank == cycles->bank)
+    wait_for(cycles, WAIT_LOAD, 1);
   cycles->pair_of_loads = 0;
   cycles->bank = bank;
   if (address & (size - 1)) {
