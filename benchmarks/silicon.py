@@ -199,7 +199,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     """Return the table of docs/time.md."""
     lines = ["| chip, clock | program | published, M cycles | modelled | error | |", "|---|---|---|---|---|---|"]
     for row in rows:
-        counts = " | ".join(f"{row[name] / 1e6:.{3 if row[name] > 1e4 else 6}f}" for name in ("published_cycles", "modelled_cycles"))
+        values = (row[name] for name in ("published_cycles", "modelled_cycles"))
+        counts = " | ".join(f"{value / 1e6:.{3 if value > 10000 else 6}f}" for value in values)
         use = "check alone" if row["held"] else ""
         clock = f"{row['clock_hz'] / 1e6:g} MHz"
         lines.append(f"| {row['chip']}, {clock} | {row['program']} | {counts} | {error_of(row):+.1f} % | {use} |")
