@@ -29,8 +29,8 @@ while :; do case $1 in -o | -l) shift 2 ;; -*) shift ;; *) break ;; esac; done
 shift
 sh -c "$*"
 """
-_HELPER = Path(client.__file__).with_name("helper.py")
-LONG = 300.0  # Seconds; nothing takes as long, but a machine may be busy.
+HELPER = Path(client.__file__).with_name("helper.py")
+LONG = 60.0  # Seconds; nothing takes as long, but a machine may be busy.
 
 
 class Farm:
@@ -114,7 +114,7 @@ def kill_a_keeper(pid: int) -> None:
     """Kill a helper that keeps a lease of a run, once there is one."""
 
     def killed() -> bool:
-        for each in below(pid, str(_HELPER)):
+        for each in below(pid, str(HELPER)):
             # It may end of itself meanwhile, and then it is another's turn.
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ import psutil
 import pytest
 
 from tests.cli.running import inv
-from tests.farm.farms import LONG, Farm, process, until, wait_for
+from tests.farm.farms import HELPER, LONG, Farm, process, until, wait_for
+from tests.processes import below
 from utvm.farm.client import LeaseHolder, labgrid_python
 
 pytestmark = pytest.mark.slow
@@ -63,6 +65,42 @@ def test_the_first_free_board_of_any_site_is_leased(tmp_path: Path) -> None:
     assert (refused.returncode, "no coordinator answers at" in refused.stderr) == (3, True)
     wrong = inv("farm.list", LG_COORDINATOR=f"{one.address},desk")
     assert (wrong.returncode, "'desk' is no HOST:PORT" in wrong.stderr) == (2, True)
+
+
+def test_runs_of_one_computer_wait_as_one_client_in_their_order(tmp_path: Path) -> None:
+    """labgrid sends each change of a place to every client, so one waits for all that want the same."""
+    board, lines = {"board": "host", "health": "ok"}, list[str]()
+    with _sites(tmp_path, "host") as (site,), contextlib.ExitStack() as stack:
+        other, client = stack.enter_context(site.client()), stack.enter_context(site.client())
+        other.call("lease", filters=board, wait=None)
+        runs = list[LeaseHolder]()
+        for place in range(1, 5):
+            holder = LeaseHolder(site.address, board, LONG, tmp_path / f"log-{place}", lines.append)
+            runs.append(stack.enter_context(holder))
+            while not any(f"place {place} in line; held: site-1-host-1 by " in line for line in lines):
+                assert not any(run.poll() for run in runs)
+                time.sleep(0.1)
+        assert len(client.call("list")["waiting"]) == 1
+        # The first in line is ended: the second is the first, and the ended one queues again, as the last.
+        sorted(below(os.getpid(), str(HELPER)), key=psutil.Process.create_time)[2].terminate()
+        runs.append(runs.pop(0))
+        wait_for(lambda: not any(run.poll() for run in runs) and len(client.call("list")["waiting"]) == 1)
+        other.call("release")
+        for run in runs:
+            assert run.wait().waited > 0
+            assert not any(other.poll() for other in runs if other is not run)
+            assert len(client.call("list")["waiting"]) <= 1
+            run.release()
+
+
+def test_a_lease_that_somebody_ends_is_lost(tmp_path: Path) -> None:
+    with _sites(tmp_path, "host") as (site,), contextlib.ExitStack() as stack:
+        holder = LeaseHolder(site.address, {"board": "host"}, LONG, tmp_path / "log", lambda _: None)
+        lease = stack.enter_context(holder).wait()
+        program = labgrid_python(lambda _: None).with_name("labgrid-client")
+        command = [program, "-x", site.address, "-p", lease.place, "release", "--kick"]
+        subprocess.run(command, check=True, timeout=LONG, stdout=subprocess.DEVNULL)
+        wait_for(lambda: lease.lost == "it was released")
 
 
 def test_a_command_that_prints_fetches_nothing(tmp_path: Path) -> None:

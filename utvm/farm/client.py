@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import getpass
+import hashlib
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from utvm.base.process import interpreter, peer, run
+from utvm.base.storage.cache import cache_root
 from utvm.base.storage.files import open_regular
 from utvm.environment.python_lock import locked_venv
 from utvm.errors import ConfigError, ProvisionError, UtvmError
@@ -90,11 +92,6 @@ class FarmClient:
 
     def __enter__(self) -> "FarmClient":
         self.start()
-        try:
-            self.read_reply(_REPLY_TIMEOUT)
-        except BaseException:
-            self.stop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,7 +147,7 @@ class FarmClient:
             raise ProvisionError(f"the farm at {self.address} does not answer") from None
         if "error" in reply:
             error = _ERRORS.get(reply["kind"], ProvisionError)
-            raise error(reply["error"], reply.get("hint", "./inv farm.list shows all boards"))
+            raise error(reply["error"], reply.get("hint") or "./inv farm.list shows all boards")
         return reply
 
     @property
@@ -209,6 +206,11 @@ class LeaseHolder:
         farm.on_loss = functools.partial(self._on_loss, farm)
         farm.start()
         self._farms.append(farm)
+        request = {"filters": dict(self._filters), "wait": self._wait, "excluded": sorted(self._excluded)}
+        digest = hashlib.sha256(
+            json.dumps([platform.node(), address, request], sort_keys=True).encode()
+        ).hexdigest()
+        farm.send("lease", **request, queue=str(cache_root() / "farm" / "lines" / digest[:16]))
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -275,10 +277,7 @@ class LeaseHolder:
             if not isinstance(error, ConfigError):
                 self._say(f"left out: {farm.address}: {error.message}")
             return
-        if "ready" in reply:
-            request = {"filters": dict(self._filters), "wait": self._wait, "excluded": sorted(self._excluded)}
-            farm.send("lease", **request)
-        elif "place" in reply:
+        if "place" in reply:
             others = [other for other in self._farms if other is not farm]
             self._leave(*others)
             self.lease = Lease(**{**reply, "others": reply["others"] + len(others)}, earlier=self.earlier)

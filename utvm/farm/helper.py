@@ -5,17 +5,23 @@ Each line of the standard input is a request, ``{"do": NAME, ...}``: a method of
 arguments. The reply is one line; a queued lease reports its position before that. End of input ends the lease.
 labgrid (26.0.1) never frees the place of a lost holder, so a lease has a deadline in the place's tags: this
 process extends it, ``reap`` frees expired places.
+
+labgrid sends each change of a place to every client, subscribed or not. So of all runs of a computer that want the
+same, only the first is a client that waits; and one that has its board is no client, and only holds a stream.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import math
+import os
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -28,6 +34,7 @@ _HEARTBEATS = 4  # A lease expires after so many missed heartbeats.
 _POLL = 0.2
 _RESERVATION_POLL = (2.0, 20.0)  # Seconds, at least and at most; labgrid drops a reservation after 60.
 _POLL_PER_WAITER = 0.05  # Seconds more for each client in the queue: all poll the one coordinator.
+_LOOK = (2.0, 0.05)  # Seconds between looks at who holds a leased place: at least, and for each place.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
 _SLOW = 5.0  # Seconds; an exporter answers in milliseconds, and labgrid gives up after ten.
@@ -43,9 +50,13 @@ _PRESENT = "utvm_present"  # "no" while the host is away: labgrid reserves place
 class Unavailable(Exception):
     """The request cannot be met; ``kind`` is usage or infrastructure."""
 
-    def __init__(self, message: str, kind: str = "infrastructure") -> None:
+    def __init__(self, message: str, kind: str = "infrastructure", hint: str = "") -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind, self.hint = kind, hint
+
+
+class NoCoordinator(Unavailable):
+    """No coordinator answers."""
 
 
 class HostsAway(Unavailable):
@@ -61,6 +72,59 @@ def say(**content: Any) -> None:
     print(json.dumps(content), flush=True)
 
 
+class LocalQueue:
+    """Runs of this user and computer that want the same boards of a coordinator: a folder with a file for each.
+
+    A file is locked as long as its process lives, and has what the process last said of the queue.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path = folder / f"{time.time_ns()}-{os.getpid()}"
+        hidden = folder / f".{self._path.name}"
+        self._file = hidden.open("w", encoding="utf-8")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        hidden.rename(self._path)
+
+    def read_ahead(self) -> list[Path]:
+        """Return the files of the runs ahead, first come first; the first one's process lives."""
+        ahead = [path for path in sorted(self._path.parent.glob("[0-9]*")) if path < self._path]
+        while ahead and not _is_locked(ahead[0]):
+            del ahead[0]
+        return ahead
+
+    def report(self, **content: Any) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        print(json.dumps(content), file=self._file, flush=True)
+        say(**content)
+
+    def leave(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether the process of a file lives; the file of one that has ended is removed."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path.unlink()
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+class QuietSession(ClientSession):  # type: ignore[misc]
+    """A stream that shows whether the coordinator is there: it is sent nothing, and cannot acquire a place."""
+
+    async def start(self) -> None:
+        self.pump_task = self.loop.create_task(self.message_pump())
+        if not await self.sync_with_coordinator():
+            raise ServerError("Could not connect to coordinator")
+
+
 class LabgridClient:
     """One session with a coordinator, and at most one lease."""
 
@@ -70,12 +134,17 @@ class LabgridClient:
         self._place = self._token = ""
         self._holding: asyncio.Task[None] | None = None
         self._healthy: set[str] = set()  # places that fit, wherever their hosts are
+        self._queue: LocalQueue | None = None
 
-    async def connect(self) -> None:
+    async def connect(self, session: type[ClientSession] = ClientSession) -> None:
         await self._disconnect()
-        self._session = ClientSession(self._address, asyncio.get_running_loop())
+        self._session = session(self._address, asyncio.get_running_loop())
         self.holder = f"{self._session.gethostname()}/{self._session.getuser()}"
-        await asyncio.wait_for(self._session.start(), _CONNECTING)
+        try:
+            await asyncio.wait_for(self._session.start(), _CONNECTING)
+        except (ServerError, grpc.RpcError, asyncio.TimeoutError):
+            hint = "./inv farm.up runs one; LG_COORDINATOR=HOST:PORT names another"
+            raise NoCoordinator(f"no coordinator answers at {self._address}", hint=hint) from None
 
     async def _disconnect(self) -> None:
         if self._session:
@@ -91,6 +160,8 @@ class LabgridClient:
         await self._disconnect()
 
     async def _call(self, do: str, /, **what: Any) -> Any:
+        if self._session is None:
+            await self.connect()
         return await getattr(self._session.stub, do)(getattr(pb, f"{do}Request")(**what), timeout=30)
 
     async def _places(self) -> dict[str, Any]:
@@ -126,8 +197,8 @@ class LabgridClient:
                 await self._call("SetPlaceTags", placename=name, tags={_PRESENT: present})
 
     async def _sync(self) -> None:
-        """Synchronise with the coordinator, in a new session if the old one has ended."""
-        if self._session.stopping.is_set():
+        """Synchronise with the coordinator, in a session that is a client; not while a lease is held."""
+        if self._session is None or self._session.stopping.is_set() or isinstance(self._session, QuietSession):
             await self.connect()
         # This would wait forever in a session that is just ending.
         await asyncio.wait_for(self._session.sync_with_coordinator(), _CONNECTING)
@@ -180,11 +251,19 @@ class LabgridClient:
                 freed.append({"place": name, "holder": place.acquired})
         say(freed=freed)
 
-    async def lease(self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = ()) -> None:
-        """Queue for a board, then hold it until :meth:`release` or the end of the input."""
+    async def lease(
+        self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = (), queue: str = ""
+    ) -> None:
+        """Queue for a board, then hold it until :meth:`release` or the end of the input.
+
+        Args:
+            queue: folder of the :class:`LocalQueue` to wait in first.
+        """
         begun = time.monotonic()
         try:
             deadline = math.inf if wait is None else begun + wait
+            if queue:
+                await self._wait_behind(LocalQueue(Path(queue)), deadline)
             while True:
                 matching = await self._wait_for_hosts(filters, excluded, deadline)
                 wanted = filters | {_PRESENT: "yes"}
@@ -198,7 +277,11 @@ class LabgridClient:
                 await self._cancel()
             # At once: otherwise the place stays idle for up to 15 s after its release.
             await self._cancel()
+            self._leave_queue()
+            waited = time.monotonic() - begun
+            self._interval = max(_HEARTBEAT, _HEARTBEAT_PER_PLACE * len(self._session.places))
             await self._heartbeat()
+            await self.connect(QuietSession)
         except BaseException:
             await asyncio.shield(self.release())
             raise
@@ -206,11 +289,30 @@ class LabgridClient:
         say(
             place=self._place,
             holder=self.holder,
-            waited=round(time.monotonic() - begun, 3),
+            waited=round(waited, 3),
             board=resources["UtvmBoard"],
             service=resources.get("NetworkService", {}),
             others=len(matching - {self._place}),
         )
+
+    async def _wait_behind(self, queue: LocalQueue, deadline: float) -> None:
+        """Wait for the runs ahead; say where the first of them is in line, and who has what."""
+        self._queue, next_line = queue, 0.0
+        while ahead := queue.read_ahead():
+            if time.monotonic() > deadline:
+                raise Unavailable("no board was free in time")
+            if time.monotonic() > next_line:
+                # The first may not have been in line yet.
+                with contextlib.suppress(OSError, ValueError):
+                    first = json.loads(ahead[0].read_text(encoding="utf-8"))
+                    say(position=first["position"] + len(ahead), busy=first["busy"])
+                    next_line = time.monotonic() + _REPORT
+            await asyncio.sleep(_POLL)
+
+    def _leave_queue(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue:
+            queue.leave()
 
     async def _acquire(self, others: bool) -> bool:
         """Acquire the reserved place; False if its host does not answer and there are others."""
@@ -242,6 +344,7 @@ class LabgridClient:
             except HostsAway as away:
                 if time.monotonic() > last:
                     raise
+                self._leave_queue()  # All wait for a minute, not one after the other.
                 if str(away) != reported or time.monotonic() > next_line:
                     reported, next_line = str(away), time.monotonic() + _REPORT
                     say(away=reported)
@@ -295,7 +398,7 @@ class LabgridClient:
             position = tokens.index(self._token) + 1 if self._token in tokens else 1
             if reported != (position, busy) or time.monotonic() > next_line:
                 reported, next_line = (position, busy), time.monotonic() + _REPORT
-                say(position=position, busy=busy)
+                (self._queue.report if self._queue else say)(position=position, busy=busy)
             # Hundreds of clients polling too often would overload the coordinator.
             polled, least, most = time.monotonic(), *_RESERVATION_POLL
             pause = min(most, max(least, _POLL_PER_WAITER * len(tokens)))
@@ -310,27 +413,29 @@ class LabgridClient:
             await self._call("CancelReservation", token=token)
 
     async def _heartbeat(self) -> None:
-        tags = {_UNTIL: str(int(time.time() + _HEARTBEATS * self._interval())), _HOLDER: self.holder}
+        tags = {_UNTIL: str(int(time.time() + _HEARTBEATS * self._interval)), _HOLDER: self.holder}
         await self._call("SetPlaceTags", placename=self._place, tags=tags)
-
-    def _interval(self) -> float:
-        return max(_HEARTBEAT, _HEARTBEAT_PER_PLACE * len(self._session.places))
 
     async def _hold(self) -> None:
         """Extend the deadline; report when the lease is lost."""
-        next_beat = time.monotonic() + self._interval()
+        next_beat, next_look = time.monotonic() + self._interval, 0.0
         try:
             while True:
                 await asyncio.sleep(_POLL)
                 if self._session.stopping.is_set():
                     await self._reacquire()
-                place = self._session.places.get(self._place)
-                if place is None or place.acquired != self.holder:
-                    holder = place.acquired if place else None
-                    raise Unavailable(f"it is held by {holder}" if holder else "it was released")
-                if time.monotonic() > next_beat:
-                    next_beat = time.monotonic() + self._interval()
-                    with contextlib.suppress(grpc.RpcError):
+                    next_look = 0.0
+                if time.monotonic() < next_look:
+                    continue
+                # If the coordinator is gone, the session ends.
+                with contextlib.suppress(grpc.RpcError):
+                    places = await self._places()
+                    next_look = time.monotonic() + max(_LOOK[0], _LOOK[1] * len(places))
+                    holder = places[self._place].acquired if self._place in places else ""
+                    if holder != self.holder:
+                        raise Unavailable(f"it is held by {holder}" if holder else "it was released")
+                    if time.monotonic() > next_beat:
+                        next_beat = time.monotonic() + self._interval
                         await self._heartbeat()
         except Unavailable as lost:
             say(lost=str(lost))
@@ -345,9 +450,9 @@ class LabgridClient:
                 if place is not None and not place.acquired:
                     await self._call("AcquirePlace", placename=self._place)
                     await self._heartbeat()
-                    await self._session.sync_with_coordinator()
+                await self.connect(QuietSession)
                 return
-            except (ServerError, grpc.RpcError, asyncio.TimeoutError):
+            except (NoCoordinator, grpc.RpcError):
                 await asyncio.sleep(1.0)
         raise Unavailable(f"the coordinator was away for {_AWAY:g} s")
 
@@ -357,6 +462,7 @@ class LabgridClient:
         Args:
             outcome: ``verdict`` or ``infrastructure``; a few of the latter in a row quarantine the board.
         """
+        self._leave_queue()
         if self._holding:
             self._holding.cancel()
         with contextlib.suppress(grpc.RpcError):
@@ -392,7 +498,7 @@ async def _reply(client: LabgridClient, request: dict[str, Any]) -> None:
         if name == "release":
             say()
     except Unavailable as error:
-        say(error=str(error), kind=error.kind)
+        say(error=str(error), kind=error.kind, hint=error.hint)
     except grpc.RpcError as error:
         say(error=str(error.details()), kind="infrastructure")
     except (ServerError, asyncio.TimeoutError):
@@ -408,13 +514,8 @@ async def _serve(address: str) -> None:
     client = LabgridClient(address)
     work: asyncio.Task[None] | None = None
     try:
-        await client.connect()
-        say(ready=True)
         while line := await reader.readline():
             work = asyncio.create_task(_reply(client, json.loads(line)))
-    except (ServerError, grpc.RpcError, asyncio.TimeoutError):
-        hint = "./inv farm.up runs one; LG_COORDINATOR=HOST:PORT names another"
-        say(error=f"no coordinator answers at {address}", kind="infrastructure", hint=hint)
     finally:
         if work:
             work.cancel()
