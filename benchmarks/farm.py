@@ -27,8 +27,8 @@ from utvm.farm.client import FarmClient, LeaseHolder, labgrid_python
 from utvm.farm.hosted import coordinator
 
 _JOBS, _SECONDS = 6, 10
-_SIZES = ((200, 400, 60, 20, 0), (200, 400, 60, 20, 200), (1000, 2000, 60, 100, 0))
-"""Places, jobs, seconds of a job, hosts, and clients beside that one that has all jobs."""
+_SIZES = ((200, 600, 60, 20, 0), (200, 600, 60, 20, 20), (200, 600, 60, 20, 200), (1000, 2000, 60, 100, 0))
+"""Places, jobs, seconds of a job, hosts, and clients that wait, beside the one that has all jobs."""
 
 
 def _quiet(_: str) -> None:

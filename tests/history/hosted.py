@@ -37,9 +37,11 @@ class HostedCI:
 
     Args:
         folder: its own.
+        webhook: address that news are sent to.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, webhook: str = "") -> None:
+        self._webhook = webhook
         self._folder = folder
         self._caches: dict[tuple[str, str], Path] = {}  # branch and key -> folder; oldest first
         self._groups: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -101,6 +103,7 @@ class HostedCI:
             "github.run_attempt": "1",
             "github.event.pull_request.base.sha": base,
             "vars.UTVM_WHEEL": "utvm.whl",
+            "secrets.UTVM_WEBHOOK": self._webhook,
         }
         # docs.github.com, "Control the concurrency of workflows": one at a time of a group.
         with self._groups[_fill(workflow["concurrency"]["group"], expressions)]:
@@ -111,7 +114,7 @@ class HostedCI:
             passed = True
             for step in workflow["jobs"]["hil"]["steps"]:
                 condition = step.get("if", "")
-                if (not passed and condition != "always()") or (
+                if (not passed and "always()" not in condition) or (
                     "schedule" in condition and (event == "schedule") != ("==" in condition)
                 ):
                     continue
@@ -140,6 +143,7 @@ class HostedCI:
             "CI_JOB_URL": f"https://x.org/{commit[:8]}",
             "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
             "UTVM_WHEEL": "utvm.whl",
+            "UTVM_WEBHOOK": self._webhook,
         }
         # docs.gitlab.com, "Resource group": one at a time of a group, from its start to its end.
         with self._groups[_expand(job["resource_group"], known)]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs in a hosted CI: each begins with an empty disk, and answers as if all shared one."""
 
+import http.server
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -73,6 +75,37 @@ def test_three_nights_are_remembered_as_on_one_disk(service: str, project: Path,
     assert json.loads(hosted) == json.loads(disk) and good in hosted
     bisected = inv("history.bisect", "models::test_a")
     assert f"first bad: {broken}\n" in bisected.stdout, bisected.stdout + bisected.stderr
+
+
+@pytest.mark.slow
+@_SERVICES
+def test_news_of_three_nights_are_three_messages(service: str, project: Path, tmp_path: Path) -> None:
+    """A breaks, B breaks while A is red, A recovers. What the webhook refuses is in the next message."""
+    answers, texts = [403, 200, 200], list[str]()
+
+    class Webhook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"]
+            if (answer := answers.pop(0)) == 200:
+                texts.append(text)
+            self.send_response(answer)
+            self.end_headers()
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Webhook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        run = getattr(HostedCI(tmp_path / "hosted", f"http://127.0.0.1:{server.server_port}/"), service)
+        for a, b in ((1, 1), (0, 1), (0, 0), (0, 0), (1, 0)):
+            job = run(project, _commit(f"{a}\n\ndef test_b():\n    assert {b}"))
+            assert job.passed == (a == b == 1)
+        server.shutdown()
+    subjects = [[line for line in text.splitlines() if line.startswith("nightly run ")] for text in texts]
+    found = [[line.partition(": ")[2] for line in lines] for lines in subjects]
+    assert found == [["1 broken, 1 still failing", "1 broken"], ["1 recovered, 1 still failing"]]
+    names = [re.findall("^(?:broken|recovered): .*", text, re.M) for text in texts]
+    assert names == [
+        ["broken: models::test_b on host", "broken: models::test_a on host"],
+        ["recovered: models::test_a on host"],
+    ]
 
 
 @pytest.mark.nightly

@@ -76,13 +76,6 @@ def _summarise(places: dict[str, Any], metrics: str) -> None:
         output.OUT.print(printable(f"{position}. in line: {waiting['holder']}, for {tags}"))
 
 
-def _reap_leases() -> None:
-    freed = [lease for reply in _call("reap") for lease in reply["freed"]]
-    for lease in freed:
-        output.OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
-    output.OUT.print(f"{len(freed)} boards freed")
-
-
 def take_out(place: str, why: str) -> None:
     _call("mark", place=place, health="bad", comment=why)
     output.OUT.print(printable(f"{place} is in quarantine: {why}"))
@@ -97,7 +90,10 @@ def heal_boards(place: str) -> ExitCode:
     Returns:
         The worst exit code of the checks.
     """
-    _reap_leases()
+    freed = [lease for reply in _call("reap") for lease in reply["freed"]]
+    for lease in freed:
+        output.OUT.print(printable(f"freed {lease['place']}, which {lease['holder']} had"))
+    output.OUT.print(f"{len(freed)} boards freed")
     if not place:
         return ExitCode.PASSED
     places = [known for known in _list_all()["places"] if known["tags"].get("health") == "bad"]

@@ -3,12 +3,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 from utvm import boards
+from utvm.base.process.signals import raise_on_signals, was_interrupted
 from utvm.base.storage.files import check_folder, check_writable
 from utvm.boards import PATH_VARIABLE, Board
 from utvm.cli import output, progress
@@ -39,6 +41,8 @@ def run_suites(
     Args:
         other: the remote location; by default that of ``place``.
     """
+    if suites.reruns not in range(6):
+        raise ConfigError(f"--reruns is {suites.reruns}", "give 0 to 5")
     # Reject a wrong command line before a run begins and a report is written.
     where, suites, place = _of_the_project(where, suites, place)
     board = boards.load(where.board)
@@ -51,7 +55,7 @@ def run_suites(
         usb = _check_usb(board, where, place.usb, other) if place.usb else None
         probe = None if usb else _find_probe(board, where, other)
         if other is None:
-            return hil_suites.run(where, reports, suites=suites)
+            return ExitCode(_repeat(lambda: hil_suites.run(where, reports, suites=suites), suites.reruns))
         if usb and not where.serial:
             where = dataclasses.replace(where, serial=board.model.serial_number)
         elif probe:
@@ -60,13 +64,23 @@ def run_suites(
         root = plugin.report_root(reports)
         before = set(root.glob("*/report.json"))
         command = RemoteCommand((), board, where, probe, usb)
-        code = other.run(_complete(command, other, suites, reports))
+        command = _complete(command, other, dataclasses.replace(suites, reruns=0), reports)
+        code = _repeat(functools.partial(other.run, command), suites.reruns)
         if why := limits.remember_new(root, before):
             output.OUT.print(f"warning: {why}")
     try:
         return ExitCode(code)
     except ValueError:
         raise ProvisionError(f"the run in {place.in_} came to no end of its own: exit code {code}") from None
+
+
+def _repeat(run: Callable[[], int], reruns: int) -> int:
+    """Run; begin again after a run without a verdict that nobody interrupted."""
+    while (code := run()) == ExitCode.INFRASTRUCTURE and reruns and not was_interrupted():
+        reruns -= 1
+        output.OUT.print("no verdict; once more")
+        raise_on_signals()
+    return code
 
 
 def _of_the_project(
@@ -182,7 +196,7 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
     check_writable(*(path for _, path in nightly.parse_targets(notify)))
     jobs_listed = nightly.load(Path(config) if config else nightly.default_list())
     root = Path(report_dir).resolve() if report_dir else plugin.report_root(ReportChoice()) / "nightly"
-    jobs_selected = nightly.select(jobs_listed, _words(only))
+    jobs_selected = nightly.select(jobs_listed, SuiteChoice(only).names)
     audit = None
     if advisories:
         from utvm.environment.audit import report_on
@@ -190,7 +204,3 @@ def run_nightly(config: str, only: str, jobs: int, report_dir: str, notify: str,
         audit = report_on(Path(advisories))
     jobs = jobs or nightly.count_parallel_jobs()
     return nightly.run(jobs_selected, jobs=jobs, report_root=root, notify=notify, advisories=audit)
-
-
-def _words(text: str) -> Sequence[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]

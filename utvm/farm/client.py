@@ -207,10 +207,9 @@ class LeaseHolder:
         farm.start()
         self._farms.append(farm)
         request = {"filters": dict(self._filters), "wait": self._wait, "excluded": sorted(self._excluded)}
-        digest = hashlib.sha256(
-            json.dumps([platform.node(), address, request], sort_keys=True).encode()
-        ).hexdigest()
-        farm.send("lease", **request, queue=str(cache_root() / "farm" / "lines" / digest[:16]))
+        key = repr((platform.node(), address, sorted(self._filters.items()), request["excluded"]))
+        line = cache_root() / "lines" / hashlib.sha256(key.encode()).hexdigest()[:16]
+        farm.send("lease", **request, queue=str(line))
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -32,9 +32,8 @@ _HEARTBEAT = 30.0  # Seconds between heartbeats of a lease holder,
 _HEARTBEAT_PER_PLACE = 1.0  # or so many per place, if that is more: labgrid forwards each to every client.
 _HEARTBEATS = 4  # A lease expires after so many missed heartbeats.
 _POLL = 0.2
-_RESERVATION_POLL = (2.0, 20.0)  # Seconds, at least and at most; labgrid drops a reservation after 60.
-_POLL_PER_WAITER = 0.05  # Seconds more for each client in the queue: all poll the one coordinator.
-_LOOK = (2.0, 0.05)  # Seconds between looks at who holds a leased place: at least, and for each place.
+_RESERVATION_POLL = 4.0  # Seconds; labgrid drops a reservation after 60.
+_LOOK = (2.0, 0.1)  # Seconds between looks at who holds a leased place: at least, and for each place.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
 _SLOW = 5.0  # Seconds; an exporter answers in milliseconds, and labgrid gives up after ten.
@@ -53,10 +52,6 @@ class Unavailable(Exception):
     def __init__(self, message: str, kind: str = "infrastructure", hint: str = "") -> None:
         super().__init__(message)
         self.kind, self.hint = kind, hint
-
-
-class NoCoordinator(Unavailable):
-    """No coordinator answers."""
 
 
 class HostsAway(Unavailable):
@@ -109,10 +104,8 @@ def _is_locked(path: Path) -> bool:
         with path.open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             path.unlink()
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        pass
+    except (BlockingIOError, FileNotFoundError) as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -144,7 +137,7 @@ class LabgridClient:
             await asyncio.wait_for(self._session.start(), _CONNECTING)
         except (ServerError, grpc.RpcError, asyncio.TimeoutError):
             hint = "./inv farm.up runs one; LG_COORDINATOR=HOST:PORT names another"
-            raise NoCoordinator(f"no coordinator answers at {self._address}", hint=hint) from None
+            raise Unavailable(f"no coordinator answers at {self._address}", hint=hint) from None
 
     async def _disconnect(self) -> None:
         if self._session:
@@ -254,11 +247,7 @@ class LabgridClient:
     async def lease(
         self, filters: dict[str, str], wait: float | None, excluded: Sequence[str] = (), queue: str = ""
     ) -> None:
-        """Queue for a board, then hold it until :meth:`release` or the end of the input.
-
-        Args:
-            queue: folder of the :class:`LocalQueue` to wait in first.
-        """
+        """Queue for a board, first in a folder, then hold it until :meth:`release` or the end of the input."""
         begun = time.monotonic()
         try:
             deadline = math.inf if wait is None else begun + wait
@@ -348,7 +337,7 @@ class LabgridClient:
                 if str(away) != reported or time.monotonic() > next_line:
                     reported, next_line = str(away), time.monotonic() + _REPORT
                     say(away=reported)
-            await asyncio.sleep(_RESERVATION_POLL[0])
+            await asyncio.sleep(_RESERVATION_POLL)
 
     async def _matching_places(self, filters: dict[str, str], excluded: Sequence[str]) -> set[str]:
         await self._sync()
@@ -399,10 +388,8 @@ class LabgridClient:
             if reported != (position, busy) or time.monotonic() > next_line:
                 reported, next_line = (position, busy), time.monotonic() + _REPORT
                 (self._queue.report if self._queue else say)(position=position, busy=busy)
-            # Hundreds of clients polling too often would overload the coordinator.
-            polled, least, most = time.monotonic(), *_RESERVATION_POLL
-            pause = min(most, max(least, _POLL_PER_WAITER * len(tokens)))
-            while time.monotonic() < polled + pause and not any(
+            polled = time.monotonic()
+            while time.monotonic() < polled + _RESERVATION_POLL and not any(
                 place.reservation == self._token for place in self._session.places.values()
             ):
                 await asyncio.sleep(_POLL)
@@ -452,7 +439,7 @@ class LabgridClient:
                     await self._heartbeat()
                 await self.connect(QuietSession)
                 return
-            except (NoCoordinator, grpc.RpcError):
+            except (Unavailable, grpc.RpcError):
                 await asyncio.sleep(1.0)
         raise Unavailable(f"the coordinator was away for {_AWAY:g} s")
 

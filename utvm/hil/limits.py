@@ -153,13 +153,25 @@ def remember(root: Path, *reports: Mapping[str, Any]) -> str:
     Returns:
         a one-line error; empty if the runs were added or need not be.
     """
-    if current_kind() != "host" or not (project() or root.is_relative_to(work() / "reports")):
+    if not _is_remembered(root):
         return ""
     try:
         path = history_file()
     except UtvmError as error:
         return f"the history was not written: {error.message}"
     return history.record(path, *reports)
+
+
+def _is_remembered(root: Path) -> bool:
+    return current_kind() == "host" and (project() is not None or root.is_relative_to(work() / "reports"))
+
+
+def earlier_boards(root: Path, before: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield boards of earlier nightly runs from the history, if runs below a folder are added to it."""
+    with contextlib.suppress(UtvmError):
+        if _is_remembered(root):
+            with store.open_history(history_file()) as history:
+                yield from changes.night_boards(history, store.parse_time(before))
 
 
 def remember_new(root: Path, before: Collection[Path]) -> str:

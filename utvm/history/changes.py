@@ -8,7 +8,7 @@ from math import comb
 from statistics import median
 
 from utvm.errors import ConfigError
-from utvm.history.store import MEASURED, format_time
+from utvm.history.store import MEASURED, OUTCOMES, format_time
 from utvm.history.values import Value, figure_of, format_difference, format_value, unknown_model
 
 _NIGHT = 12 * 3600
@@ -119,6 +119,15 @@ class LastGood:
     bad_run: str | None
     night: str | None
     message: str
+
+
+def night_boards(history: sqlite3.Connection, before: int) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Yield label, verdict and tests of each board of nightly runs before a time, newest first."""
+    query = "select run, night, verdict from run where night <> '' and started < ? order by started desc, run desc"
+    for row in history.execute(query, (before,)):
+        tests = "select id, outcome from outcome join test using (test) where run = ?"
+        outcomes = [{"id": name, "outcome": OUTCOMES[i]} for name, i in history.execute(tests, (row["run"],))]
+        yield row["night"].partition("/")[2], row["verdict"], {"tests": outcomes}
 
 
 def newest_night(history: sqlite3.Connection) -> int:

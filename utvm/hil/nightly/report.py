@@ -6,6 +6,7 @@ one atomic rename; names sort by start time.
 """
 
 import contextlib
+import itertools
 import json
 import shutil
 import xml.etree.ElementTree as ET
@@ -16,7 +17,7 @@ from typing import Any
 
 from utvm import drivers, errors, pages
 from utvm.base.storage.files import write_whole
-from utvm.hil import display, figures, html, schemas
+from utvm.hil import display, figures, html, limits, schemas
 from utvm.hil.report import FILES, logs_beside, publish, write_texts, xml_document
 from utvm.hil.results import Outcome, Verdict, board_entry, first_line
 from utvm.provenance.location import Checkout
@@ -295,7 +296,7 @@ def last_line(report: NightlyReport) -> str:
     )
 
 
-_NIGHTS = 30  # How many nightly reports to search for a test's last outcome.
+_NIGHTS = 30  # How many nights to search for a test's last outcome.
 _DECISIVE = ("passed", "failed", "error")
 State = dict[tuple[str, str], str]
 """Label of a board and test -> outcome. The empty test is ``failed`` on a board without a verdict."""
@@ -329,13 +330,15 @@ class News:
 
 
 def find_news(report: NightlyReport, root: Path) -> News:
-    """Compare a nightly run with the earlier reports below ``root``, where it is not yet."""
+    """Compare a nightly run with earlier ones: of the history, and of the reports below ``root``."""
     now = _state((result.label, result.verdict.value, result.content) for result in report.boards)
     before: State = {}
-    for path in sorted(root.glob("[0-9]*/nightly.json"), reverse=True)[:_NIGHTS]:
+    nights = sorted(root.glob("[0-9]*/nightly.json"), reverse=True)[:_NIGHTS]
+    known = itertools.islice(limits.earlier_boards(root, report.started), _NIGHTS * len(report.boards))
+    for board in itertools.chain(known, *map(_read_boards, nights)):
+        before = _state([board]) | before
         if before.keys() >= now.keys():
             break
-        before = _state(_read_boards(path)) | before
     was = {key: before.get(key, "passed") == "passed" for key in now}
     return News(
         tuple(_name(key) for key in now if now[key] != "passed" and was[key]),
