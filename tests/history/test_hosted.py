@@ -47,65 +47,63 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _change(last: str, first: str) -> str:
-    return f"| test, models::test_a | PROCESS host | passed | failed | {last[:8]}..{first[:8]} |"
+def _change(test: str, last: str, first: str) -> str:
+    return f"| test, models::test_{test} | PROCESS host | passed | failed | {last[:8]}..{first[:8]} |"
+
+
+class _Taker(http.server.BaseHTTPRequestHandler):
+    server: "_Webhook"
+
+    def do_POST(self) -> None:
+        """Take a message, but not the first."""
+        text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"]
+        if (answer := self.server.answers.pop(0)) == 200:
+            self.server.texts.append(text)
+        self.send_response(answer)
+        self.end_headers()
+
+
+class _Webhook(http.server.HTTPServer):
+    def __init__(self) -> None:
+        self.texts, self.answers = list[str](), [403, 200, 200]
+        super().__init__(("127.0.0.1", 0), _Taker)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
 @pytest.mark.slow
 @_SERVICES
-def test_three_nights_are_remembered_as_on_one_disk(service: str, project: Path, tmp_path: Path) -> None:
-    run = getattr(HostedCI(tmp_path / "hosted"), service)
-    nights, commits = list[Job](), list[str]()
-    # The second night comes two commits after the first.
-    for text in ("1 == 1", "1 == 2", "1 == 3", "1 == 4"):
-        commits.append(_commit(text))
-        if text != "1 == 2":
-            nights.append(run(project, commits[-1]))
-    good, broken, bad, _ = commits
-    assert [night.passed for night in nights] == [True, False, False]
-    assert [_change(good, bad) in night.summary for night in nights] == [False, True, True]
+def test_nights_are_remembered_as_on_one_disk(service: str, project: Path, tmp_path: Path) -> None:
+    """A breaks, B breaks while A is red, A recovers: three messages. The webhook refuses the first, once."""
+    with _Webhook() as webhook:
+        run = getattr(HostedCI(tmp_path / "hosted", f"http://127.0.0.1:{webhook.server_port}/"), service)
+        nights, commits = list[Job](), list[str]()
+        # The third night comes two commits after the second.
+        for a, b in ((1, "1 == 1"), (0, "1 == 1"), (0, "1 == 2"), (0, "1 == 3"), (1, "1 == 3")):
+            commits.append(_commit(f"{a}\n\ndef test_b():\n    assert {b}"))
+            if b != "1 == 2":
+                nights.append(run(project, commits[-1]))
+        webhook.shutdown()
+    before, good, broken, bad, _ = commits
+    assert [night.passed for night in nights] == [True, False, False, False]
+    assert [_change("a", before, good) in night.summary for night in nights] == [False, True, True, False]
+    assert [_change("b", good, bad) in night.summary for night in nights] == [False, False, True, True]
     assert "](https://x.org/" in nights[0].summary.splitlines()[0]
+    subjects = [re.findall("^nightly run .*?: (.*)", text, re.M) for text in webhook.texts]
+    assert subjects == [["1 broken, 1 still failing", "1 broken"], ["1 recovered, 1 still failing"]]
+    first, second = (
+        re.findall("^(broken|recovered): models::test_(.) on host", text, re.M) for text in webhook.texts
+    )
+    assert (first, second) == ([("broken", "b"), ("broken", "a")], [("recovered", "a")])
     for number, night in enumerate(nights):
         (report,) = night.folder.glob("build/reports/nightly/[0-9]*")
         shutil.copytree(report, f"build/one-disk/{number}")
-    assert "3 runs added" in inv("history.import", "build/one-disk").stdout
+    assert "4 runs added" in inv("history.import", "build/one-disk").stdout
     disk = inv("history.changes", "--json").stdout
     shutil.copy(nights[-1].folder / "build/history.sqlite", "build/history.sqlite")
     hosted = inv("history.changes", "--json").stdout
     assert json.loads(hosted) == json.loads(disk) and good in hosted
-    bisected = inv("history.bisect", "models::test_a")
+    bisected = inv("history.bisect", "models::test_b")
     assert f"first bad: {broken}\n" in bisected.stdout, bisected.stdout + bisected.stderr
-
-
-@pytest.mark.slow
-@_SERVICES
-def test_news_of_three_nights_are_three_messages(service: str, project: Path, tmp_path: Path) -> None:
-    """A breaks, B breaks while A is red, A recovers. What the webhook refuses is in the next message."""
-    answers, texts = [403, 200, 200], list[str]()
-
-    class Webhook(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"]
-            if (answer := answers.pop(0)) == 200:
-                texts.append(text)
-            self.send_response(answer)
-            self.end_headers()
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Webhook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        run = getattr(HostedCI(tmp_path / "hosted", f"http://127.0.0.1:{server.server_port}/"), service)
-        for a, b in ((1, 1), (0, 1), (0, 0), (0, 0), (1, 0)):
-            job = run(project, _commit(f"{a}\n\ndef test_b():\n    assert {b}"))
-            assert job.passed == (a == b == 1)
-        server.shutdown()
-    subjects = [[line for line in text.splitlines() if line.startswith("nightly run ")] for text in texts]
-    found = [[line.partition(": ")[2] for line in lines] for lines in subjects]
-    assert found == [["1 broken, 1 still failing", "1 broken"], ["1 recovered, 1 still failing"]]
-    names = [re.findall("^(?:broken|recovered): .*", text, re.M) for text in texts]
-    assert names == [
-        ["broken: models::test_b on host", "broken: models::test_a on host"],
-        ["recovered: models::test_a on host"],
-    ]
 
 
 @pytest.mark.nightly
@@ -125,5 +123,5 @@ def test_jobs_that_begin_at_once_lose_no_run_and_a_request_has_its_base(
         thread.join()
     assert len(_runs(pushed[-1])) == 3
     # On top of the bad commit a request changes nothing; on top of the good one it breaks the test.
-    assert _change(good, bad) not in run(project, "5" * 40, "push", base=bad).summary
-    assert _change(good, bad) in run(project, "6" * 40, "push", base=good).summary
+    assert _change("a", good, bad) not in run(project, "5" * 40, "push", base=bad).summary
+    assert _change("a", good, bad) in run(project, "6" * 40, "push", base=good).summary
