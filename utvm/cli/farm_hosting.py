@@ -78,11 +78,8 @@ def _plugged_in(host: str) -> list[OfferedBoard]:
             continue
         (board,) = fitting
         place = _place_name(host, board.name, probe.serial_number)
-        offers.append(
-            OfferedBoard(
-                place, drivers.BoardIdentity(board.name, "physical", serial=probe.serial_number), board.cpu
-            )
-        )
+        identity = drivers.BoardIdentity(board.name, "physical", serial=probe.serial_number)
+        offers.append(OfferedBoard(place, identity, board.cpu))
     return offers
 
 

@@ -100,13 +100,8 @@ def _bisect(question: Question, where: FarmChoice) -> str:
             _git(tree, "bisect", "start", question.bad, question.good)
             # A project's commits are tested with this utvm, our own with theirs.
             sources = str(ROOT if project() else tree)
-            step = python_command(
-                bisect_step.__file__,
-                str(reports),
-                question.test or question.model,
-                question.figure,
-                question.value,
-            )
+            goal = (question.test or question.model, question.figure, question.value)
+            step = python_command(bisect_step.__file__, str(reports), *goal)
             hil = python_command("utvm", "hil", "--board", question.board, f"--report-dir={reports}", root=sources)
             hil += words(where)
             if question.test:

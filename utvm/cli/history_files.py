@@ -9,6 +9,7 @@ import re
 import socket
 import sqlite3
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +34,9 @@ _TABLES = {
     "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
     " join test using (test) join board using (board) order by run, test",
 }
+
+
+_LOOK = 2.0  # Seconds between looks at the history while its pages are served.
 
 
 def import_runs(source: str) -> None:
@@ -77,7 +81,7 @@ def export_history(
     elif format != "pages":
         _export_table(output, format)
     elif serve:
-        _serve_folder(_write_folder(output), serve, anyone=anyone)
+        _serve_folder(output, serve, anyone=anyone)
     else:
         _write_folder(output)
 
@@ -131,7 +135,9 @@ def _write_folder(output: str) -> Path:
     return folder
 
 
-def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
+def _serve_folder(output: str, port: str, *, anyone: bool) -> None:
+    """Serve the pages until Ctrl-C; write them again when the history has changed."""
+    seen, folder = _state(), _write_folder(output)
     handler = functools.partial(_Quiet, directory=str(folder.parent))
     try:
         server = (http.server.ThreadingHTTPServer if anyone else _OwnerOnlyServer)(
@@ -143,7 +149,17 @@ def _serve_folder(folder: Path, port: str, *, anyone: bool) -> None:
         OUT.print(
             f"http://127.0.0.1:{server.server_port}/{folder.name}/ until Ctrl-C; {access_note(anyone=anyone)}"
         )
-        server.serve_forever()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        while True:
+            time.sleep(_LOOK)
+            if (now := _state()) != seen:
+                seen, folder = now, _write_folder(output)
+
+
+def _state() -> list[int]:
+    """Times of the history's file and its write-ahead log, which has the newest runs (sqlite.org/wal.html)."""
+    path = project.history_file()
+    return [file.stat().st_mtime_ns for file in (path, path.with_name(f"{path.name}-wal")) if file.is_file()]
 
 
 class _OwnerOnlyServer(http.server.ThreadingHTTPServer):

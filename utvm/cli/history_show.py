@@ -34,7 +34,11 @@ def show_changes(since: str, flaky: bool, accept: bool) -> None:
         OUT.table(
             *("what", "of", "board", "was", "is", "commits"),
             rows=[
-                (change.what, change.name, change.board, *_values(change), _commits(change)) for change in changed
+                (
+                    *(change.what, change.name, change.board, *_values(change)),
+                    "..".join((commit or "none")[:10] for commit in (change.last, change.first)),
+                )
+                for change in changed
             ],
         )
     OUT.print(f"{len(changed)} changes since {readable_time(format_time(begun))}")
@@ -74,11 +78,11 @@ def _show_flaky(since: str) -> None:
     )
     if flaky:
         OUT.table(
-            *("test", "board", "commit", ">passed", ">failed", ">flaky", "last"),
+            *("test", "board", "commit", ">passed", ">failed", ">flaky", "failed in"),
             rows=[
                 (
                     *(test.test, test.board, test.commit[:10], test.passed, test.failed),
-                    *(f"{100 * test.probability:.1f} %", readable_time(test.last)),
+                    *(f"{100 * test.probability:.1f} %", "\n".join(test.runs[-3:])),
                 )
                 for test in flaky
             ],
@@ -122,7 +126,3 @@ def begin_of(history: sqlite3.Connection, since: str) -> int:
 def _values(change: Change) -> tuple[str, str]:
     sure = "" if change.sure == 1 else f", {100 * change.sure:.1f} % sure"
     return change.old, f"{change.new}{sure}"
-
-
-def _commits(change: Change) -> str:
-    return "..".join((commit or "none")[:10] for commit in (change.last, change.first))

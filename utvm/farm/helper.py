@@ -162,10 +162,8 @@ class LabgridClient:
 
     async def _waiting(self) -> list[Any]:
         reservations = (await self._call("GetReservations")).reservations
-        waiting = [
-            reservation for reservation in reservations if reservation.state == 0 and reservation.token != ""
-        ]
-        return sorted(waiting, key=lambda reservation: (-reservation.prio, reservation.created))
+        waiting = [entry for entry in reservations if entry.state == 0 and entry.token]
+        return sorted(waiting, key=lambda entry: (-entry.prio, entry.created))
 
     def _resources(self, name: str) -> dict[str, dict[str, Any]]:
         place = self._session.places.get(name)
@@ -315,9 +313,8 @@ class LabgridClient:
             places = self._session.places
             host = places[self._place].tags.get("host") if time.monotonic() - begun > _SLOW else None
             until = {_SUSPECT_UNTIL: str(int(time.time() + _SUSPECT))}
-            for name in [name for name in places if host and places[name].tags.get("host") == host] or [
-                self._place
-            ]:
+            away = [name for name in places if host and places[name].tags.get("host") == host]
+            for name in away or [self._place]:
                 await self._call("SetPlaceTags", placename=name, tags=until)
             self._place = ""
             return False

@@ -240,19 +240,7 @@ def _make_places(
 
 
 def _resources(host: Host, offer: OfferedBoard) -> dict[str, dict[str, object]]:
-    return {
-        "board": {
-            "cls": "UtvmBoard",
-            "board": offer.board.name,
-            "kind": offer.board.kind,
-            "serial": offer.board.serial,
-            "checkout": str(ROOT),
-            "work": str(cache_root() / "checkouts"),
-        },
-        "ssh": {
-            "cls": "NetworkService",
-            "address": host.address,
-            "username": getpass.getuser(),
-            "port": host.port,
-        },
-    }
+    board = {"board": offer.board.name, "kind": offer.board.kind, "serial": offer.board.serial}
+    folders = {"checkout": str(ROOT), "work": str(cache_root() / "checkouts")}
+    ssh = {"address": host.address, "username": getpass.getuser(), "port": host.port}
+    return {"board": {"cls": "UtvmBoard", **board, **folders}, "ssh": {"cls": "NetworkService", **ssh}}

@@ -160,6 +160,8 @@ class HilRun:
         """Record a test's result; if the board was lost, attach it again."""
         case = self._excuse(self._recorder.take(nodeid))
         if case.outcome is not Outcome.PASSED:
+            if case.outcome.has_trouble and (text := self.holder.console_tail):
+                case = dataclasses.replace(case, message=f"{case.message}\nits console ended with:\n{text}")
             self.holder.force_reset()
         if self._lost:
             self._lost = False

@@ -293,13 +293,18 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
 
 
 def slowest(history: sqlite3.Connection, since: int) -> list[Row]:
-    """Return the ten tests that took longest since a time: id, board, milliseconds, and the mean of ten before."""
-    earlier = (
+    """Return the ten tests that took longest since a time.
+
+    Columns: id, board, milliseconds, the mean of ten runs before, and all of the last runs, newest first.
+    """
+    runs = (
         "select duration_ms from run r join outcome o using (run) where r.board = s.board and o.test = s.test"
-        " and o.outcome in (0, 1) and r.started < ?1 order by r.started desc limit 10"
+        " and o.outcome in (0, 1) {} order by r.started desc limit {}"
     )
+    earlier, last = runs.format("and r.started < ?1", 10), runs.format("", 30)
     return history.execute(
-        f"select *, (select avg(duration_ms) from ({earlier})) before from (select test, id, board.*,"
+        f"select *, (select avg(duration_ms) from ({earlier})) before,"
+        f" (select group_concat(duration_ms) from ({last})) runs from (select test, id, board.*,"
         " duration_ms now, max(started) from run cross join outcome using (run) join test using (test)"
         " join board using (board) where started >= ?1 group by test, board.board order by now desc limit 10) s"
         " order by now desc, id",

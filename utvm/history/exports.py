@@ -22,7 +22,7 @@ from urllib.parse import quote
 from utvm.base.storage.files import write_whole
 from utvm.base.text.quoting import markdown_cell, prometheus_label, workflow_message, workflow_property
 from utvm.errors import ConfigError
-from utvm.history.changes import LastGood, board_label, changes, flaky, newest_night, slowest, test_state
+from utvm.history.changes import Flicker, LastGood, board_label, changes, flaky, newest_night, slowest, test_state
 from utvm.history.store import DECISIVE, format_time
 from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
@@ -247,7 +247,7 @@ class BoardRow:
 class TestRow:
     number: int
     name: str
-    flaky: bool
+    flaky: tuple[Flicker, ...]
     boards: tuple[LastGood, ...]
 
     @property
@@ -315,9 +315,15 @@ def _index(
         models=models[:_ROWS],
         boards=boards[:_ROWS],
         tests=tests[:_ROWS],
-        slowest=[(board_label(row), row) for row in slowest(history, since)],
+        slowest=[(board_label(row), row, _duration_path(row["runs"])) for row in slowest(history, since)],
+        width=_WIDTH,
+        height=_HEIGHT,
         left_out=[max(0, len(rows) - _ROWS) for rows in (changed, boards, tests)],
     )
+
+
+def _duration_path(runs: str | None) -> str:
+    return _step_path(list(enumerate(map(float, reversed((runs or "0").split(","))))))
 
 
 def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
@@ -344,7 +350,7 @@ def _boards(history: sqlite3.Connection, newest: int) -> Iterator[BoardRow]:
 def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
     names = dict(history.execute("select test, id from test").fetchall())
     boards = {row["board"]: row for row in history.execute("select * from board")}
-    flaky_tests = {flicker.test for flicker in flaky(history, month)}
+    flickers = flaky(history, month)
     pairs = history.execute(
         "select distinct test, board from run cross join outcome using (run) where started >= ? and outcome = 1",
         (month,),
@@ -356,7 +362,7 @@ def _tests(history: sqlite3.Connection, month: int) -> list[TestRow]:
             states.setdefault(row["test"], []).append(state)
     rows = [
         TestRow(
-            *(test, names[test], names[test] in flaky_tests),
+            *(test, names[test], tuple(flicker for flicker in flickers if flicker.test == names[test])),
             tuple(sorted(on_boards, key=lambda state: (state.now != "failed", state.board))),
         )
         for test, on_boards in states.items()
@@ -412,7 +418,7 @@ def _step_path(points: Points) -> str:
     times, values = [at for at, _ in points], [value for _, value in points]
     low, high = min(values), max(values)
     x = [(at - times[0]) / max(times[-1] - times[0], 1) * _WIDTH for at in times]
-    y = [3 + (high - value) / (high - low) * (_HEIGHT - 6) for value in values]
+    y = [3 + (high - value) / ((high - low) or 1) * (_HEIGHT - 6) for value in values]
     moves = [f"H{x[i]:.1f}V{y[i]:.1f}" for i in range(1, len(points)) if values[i] != values[i - 1]]
     return f"M0 {y[0]:.1f}" + "".join(moves) + f"H{_WIDTH:.0f}"
 

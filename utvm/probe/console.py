@@ -17,6 +17,7 @@ from utvm.boards.parts import FlowControl
 from utvm.errors import BoardError, TransportError
 
 _WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control accepts everything at once; a TCP peer may not read.
+_TAIL = 200  # Bytes of a failed test's last output.
 _QUIET = 0.05  # Seconds without a byte until a line counts as quiet.
 
 
@@ -36,7 +37,7 @@ class Console(Closing):
     """
 
     def __init__(self, line: str | socket.socket, baud: int, flow_control: FlowControl = "none") -> None:
-        self.received = b""
+        self.received = self.tail = b""
         self._line: serial.SerialBase
         if isinstance(line, socket.socket):
             self.url, self._line = "socket:", _SocketLine(line)
@@ -77,7 +78,9 @@ class Console(Closing):
             ready.register(self._line.fileno(), select.POLLIN)
             if not ready.poll(max(0.0, timeout) * 1000):
                 return b""
-            return bytes(self._line.read(4096))
+            data = bytes(self._line.read(4096))
+            self.tail = (self.tail + data)[-_TAIL:]
+            return data
         except (serial.SerialException, OSError) as error:
             raise TransportError(f"the console {self.url} broke: {error}") from error
 
@@ -99,4 +102,4 @@ class Console(Closing):
         deadline = time.monotonic() + 1.0
         while self._receive(_QUIET) and time.monotonic() < deadline:
             pass
-        self.received = b""
+        self.received = self.tail = b""

@@ -96,6 +96,12 @@ class BoardHolder:
         return opened.describe()
 
     @property
+    def console_tail(self) -> str:
+        """Last text of the board's console; empty if there is none, or it is no text."""
+        tail = self._connection.console.tail if self._connection and self._connection.console else b""
+        return tail.decode().strip() if tail.isascii() and b"\0" not in tail else ""
+
+    @property
     def unmodelled(self) -> dict[str, str]:
         """Peripherals without a model that the firmware of a virtual board accessed, and where."""
         logs = (self.log_directory / f"attached-{number + 1}" for number in range(self.attach_count))

@@ -127,14 +127,7 @@ class NightlyReport:
         }
 
 
-_WORST_FIRST = (
-    Outcome.INFRASTRUCTURE,
-    Outcome.ERROR,
-    Outcome.FAILED,
-    Outcome.NOT_RUN,
-    Outcome.PASSED,
-    Outcome.SKIPPED,
-)
+_WORST_FIRST = tuple(map(Outcome, ("infrastructure", "error", "failed", "not run", "passed", "skipped")))
 
 
 @dataclass(frozen=True)
@@ -231,23 +224,20 @@ def render_html(report: NightlyReport, root: Path) -> str:
     for result in report.boards:
         for model in result.models:
             models.setdefault(model["name"], []).append((result, model))
-    return (
-        pages.pages_of("utvm.hil")
-        .get_template("nightly.html.j2")
-        .render(
-            report=report,
-            facts=tuple(_facts(report)),
-            troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
-            output=output_of,
-            suites=suites,
-            open_suites=html.open_suites(suites),
-            counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
-            left_out=max(0, len(tests) - _TESTS),
-            headline=html.HEADLINES[report.verdict],
-            outcomes=Outcome,
-            models=models,
-            figures=figures.present_figures(model for result in report.boards for model in result.models),
-        )
+    template = pages.pages_of("utvm.hil").get_template("nightly.html.j2")
+    return template.render(
+        report=report,
+        facts=tuple(_facts(report)),
+        troubled=[result for result in report.boards if result.verdict is not Verdict.PASSED],
+        output=output_of,
+        suites=suites,
+        open_suites=html.open_suites(suites),
+        counts=[(outcome.value, sum(test.outcome is outcome for test in tests)) for outcome in Outcome],
+        left_out=max(0, len(tests) - _TESTS),
+        headline=html.HEADLINES[report.verdict],
+        outcomes=Outcome,
+        models=models,
+        figures=figures.present_figures(model for result in report.boards for model in result.models),
     )
 
 
