@@ -30,7 +30,7 @@ shift
 sh -c "$*"
 """
 HELPER = Path(client.__file__).with_name("helper.py")
-LONG = 60.0  # Seconds; nothing takes as long, but a machine may be busy.
+LONG = 300.0  # Seconds; nothing takes as long, but a machine may be busy.
 
 
 class Farm:

@@ -34,8 +34,6 @@ _TABLES = {
     "outcomes": f"select {_RUN}, id test, ({{}}) outcome, duration_ms, message from run join outcome using (run)"
     " join test using (test) join board using (board) order by run, test",
 }
-
-
 _LOOK = 2.0  # Seconds between looks at the history while its pages are served.
 
 
