@@ -146,6 +146,7 @@ def test_missing_program_behaviour_is_a_failure_with_its_place(counter: Path) ->
     assert "main.c:" in stands
     assert "did not come to handle_event: the core locked up" in locked
     assert "the console did not say b'counter 2' within 0.1 s" in said
+    assert said.endswith("its console ended with:\ncounter 1.4 ready")
     assert "app-stm32f746.elf has no symbol 'evnts'" in named
 
 

@@ -112,6 +112,7 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     index = (pages / "index.html").read_text()
     slowest = index.partition("<h2>Slowest tests</h2>")[2].partition("</table>")[0]
     assert slowest.count("<tr") == 1 + 9 and slowest.count(">0.25 s</td>") == 18
+    assert slowest.count('<path class="course" d="M0 3.0H') == 9
     assert 'header class="failed"' in index
     assert index.count("+12 (+0.00 %)") == 3
     assert re.search(r"it::test_b\[parameter-1\].*?chip failed.*?3 of 3", index, re.DOTALL)
@@ -126,6 +127,12 @@ def test_pages_show_changes_uptime_and_failures(pages: Path) -> None:
     assert "it::test_b[parameter-1], 2026-11-25 01:00:00 UTC" in failure and "it said 3</pre>" in failure
     assert board.count("desk-1: desk/somebody") == 1 and "no farm&#39;s" in board
     assert 'aria-label="instructions of other (host-driven): 2 steps"' in board
+    flaky = next(path.read_text() for path in pages.glob("test-*") if "<h1>it::test_c" in path.read_text())
+    sentence = re.search(
+        "flaky on VIRTUAL stm32f746 with a probability of (.*?) %.*? ([0-9]+) times", flaky, re.DOTALL
+    )
+    # Even odds; 1/26 for any rate of failure, 25 * 0.01 * 0.99 ** 24 and 25 * 0.01 ** 24 * 0.99 for a steady test.
+    assert sentence and sentence.groups() == ("28.14", "24") and flaky.count(">20261109T010000.000Z-") == 1
     test = next(path.read_text() for path in pages.glob("test-*") if "test_b" in path.read_text())
     assert test.count("last good: 2026-11-24 01:00:00 UTC") == 3
     assert "it said 3" in test
@@ -142,6 +149,11 @@ def test_the_pages_are_served_to_this_computer(pages: Path, project: Path) -> No
             assert url.startswith("http://127.0.0.1:")
             with urllib.request.urlopen(url, timeout=20) as answer:
                 assert answer.read() == (pages / "index.html").read_bytes()
+            # A run that ends meanwhile is shown.
+            assert record(project / "build" / "history.sqlite", report_of(26, board="newcomer")) == ""
+            server.stdout.readline()
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                assert b"VIRTUAL newcomer" in answer.read()
         finally:
             server.terminate()
             assert server.wait(20) == 3
