@@ -32,7 +32,7 @@ _HEARTBEAT = 30.0  # Seconds between heartbeats of a lease holder,
 _HEARTBEAT_PER_PLACE = 1.0  # or so many per place, if that is more: labgrid forwards each to every client.
 _HEARTBEATS = 4  # A lease expires after so many missed heartbeats.
 _POLL = 0.2
-_RESERVATION_POLL = 4.0  # Seconds; labgrid drops a reservation after 60.
+_POLLS = 20  # Looks between polls of a reservation, which labgrid drops after 60 seconds.
 _LOOK = (2.0, 0.1)  # Seconds between looks at who holds a leased place: at least, and for each place.
 _AWAY = 60.0  # Seconds that the coordinator, or the hosts of all matching boards, may be gone.
 _SUSPECT = 60.0  # Seconds for which a host that did not hand over its board counts as away.
@@ -265,7 +265,7 @@ class LabgridClient:
             # At once: otherwise the place stays idle for up to 15 s after its release.
             await self._cancel()
             self._leave_queue()
-            waited = time.monotonic() - begun
+            waited = round(time.monotonic() - begun, 3)
             self._interval = max(_HEARTBEAT, _HEARTBEAT_PER_PLACE * len(self._session.places))
             await self._heartbeat()
             await self.connect(QuietSession)
@@ -273,14 +273,8 @@ class LabgridClient:
             await asyncio.shield(self.release())
             raise
         self._holding = asyncio.create_task(self._hold())
-        say(
-            place=self._place,
-            holder=self.holder,
-            waited=round(waited, 3),
-            board=resources["UtvmBoard"],
-            service=resources.get("NetworkService", {}),
-            others=len(matching - {self._place}),
-        )
+        board = {"board": resources["UtvmBoard"], "service": resources.get("NetworkService", {})}
+        say(place=self._place, holder=self.holder, waited=waited, others=len(matching - {self._place}), **board)
 
     async def _wait_behind(self, queue: LocalQueue, deadline: float) -> None:
         """Wait for the runs ahead; say where the first of them is in line, and who has what."""
@@ -334,18 +328,15 @@ class LabgridClient:
                 if str(away) != reported or time.monotonic() > next_line:
                     reported, next_line = str(away), time.monotonic() + _REPORT
                     say(away=reported)
-            await asyncio.sleep(_RESERVATION_POLL)
+            await asyncio.sleep(_LOOK[0])
 
     async def _matching_places(self, filters: dict[str, str], excluded: Sequence[str]) -> set[str]:
         await self._sync()
         required = {key: value for key, value in filters.items() if key != _HEALTH}
         tags = ", ".join(f"{key}={value}" for key, value in required.items())
         places = await self._places()
-        matching = [
-            place
-            for place in places.values()
-            if required.items() <= {"name": place.name, **dict(place.tags)}.items()
-        ]
+        tagged = {name: {"name": name, **dict(place.tags)} for name, place in places.items()}
+        matching = [place for name, place in places.items() if required.items() <= tagged[name].items()]
         if not matching:
             raise Unavailable(f"no place of the farm has {tags}", "usage")
         matching = [place for place in matching if place.name not in excluded]
@@ -385,11 +376,9 @@ class LabgridClient:
             if reported != (position, busy) or time.monotonic() > next_line:
                 reported, next_line = (position, busy), time.monotonic() + _REPORT
                 (self._queue.report if self._queue else say)(position=position, busy=busy)
-            polled = time.monotonic()
-            while time.monotonic() < polled + _RESERVATION_POLL and not any(
-                place.reservation == self._token for place in self._session.places.values()
-            ):
-                await asyncio.sleep(_POLL)
+            for _ in range(_POLLS):
+                if not any(place.reservation == self._token for place in places.values()):
+                    await asyncio.sleep(_POLL)
 
     async def _cancel(self) -> None:
         token, self._token = self._token, ""
