@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -107,6 +108,14 @@ def test_a_command_that_prints_fetches_nothing(tmp_path: Path) -> None:
     listed = inv("farm.list", LG_COORDINATOR="127.0.0.1:9", XDG_CACHE_HOME=str(tmp_path))
     assert (listed.returncode, "a command that prints fetches nothing" in listed.stderr) == (3, True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 1000]
+
+
+def test_a_run_in_a_farm_does_not_speak_of_vagrant() -> None:
+    program = "from utvm.cli import root_hil as r; r.remote_location('farm', r.PlaceChoice('farm'), print)"
+    env = {**os.environ, "PATH": "/nowhere", "LG_COORDINATOR": "127.0.0.1:9"}
+    command = [sys.executable, "-c", program]
+    said = subprocess.check_output(command, env=env, stderr=subprocess.STDOUT, text=True, timeout=LONG)
+    assert said == ""
 
 
 @pytest.mark.nightly

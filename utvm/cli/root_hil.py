@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -145,17 +146,15 @@ def remote_location(kind: LocationKind, choice: PlaceChoice, say: Callable[[str]
     Args:
         say: receives each step before a command runs there, and an empty text when it begins.
     """
-    # Slow imports, which search for Docker and Vagrant.
-    from utvm.environment.container import InContainer
-    from utvm.environment.machine.machine import InMachine
-    from utvm.farm.location import InFarm
-
-    places: dict[LocationKind, Callable[[], RemoteLocation]] = {
-        "docker": lambda: InContainer(say),
-        "vm": lambda: InMachine(say),
-        "farm": lambda: InFarm(say, choice),
+    # Slow imports, which search for Docker and Vagrant and say that they are missing: only that of the kind.
+    places: dict[LocationKind, tuple[str, tuple[PlaceChoice, ...]]] = {
+        "docker": ("utvm.environment.container:InContainer", ()),
+        "vm": ("utvm.environment.machine.machine:InMachine", ()),
+        "farm": ("utvm.farm.location:InFarm", (choice,)),
     }
-    return places[kind]()
+    name, more = places[kind]
+    location: RemoteLocation = pkgutil.resolve_name(name)(say, *more)
+    return location
 
 
 def _complete(
