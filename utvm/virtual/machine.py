@@ -15,6 +15,7 @@ from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
+from utvm.virtual.signals import WINDOW, Signals, SignalWindow
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.wiring import SerialDevice, Timer, Wiring, find_model
 
@@ -65,6 +66,9 @@ class BoardModel(CoreThread):
             timing=spec.timing,
         )
         super().__init__(spec.name, self._cpu)
+        self.signals = Signals(lambda: self._cpu.count, self._cpu.reschedule)
+        self._bus.add(WINDOW, SignalWindow(self.signals))  # not on the core's side
+        self._chip = blocks.parse(spec.blocks)
         self._peripherals: list[Device] = []
         self._consoles: list[SerialDevice] = []
         for peripheral in spec.peripherals:
@@ -72,7 +76,7 @@ class BoardModel(CoreThread):
             if isinstance(device, SerialDevice):
                 self._consoles.append(device)
         self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
-        self._add_blocks(blocks.parse(spec.blocks))
+        self._add_blocks(self._chip)
         self._reset(ResetCause.POWER)
 
     @property
@@ -174,7 +178,17 @@ class BoardModel(CoreThread):
             self._add_constants(peripheral)
             return None
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
-        wiring = Wiring(self._bus, self._cpu, self._line(peripheral.irq), lines, send, self._cpu.request_reset)
+        names = (block.name for block in self._chip.blocks if block.address == peripheral.address)
+        wiring = Wiring(
+            self._bus,
+            self._cpu,
+            self._line(peripheral.irq),
+            lines,
+            send,
+            self._cpu.request_reset,
+            signals=self.signals,
+            name=next(names, ""),
+        )
         model = peripheral.model
         make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
         device = make(peripheral, wiring)

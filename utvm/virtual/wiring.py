@@ -7,11 +7,12 @@
 import pkgutil
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Bus, Device, MemoryBank, ResetCause
+from utvm.virtual.signals import Signals
 from utvm.virtual.spec import Peripheral
 
 
@@ -105,6 +106,8 @@ class Wiring:
         send: receives console output.
         request_reset: resets the chip before the next instruction.
         logic: returns the name of the bitstream in the programmable logic, or an empty string.
+        signals: wires to other peripherals.
+        name: the peripheral's name, if the chip's peripherals are known.
     """
 
     bus: Bus
@@ -114,6 +117,8 @@ class Wiring:
     send: Callable[[bytes], None]
     request_reset: Callable[[ResetCause], None] = lambda cause: None
     logic: Callable[[], str] = lambda: "part of the chip"
+    signals: Signals = field(default_factory=Signals)
+    name: str = ""
 
     def flash(self, controller: str) -> tuple[MemoryBank, Callable[[int, int], None]]:
         """The flash, and a callback for changes of its contents (start and end address)."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peripherals of STM32 microcontrollers, by the names of their models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from utvm.errors import ConfigError
-from utvm.virtual.bus import Bus, BusError, Device, PlainRegisters, ResetCause
+from utvm.virtual.bus import Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import clocks, rtc, small
+from utvm.virtual.stm32 import analog, clocks, rtc, small
 from utvm.virtual.stm32.clocks import ReadyClocks
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
@@ -67,15 +67,27 @@ class Exti(PlainRegisters):
 class Gpio(PlainRegisters):
     """A GPIO port. IDR reads the outputs, and the levels at the other pins.
 
-    A level is what a debugger wrote to IDR, or that of the pull-up. LCKR has no effect.
+    A level is what was driven, or what a debugger wrote to IDR, or that of the pull-up. LCKR has no effect.
     """
 
     _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28
 
-    def __init__(self, after_reset: Mapping[int, int], bus: Bus, port: int) -> None:
+    def __init__(self, after_reset: Mapping[int, int], wiring: Wiring, port: int) -> None:
+        self._levels = self._driven = self._shown = 0
+        self._bus, self._port, self._signals = wiring.bus, port, wiring.signals
+        self._prefix = f"P{chr(ord('A') + port)}"
         super().__init__(after_reset)
-        self._levels = self._driven = 0
-        self._bus, self._port = bus, port
+        self._signals.ports[self._prefix] = self
+
+    def reset(self) -> None:
+        super().reset()
+        self._find_directions()
+        self._show()
+
+    def _find_directions(self) -> None:
+        modes, pulls = self.values.get(self._MODER, 0), self.values.get(self._PUPDR, 0)
+        self._outputs = sum((modes >> 2 * pin & 3 == 1) << pin for pin in range(16))
+        self._raised = sum((pulls >> 2 * pin & 3 == 1) << pin for pin in range(16))
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
         if offset & ~3 != self._IDR:
@@ -84,22 +96,19 @@ class Gpio(PlainRegisters):
     def load(self, offset: int) -> int:
         if offset != self._IDR:
             return 0 if offset == self._BSRR else super().load(offset)
-        modes, pulls = self.values.get(self._MODER, 0), self.values.get(self._PUPDR, 0)
-        outputs = sum((modes >> 2 * pin & 3 == 1) << pin for pin in range(16))
-        raised = sum((pulls >> 2 * pin & 3 == 1) << pin for pin in range(16))
-        inputs = self._levels & self._driven | raised & ~self._driven
-        return super().load(self._ODR) & outputs | inputs & ~outputs
+        inputs = self._levels & self._driven | self._raised & ~self._driven
+        return super().load(self._ODR) & self._outputs | inputs & ~self._outputs
+
+    def pin_level(self, number: int) -> bool:
+        return bool(self.load(self._IDR) >> number & 1)
+
+    def drive_pin(self, number: int, level: bool | None) -> None:
+        bit = 1 << number
+        self._driven = self._driven & ~bit | bit * (level is not None)
+        self._levels = self._levels & ~bit | bit * bool(level)
+        self._show()
 
     def store(self, offset: int, value: int, lanes: int) -> None:
-        watch = next(
-            (device for _, device in self._bus.devices if isinstance(device, Exti) and device.watches), None
-        )
-        before = self.load(self._IDR) if watch else 0
-        self._store(offset, value, lanes)
-        if watch:
-            watch.change(self._port, before, self.load(self._IDR))
-
-    def _store(self, offset: int, value: int, lanes: int) -> None:
         output = self.values.get(self._ODR, 0)
         if offset == self._BSRR:
             self.values[self._ODR] = output & ~(value >> 16) | value & 0xFFFF
@@ -109,6 +118,18 @@ class Gpio(PlainRegisters):
             self._levels, self._driven = value & 0xFFFF, 0xFFFF
         else:
             super().store(offset, value, lanes)
+            if offset in (self._MODER, self._PUPDR):
+                self._find_directions()
+        self._show()
+
+    def _show(self) -> None:
+        before, self._shown = self._shown, self.load(self._IDR)
+        if before == self._shown:
+            return
+        self._signals.set_port(self._prefix, before, self._shown)
+        for _, device in self._bus.devices:
+            if isinstance(device, Exti) and device.watches:
+                device.change(self._port, before, self._shown)
 
 
 # SYSCFG_EXTICR1 by the address of EXTI (RM0090, RM0385: 0x40013C00; RM0432; RM0433).
@@ -153,7 +174,7 @@ class DebugMcu(PlainRegisters):
 
 
 def _tim(peripheral: Peripheral, wiring: Wiring, top: int) -> Device:
-    return TimDevice(wiring.clock, wiring.lines or (wiring.set_line,), top)
+    return TimDevice(wiring, peripheral.address, top)
 
 
 def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
@@ -165,12 +186,7 @@ def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
     if len(wiring.lines) != STREAMS:
         raise ConfigError(f"{peripheral.model} needs irqs: {STREAMS} numbers, one per stream")
-    return DmaController(wiring.bus, wiring.lines)
-
-
-def _usart(peripheral: Peripheral, wiring: Wiring, kind: type[Usart] = Usart) -> Device:
-    receive, send = (_dma_request(peripheral, wiring, direction) for direction in ("receive", "send"))
-    return kind(wiring.clock, wiring.send, wiring.set_line, receive, send)
+    return DmaController(wiring.bus, wiring.lines, wiring.signals, peripheral.address)
 
 
 def _after_reset(peripheral: Peripheral) -> dict[int, int]:
@@ -179,25 +195,6 @@ def _after_reset(peripheral: Peripheral) -> dict[int, int]:
         return {int(name.removeprefix("at"), 16): value for name, value in peripheral.settings.items()}
     except ValueError:
         raise ConfigError(f"{peripheral.model} has settings like at0x04, registers after a reset") from None
-
-
-def _dma_request(peripheral: Peripheral, wiring: Wiring, name: str) -> Callable[[bool], None]:
-    settings = peripheral.settings
-    if "dma" not in settings:
-        return lambda level: None
-    try:
-        controller, _ = wiring.bus.device_at(settings["dma"])
-        stream, channel = settings[f"{name}_stream"], settings[f"{name}_channel"]
-    except KeyError as missing:
-        raise ConfigError(f"{peripheral.model} needs the setting {missing.args[0]} beside dma") from None
-    except BusError:
-        controller = None
-    if not isinstance(controller, DmaController):
-        raise ConfigError(
-            f"{peripheral.model}: no DMA controller at {settings['dma']:#x}",
-            "list the controller before the peripherals that use it",
-        )
-    return lambda level: controller.set_request(stream, channel, level)
 
 
 MODELS: Mapping[str, DeviceFactory] = {
@@ -212,15 +209,16 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-registers": lambda peripheral, wiring: PlainRegisters(_after_reset(peripheral)),
     "stm32f7-pwr": lambda p, _: ReadyClocks({0x00: 0xC000}, clocks.F7_SUPPLY, (0x10, 0, 0)),
     "stm32f7-dma": _dma,
-    "stm32f7-usart": _usart,
-    "stm32f2-usart": lambda peripheral, wiring: _usart(peripheral, wiring, OldUsart),
+    "stm32f7-usart": lambda peripheral, wiring: Usart(wiring, peripheral.address),
+    "stm32f2-usart": lambda peripheral, wiring: OldUsart(wiring, peripheral.address),
     "stm32-tim": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFFFFFF),
     "stm32-tim16": lambda peripheral, wiring: _tim(peripheral, wiring, 0xFFFF),
     "stm32-lptim": lambda p, wiring: small.Lptim(_after_reset(p), wiring),
-    "stm32-gpio": lambda p, wiring: Gpio(_after_reset(p), wiring.bus, p.address >> 10 & 15),
+    "stm32-gpio": lambda p, wiring: Gpio(_after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
     "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
-    "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring.set_line),
+    "stm32f2-adc": lambda peripheral, wiring: analog.Adc(_after_reset(peripheral), wiring),
+    "stm32f2-dac": lambda peripheral, wiring: analog.Dac(_after_reset(peripheral), wiring.signals),
     "stm32-otg": lambda peripheral, wiring: small.Otg(_after_reset(peripheral)),
     "stm32-rtc": lambda p, wiring: rtc.Rtc(_after_reset(p), wiring),
     "stm32-iwdg": lambda p, wiring: rtc.Iwdg(_after_reset(p), wiring),
@@ -240,6 +238,7 @@ INSTANCES = {
     r"STM32.* (LP)?U(S)?ART\d+": "stm32f7-usart",
     r"STM32[FH][247].* DMA\d": "stm32f7-dma",
     r"STM32F[247].* ADC1": "stm32f2-adc",
+    r"STM32F[247].* DAC": "stm32f2-dac",
     r"STM32.* RNG": "stm32-rng",
     r"STM32.* CRC": "stm32-crc",
     r"STM32.* LPTIM\d": "stm32-lptim",

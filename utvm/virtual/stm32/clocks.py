@@ -6,11 +6,31 @@ boards (UM1472, UM1974, UM2179). Kernel clocks of peripherals are those of their
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
-Rates = tuple[int, int, int]
-"""Frequency of the core in Hz, its cycles in one of APB1, and the frequency of the calendar."""
+_APB2 = 0x40010000  # peripherals from here on are clocked by APB2
+
+
+class Rates(NamedTuple):
+    """Rates of the core and the calendar in Hz, and how many cycles of the core one of a bus takes."""
+
+    core: int
+    apb1: int = 1
+    calendar: int = 32_768
+    apb2: int = 1
+    ahb: int = 1
+
+    def bus(self, address: int) -> int:
+        """Cycles of the core in one of the bus of a peripheral."""
+        return self.apb2 if address & 0x4FFFFFFF >= _APB2 else self.apb1
+
+    def timer(self, address: int) -> int:
+        """Cycles of the core in one of a timer's clock, which is twice its bus's if that is divided."""
+        return max(self.ahb, self.bus(address) // 2)
+
+
 _Words = Callable[[int], int]
 _HSI, _HSE = 16_000_000, 8_000_000
 LSE, LSI = 32_768, 32_000
@@ -41,7 +61,8 @@ def f2_rates(word: _Words) -> Rates:
     reference = _HSE if pll >> 22 & 1 else _HSI
     fast = reference * (pll >> 6 & 511) // max(1, pll & 63) // (2 * (pll >> 16 & 3) + 2)
     calendar = _HSE // max(1, config >> 16 & 31) if word(0x70) >> 8 & 3 == 3 else LSE
-    return (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 10 & 7), calendar
+    core = (_HSI, _HSE, fast, fast)[config & 3] // _ahb(config >> 4 & 15)
+    return Rates(core, _apb(config >> 10 & 7), calendar, _apb(config >> 13 & 7))
 
 
 def l4_rates(word: _Words) -> Rates:
@@ -51,7 +72,8 @@ def l4_rates(word: _Words) -> Rates:
     slow = 1000 * _MSI_KHZ[min(selected & 15, 11)]
     reference = (slow, slow, _HSI, _HSE)[pll & 3]
     fast = reference * (pll >> 8 & 127) // ((pll >> 4 & 15) + 1) // (2 * (pll >> 25 & 3) + 2)
-    return (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15), _apb(config >> 8 & 7), LSE
+    core = (slow, _HSI, _HSE, fast)[config & 3] // _ahb(config >> 4 & 15)
+    return Rates(core, _apb(config >> 8 & 7), LSE, _apb(config >> 11 & 7))
 
 
 def h7_rates(word: _Words) -> Rates:
@@ -61,7 +83,8 @@ def h7_rates(word: _Words) -> Rates:
     reference = (internal, _HSI // 4, _HSE, 0)[select & 3]
     fast = reference * ((divide & 511) + 1) // max(1, select >> 4 & 63) // ((divide >> 9 & 127) + 1)
     core = (internal, _HSI // 4, _HSE, fast)[word(0x10) & 3] // _ahb(domain1 >> 8 & 15)
-    return core, _ahb(domain1 & 15) * _apb(word(0x1C) >> 4 & 7), LSE
+    ahb, domain2 = _ahb(domain1 & 15), word(0x1C)
+    return Rates(core, ahb * _apb(domain2 >> 4 & 7), LSE, ahb * _apb(domain2 >> 8 & 7), ahb)
 
 
 class ReadyClocks(PlainRegisters):
@@ -94,7 +117,7 @@ class ReadyClocks(PlainRegisters):
     @property
     def rates(self) -> Rates:
         """Rates that the registers select."""
-        return self.select(lambda offset: self.values.get(offset, 0)) if self.select else (_HSI, 1, LSE)
+        return self.select(lambda offset: self.values.get(offset, 0)) if self.select else Rates(_HSI)
 
 
 # Every reset pulls the reset pin, too; flags accumulate.
@@ -130,4 +153,4 @@ class Rcc(ReadyClocks):
 def rates_on(bus: Bus) -> Rates:
     """A chip's present rates."""
     clocks = (device for _, device in bus.devices if isinstance(device, ReadyClocks) and device.select)
-    return next((clock.rates for clock in clocks), (_HSI, 1, LSE))
+    return next((clock.rates for clock in clocks), Rates(_HSI))

@@ -6,11 +6,15 @@ FIFO only packs. Modes that are not modelled set TEIF when the stream is enabled
 as flow controller.
 """
 
+import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from utvm.virtual.bus import Bus, BusError, Device
+from utvm.virtual.signals import Signals
 
 STREAMS = 8
+_REQUESTS = Path(__file__).with_name("requests.txt")
 
 # Interrupt status (RM0385, 8.5.1 to 8.5.4): a group of flags a stream, four streams a register
 TEIF, HTIF, TCIF = 1 << 3, 1 << 4, 1 << 5
@@ -131,27 +135,46 @@ class _Stream:
 
 
 class DmaController(Device):
-    """A controller with eight streams; ``lines`` drive their interrupt lines."""
+    """A controller with eight streams; ``lines`` drive their interrupt lines.
 
-    def __init__(self, bus: Bus, lines: Sequence[Callable[[bool], None]]) -> None:
+    Requests are signals; of a pulse, one item ends it.
+    """
+
+    def __init__(
+        self, bus: Bus, lines: Sequence[Callable[[bool], None]], signals: Signals | None = None, address: int = 0
+    ) -> None:
         self._bus = bus
         self._lines = lines
-        self._requests: set[tuple[int, int]] = set()
+        self._requests: dict[tuple[int, int], bool] = {}  # and whether an item ends it
         self._serving = False
         self.reset()
+        if signals:
+            self._listen(signals, address)
+
+    def _listen(self, signals: Signals, address: int) -> None:
+        for row in _REQUESTS.read_text().splitlines():
+            if row.startswith(f"{address:x} "):
+                stream, *channels = row.split()[1:]
+                for channel, name in (
+                    (at, name) for at, names in enumerate(channels) for name in names.split("/")
+                ):
+                    signals.listen(
+                        f"DMA {name}" if name.startswith("TIM") else name,
+                        functools.partial(self.set_request, int(stream), channel),
+                    )
 
     def reset(self) -> None:
         self._streams = [_Stream() for _ in range(STREAMS)]
         for set_line in self._lines:
             set_line(False)
 
-    def set_request(self, stream: int, channel: int, level: bool) -> None:
-        """Set or clear a peripheral's request, which stays set until served."""
+    def set_request(self, stream: int, channel: int, level: bool | None) -> None:
+        """Set or clear a peripheral's request, which stays set until served; None is a pulse."""
         request = stream, channel
-        if not level:
-            self._requests.discard(request)
+        if level is False:
+            self._requests.pop(request, None)
         elif request not in self._requests:
-            self._requests.add(request)
+            self._requests[request] = level is None
             self._serve()
 
     def load(self, offset: int) -> int:
@@ -182,6 +205,9 @@ class DmaController(Device):
         self._serving = True
         while (number := self._next()) is not None:
             stream = self._streams[number]
+            for request, pulse in tuple(self._requests.items()):
+                if pulse and request[0] == number and stream.serves(request[1]):
+                    del self._requests[request]
             try:
                 self._move(stream)
             except BusError:

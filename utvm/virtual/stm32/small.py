@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, ADC, LPTIM and an idle USB OTG.
+"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, LPTIM and an idle USB OTG.
 
 Sections are those of RM0385 (STM32F7), where not noted. What is done at once on the model takes time on the chip.
 """
@@ -79,50 +79,6 @@ class Crc(PlainRegisters):
             carry = crc >> bits - 1 & 1 ^ bit
             crc = (crc << 1 ^ self.values[self._POL] * carry) & (1 << bits) - 1
         self.values[self._DR] = crc
-
-
-class Adc(PlainRegisters):
-    """ADC1 to ADC3 of the STM32F4 and F7 (15): conversions end at once; a debugger sets DR."""
-
-    size = 0x400
-    _SR, _CR1, _CR2, _DR = 0x00, 0x04, 0x08, 0x4C
-    _EOC, _JEOC, _JSTRT, _STRT = 1 << 1, 1 << 2, 1 << 3, 1 << 4
-    _EOCIE, _JSWSTART, _SWSTART = 1 << 5, 1 << 22, 1 << 30
-    _MIDDLE = 0x7FF  # what is read from a pin that nobody set
-
-    def __init__(self, after_reset: dict[int, int], set_line: Line) -> None:
-        self._set_line = set_line
-        super().__init__(after_reset | dict.fromkeys(range(self._DR, 0x300, 0x100), self._MIDDLE))
-
-    def load(self, offset: int) -> int:
-        unit, inside = offset & ~0xFF, offset & 0xFF
-        if inside == self._DR and unit < 0x300:
-            self.values[unit] = self.values.get(unit, 0) & ~self._EOC
-            self._drive_line()
-        return super().load(offset)
-
-    def write_by_software(self, offset: int, size: int, value: int) -> None:
-        if offset & 0xFC != self._DR or offset >= 0x300:
-            super().write_by_software(offset, size, value)
-
-    def store(self, offset: int, value: int, lanes: int) -> None:
-        unit, inside = offset & ~0xFF, offset & 0xFF
-        if inside == self._SR:
-            self.values[offset] = self.values.get(offset, 0) & (value | ~lanes)
-        else:
-            super().store(offset, value, lanes)
-        if inside == self._CR2 and unit < 0x300:
-            done = (self._STRT | self._EOC) * bool(value & self._SWSTART)
-            done |= (self._JSTRT | self._JEOC) * bool(value & self._JSWSTART)
-            self.values[offset] &= ~(self._SWSTART | self._JSWSTART)
-            self.values[unit] = self.values.get(unit, 0) | done
-        self._drive_line()
-
-    def _drive_line(self) -> None:
-        units = range(0, 0x300, 0x100)
-        self._set_line(
-            any(self.values.get(at, 0) & self._EOC and self.values.get(at + 4, 0) & self._EOCIE for at in units)
-        )
 
 
 class Otg(PlainRegisters):

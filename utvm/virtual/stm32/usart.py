@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A USART of the STM32, asynchronous: the STM32F7's (RM0385, section 31) and the STM32F4's (RM0090, section 30).
 
-A character takes ten bit times of BRR ticks, fed by the core clock, so flags, interrupts and DMA requests have
-their timing on the chip.
+A character takes ten bit times of BRR cycles of its bus, of an LPUART a 256th, so flags, interrupts and DMA
+requests have their timing on the chip.
 """
 
-from collections.abc import Callable
-
-from utvm.virtual.wiring import Clock, SerialDevice
+from utvm.virtual.stm32.clocks import rates_on
+from utvm.virtual.wiring import SerialDevice, Wiring
 
 _RQR, _ISR, _ICR, _RDR, _TDR = range(0x18, 0x2C, 4)
 # The older one's
@@ -29,7 +28,7 @@ _BITS_PER_CHARACTER = 10
 
 
 class Usart(SerialDevice):
-    """A USART; ``request_read`` and ``request_write`` drive its DMA requests.
+    """A USART.
 
     ``control1`` is the offset of CR1, likewise CR3 and BRR; ``enable`` is the bit of CR1 that enables it.
     """
@@ -37,17 +36,9 @@ class Usart(SerialDevice):
     control1, control3, baud_rate = 0x00, 0x08, 0x0C
     enable = 1 << 0
 
-    def __init__(
-        self,
-        clock: Clock,
-        send: Callable[[bytes], None],
-        set_line: Callable[[bool], None],
-        request_read: Callable[[bool], None],
-        request_write: Callable[[bool], None],
-    ) -> None:
-        self._request_read = request_read
-        self._request_write = request_write
-        super().__init__(clock, send, set_line)
+    def __init__(self, wiring: Wiring, address: int) -> None:
+        self._wiring, self._address = wiring, address
+        super().__init__(wiring.clock, wiring.send, wiring.set_line)
 
     def reset(self) -> None:
         super().reset()
@@ -56,6 +47,7 @@ class Usart(SerialDevice):
         self._received = 0
         self._waiting: int | None = None  # TDR, while the shift register is busy
         self._idle_at: int | None = None  # when the line will have been idle for a character
+        self._ratio = 1  # cycles of the core in one of the bus
         self._set_flags(0, 0)
 
     def load(self, offset: int) -> int:
@@ -83,6 +75,7 @@ class Usart(SerialDevice):
 
     def _store_control(self, offset: int, value: int, lanes: int) -> None:
         self._registers[offset] = self._registers.get(offset, 0) & ~lanes | value
+        self._ratio = rates_on(self._wiring.bus).bus(self._address)
         self._set_flags(0, 0)
         self._await_byte(self._clock.now())
 
@@ -126,7 +119,8 @@ class Usart(SerialDevice):
         return self._registers.get(self.control1, 0) & needed == needed
 
     def _character_ticks(self) -> int:
-        return _BITS_PER_CHARACTER * max(1, self._registers.get(self.baud_rate, 0))
+        ticks = max(1, self._registers.get(self.baud_rate, 0)) * self._ratio
+        return _BITS_PER_CHARACTER * (ticks >> 8 if self._wiring.name.startswith("LP") else ticks)
 
     def _transmit(self, byte: int) -> None:
         if not self._is_enabled(_TE):
@@ -145,8 +139,9 @@ class Usart(SerialDevice):
         interrupts = (control & _RXNEIE and flags & (_RXNE | _ORE)) or flags & control & (_IDLE | _TCIE | _TXEIE)
         self._set_line(bool(interrupts or (control3 & _EIE and flags & _ORE)))
         # Last: a DMA controller that serves the request changes the flags at once.
-        self._request_read(bool(control3 & _DMAR and flags & _RXNE))
-        self._request_write(bool(control3 & _DMAT and self._flags & _TXE and self._is_enabled(_TE)))
+        request, name = self._wiring.signals.set, self._wiring.name
+        request(f"{name}_RX", bool(control3 & _DMAR and flags & _RXNE))
+        request(f"{name}_TX", bool(control3 & _DMAT and self._flags & _TXE and self._is_enabled(_TE)))
 
 
 class OldUsart(Usart):
