@@ -66,7 +66,7 @@ class BoardModel(CoreThread):
             timing=spec.timing,
         )
         super().__init__(spec.name, self._cpu)
-        self.signals = Signals(lambda: self._cpu.count, self._cpu.reschedule)
+        self.signals = Signals(self._cpu.now, self._cpu.reschedule)
         self._bus.add(WINDOW, SignalWindow(self.signals))  # not on the core's side
         self._chip = blocks.parse(spec.blocks)
         self._peripherals: list[Device] = []

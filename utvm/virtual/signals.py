@@ -27,11 +27,11 @@ class Port(Protocol):
 class Signals:
     """Levels by name, listeners, and the last edges.
 
-    ``count`` returns the instructions so far; ``on_watch`` is called when edges are to be recorded.
+    ``clock`` returns the ticks so far; ``on_watch`` is called when edges are to be recorded.
     """
 
-    def __init__(self, count: Callable[[], int] = lambda: 0, on_watch: Callable[[], None] = lambda: None) -> None:
-        self._count = count
+    def __init__(self, clock: Callable[[], int] = lambda: 0, on_watch: Callable[[], None] = lambda: None) -> None:
+        self._clock = clock
         self._on_watch = on_watch
         self._levels: dict[str, bool] = {}
         self._listeners: dict[str, list[Listener]] = {}
@@ -60,7 +60,7 @@ class Signals:
                 return
             self._levels[name] = level
             if name in self.edges:
-                self.edges[name].append((self._count(), level))
+                self.edges[name].append((self._clock(), level))
                 self.totals[name] = self.totals.get(name, 0) + 1
         for listener in self._listeners.get(name, ()):
             listener(level)
@@ -93,7 +93,7 @@ class Signals:
 class SignalWindow(Device):
     """A signal for the debugger alone: a name selects it, STATE is its level; then its last edges.
 
-    An edge is the count of instructions (8 bytes) and the new level (8 bytes). COUNT is the number of all edges; a
+    An edge is its tick (8 bytes) and the new level (8 bytes). COUNT is the number of all edges; a
     write forgets them.
     """
 

@@ -40,6 +40,7 @@ class Reason(IntEnum):
     DIVIDE = 5
     UNALIGNED = 6
     READ_CONTROL = 7
+    SPIN = 8
 
 
 class _Memory(ctypes.Structure):
@@ -105,6 +106,7 @@ class StopKind(Enum):
     REQUEST = auto()  # at the deadline, or requested
     BREAKPOINT = auto()  # before the instruction
     SLEEP = auto()  # before WFI or WFE
+    SPIN = auto()  # before a branch to itself
     SUPERVISOR_CALL = auto()  # after SVC
     BKPT = auto()  # at BKPT
     EXCEPTION_RETURN = auto()  # after a branch to EXC_RETURN, which is in PC
@@ -124,6 +126,7 @@ _STOPS = {
     Reason.REQUEST: _REQUESTED,
     Reason.BREAKPOINT: CoreStop(StopKind.BREAKPOINT),
     Reason.SLEEP: CoreStop(StopKind.SLEEP),
+    Reason.SPIN: CoreStop(StopKind.SPIN),
 }
 _FAULTS = {
     Reason.NO_COPROCESSOR: faults.NOCP,
@@ -165,7 +168,8 @@ class Core(RegisterFile):
         self._began_at = 0
         self._repairs: list[tuple[int, bytes]] = []
         self._polled_since = self._polled_at = 0
-        self._polled: dict[tuple[int, int], tuple[int, int]] = {}  # rounds and value by instruction and address
+        # Rounds and value by instruction and address
+        self._polled: dict[tuple[int, int], tuple[int, int | None]] = {}
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
         self._data_hooks: list[Any] = []
@@ -284,15 +288,14 @@ class Core(RegisterFile):
         self._uc.ctl_flush_tb()
 
     def _load(self, _uc: Any, offset: int, size: int, window: tuple[int, Device]) -> int:
+        start, device = window
         try:
-            self._check_privilege(window[0])
-            window[1].touch(offset)
-            self._note_poll(window[0] + offset, window[1])
-            value = window[1].read(offset, size)
-            self._note_value(window[0] + offset, value)
-            return value
+            if start >= _PRIVATE_PERIPHERALS:
+                self._check_privilege(start)
+            device.touch(offset)
+            return self._poll(start + offset, device, offset, size)
         except BusError:
-            self._fail(window[0] + offset)
+            self._fail(start + offset)
             return 0
 
     def _store(self, _uc: Any, offset: int, size: int, value: int, window: tuple[int, Device]) -> None:
@@ -304,24 +307,23 @@ class Core(RegisterFile):
         except BusError:
             self._fail(window[0] + offset)
 
-    def _note_poll(self, address: int, device: Device) -> None:
-        """Report loads that repeat, without a store to a device in between, as polling."""
-        rounds, _ = self._polled.get((self.state.begun, address), (0, 0))
-        far = self.count - self._polled_at > _LOOP_INSTRUCTIONS
-        if far or (not rounds and len(self._polled) == _LOOP_LOADS):
-            self._polled.clear()
-        self._polled_at = self.count
-        if not self._polled:
-            self._polled_since = self.clock()
-        if self._polled and rounds > _POLLS and address & -0x1000 != _DWT:
-            self.on_poll(device, self._polled_since)
-
-    def _note_value(self, address: int, value: int) -> None:
+    def _poll(self, address: int, device: Device, offset: int, size: int) -> int:
+        """Load; report loads that repeat, without a store to a device in between, as polling."""
         key = self.state.begun, address
-        rounds, before = self._polled.get(key, (0, value))
-        if abs(value - before) > _COUNTER_STEP:
-            self._polled.clear()
-        self._polled[key] = rounds + 1, value
+        polled, count = self._polled, self.state.count
+        rounds, before = polled.get(key, (0, None))
+        if count - self._polled_at > _LOOP_INSTRUCTIONS or (not rounds and len(polled) == _LOOP_LOADS):
+            polled.clear()
+        self._polled_at = count
+        if not polled:
+            self._polled_since = self.clock()
+        elif rounds > _POLLS and address & -0x1000 != _DWT:
+            self.on_poll(device, self._polled_since)
+        value = device.read(offset, size)
+        if before is not None and abs(value - before) > _COUNTER_STEP:
+            polled.clear()
+        polled[key] = rounds + 1, value
+        return value
 
     def _check_privilege(self, device: int) -> None:
         if device >= _PRIVATE_PERIPHERALS and self.unprivileged:

@@ -30,6 +30,7 @@ enum stop {
   STOP_DIVIDE,
   STOP_UNALIGNED,
   STOP_READ_CONTROL,
+  STOP_SPIN,
 };
 
 /* High nibble: the kind of an instruction; low nibble: its register. */
@@ -39,6 +40,7 @@ enum kind {
   PLAIN = 0x02,
   FLOAT = 0x03, /* plain while the floating-point unit is on */
   SLEEP = 0x20,
+  SPIN = 0xD0, /* a branch to itself */
   SEND_EVENT = 0xA0,
   READ_CONTROL = 0xB0,
   SET_LIMIT = 0xC0, /* of a stack */
@@ -89,6 +91,8 @@ static uint32_t length(uint16_t first) {
 static uint8_t decode_16(uint16_t op) {
   if (op == 0xBF20u || op == 0xBF30u)
     return SLEEP; /* WFE, WFI */
+  if (op == 0xE7FEu)
+    return SPIN;
   if (op == 0xBF40u)
     return SEND_EVENT;
   if ((op & 0xFF00u) == 0xBF00u && (op & 0xFu))
@@ -212,6 +216,8 @@ static enum stop examine(void *engine, core_t *core, uint32_t address, uint32_t 
   switch (kind & 0xF0u) {
   case SLEEP: /* inside an IT block it ends at once, as the architecture permits */
     return core->pass == address || core->inside ? STOP_NONE : STOP_SLEEP;
+  case SPIN:
+    return core->pass == address || core->inside ? STOP_NONE : STOP_SPIN;
   case SEND_EVENT:
     core->event = 1;
     return STOP_NONE;

@@ -23,6 +23,7 @@ from utvm.virtual.wiring import Timer
 _ITM = 0xE0000000  # a trace port that discards everything
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
+_SPIN = 2000  # Ticks that pass at a debugger's access while the core spins without an event.
 _FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
@@ -63,6 +64,7 @@ class CortexM:
         self.stop_requested = False
         self.halted = self.sleeping = self.locked_up = False
         self._rested = False  # during this sleep
+        self._spinning = False  # in a branch to itself, which is slept through
         self._sleep_ends_by_event = False
         self._slept = self._polled = 0
         self._reset_request: ResetCause | bool | None = None
@@ -197,13 +199,15 @@ class CortexM:
 
     @property
     def idle(self) -> bool:
-        """True if it sleeps and its next event is far off; the next :meth:`run` advances time to it."""
-        return self.sleeping and self._rested
+        """True if it sleeps or spins and its next event is far off; the next :meth:`run` advances time to it."""
+        return (self.sleeping or self._spinning) and self._rested
 
     def reschedule(self) -> None:
         """See :class:`utvm.virtual.wiring.Clock`."""
         self._is_scheduled = False
-        self.interrupt()
+        event = self._next_event()
+        if event is not None and event - self._slept < self.core.state.deadline:
+            self.interrupt()
 
     def close(self) -> None:
         self.core.close()
@@ -232,12 +236,13 @@ class CortexM:
     def run(self, minimum: int) -> bool:
         """Execute at least ``minimum`` instructions, until a stop is requested. True if the core can continue."""
         goal = self.core.count + minimum
+        self._spinning = False
         while not self.halted and not self.locked_up:
             self.core.state.stop = 0
             stop_requested = self.stop_requested
             if self._reset_request is not None or (stop_requested and self.core.count >= goal):
                 return True
-            if self.sleeping and not self._sleep():
+            if (self.sleeping or self._spinning) and not self._sleep():
                 return self.stop_requested or self._reset_request is not None
             if not self.sleeping and not self._take_exception():
                 event = self._next_event()
@@ -273,6 +278,8 @@ class CortexM:
             self._attempt(lambda: self._handlers.take_synchronous(faults.SV_CALL))
         elif kind is StopKind.SLEEP:
             self._fall_asleep()
+        elif kind is StopKind.SPIN:
+            self._spinning = True
         elif kind is StopKind.BREAKPOINT:
             self.halt(debug.DFSR_BKPT)
         elif kind is StopKind.BKPT:
@@ -342,21 +349,27 @@ class CortexM:
         rested, self._rested = self._rested, False
         while not self._wakes_up():
             event = self._next_event()
-            if event is None:
+            if event is None and not self._spinning:
                 return False
-            if event - self.now() > _FAR and not rested:
+            ahead = _SPIN if event is None else max(0, event - self.now())
+            if ahead > _FAR and not rested:
                 self._rested = True
                 return False
             rested = False
-            self._slept += max(0, event - self.now())
+            self._slept += ahead
+            self._polled += ahead * self._spinning
+            if event is None:
+                return False
             self._expire_timers()
             if self.stop_requested or self._reset_request is not None:
                 return False
-        self.sleeping = False
+        self.sleeping = self._spinning = False
         return True
 
     def _wakes_up(self) -> bool:
         limit = self._debug_limit()
+        if self._spinning:
+            return self._handlers.preempting(limit) is not None
         if not self._sleep_ends_by_event:
             return self._handlers.wakes(limit)
         if self.core.state.event:
@@ -386,6 +399,9 @@ class CortexM:
         self.halted = False
         if not self._take_exception():
             stop = self.core.step()
+            if stop.kind is StopKind.SPIN:
+                self.core.pass_sleep()
+                stop = self.core.step()
             self._expire_timers()
             self._handle(stop)
         if not self.halted:

@@ -6,7 +6,7 @@ boards (UM1472, UM1974, UM2179). Kernel clocks of peripherals are those of their
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
@@ -114,10 +114,20 @@ class ReadyClocks(PlainRegisters):
         at, mask, distance = self._switch
         return value & ~(mask << distance) | (value & mask) << distance if at == offset else value
 
+    def reset(self) -> None:
+        super().reset()
+        self._rates: Rates | None = None
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        super().store(offset, value, lanes)
+        self._rates = None
+
     @property
     def rates(self) -> Rates:
         """Rates that the registers select."""
-        return self.select(lambda offset: self.values.get(offset, 0)) if self.select else Rates(_HSI)
+        if self._rates is None:
+            self._rates = self.select(lambda offset: self.values.get(offset, 0)) if self.select else Rates(_HSI)
+        return self._rates
 
 
 # Every reset pulls the reset pin, too; flags accumulate.
@@ -152,5 +162,7 @@ class Rcc(ReadyClocks):
 
 def rates_on(bus: Bus) -> Rates:
     """A chip's present rates."""
-    clocks = (device for _, device in bus.devices if isinstance(device, ReadyClocks) and device.select)
-    return next((clock.rates for clock in clocks), Rates(_HSI))
+    if bus.clocks is None:
+        clocks = (device for _, device in bus.devices if isinstance(device, ReadyClocks) and device.select)
+        bus.clocks = next(clocks, None)
+    return cast(ReadyClocks, bus.clocks).rates if bus.clocks else Rates(_HSI)
