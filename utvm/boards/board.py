@@ -208,7 +208,8 @@ class Board(Record):
         lacks |= probe.lacks if probe else frozenset()
         if part is self.virtual and self.virtual.model is None:
             return self.capabilities_with(lacks, None)
-        return self.capabilities_with(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
+        able = self.capabilities_with(lacks, "pyOCD" if self.by_pyocd else "OpenOCD")
+        return able | {"pins"} if part is self.virtual else able
 
     @property
     def capabilities(self) -> frozenset[str]:

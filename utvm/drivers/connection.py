@@ -12,6 +12,7 @@ from utvm.base.process.service import Service
 from utvm.boards import Board
 from utvm.boards.bitstream import Bitstream, read_bitstream
 from utvm.boards.parts import Kind
+from utvm.drivers.pins import Pin
 from utvm.errors import BoardError, ProbeError
 from utvm.probe import debug_port, packets
 from utvm.probe.console import Console
@@ -262,6 +263,12 @@ class Connection:
     def has_power_switch(self) -> bool:
         """True if :meth:`power_cycle` is supported."""
         return self._machine is not None
+
+    def pin(self, name: str) -> Pin:
+        """A pin of a virtual board; raises BoardError if there is none, or the board is another one."""
+        if "pins" not in self.capabilities:
+            raise BoardError(f"the pins of {self.board.name} are out of reach", 'mark the test with needs("pins")')
+        return Pin(self, name)
 
     def power_cycle(self) -> None:
         """Switch the board off and on; its program starts without a debugger.

@@ -15,7 +15,7 @@ from utvm.virtual.core_thread import CoreThread
 from utvm.virtual.cortex_m.cpu import CortexM
 from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
-from utvm.virtual.signals import WINDOW, Signals, SignalWindow
+from utvm.virtual.signals import WINDOW, Signals
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
 from utvm.virtual.wiring import SerialDevice, Timer, Wiring, find_model
 
@@ -67,7 +67,7 @@ class BoardModel(CoreThread):
         )
         super().__init__(spec.name, self._cpu)
         self.signals = Signals(self._cpu.now, self._cpu.reschedule)
-        self._bus.add(WINDOW, SignalWindow(self.signals))  # not on the core's side
+        self._bus.add(WINDOW, self.signals)  # not on the core's side
         self._chip = blocks.parse(spec.blocks)
         self._peripherals: list[Device] = []
         self._consoles: list[SerialDevice] = []

@@ -281,7 +281,7 @@ MODELS: Mapping[str, DeviceFactory] = {
     "nrf-rtc": lambda peripheral, wiring: nordic_events.RealTimeCounter(wiring.clock, wiring.set_line),
     "nrf-rng": lambda peripheral, wiring: nordic_events.Noise(wiring.clock, wiring.set_line),
     "nrf-temp": lambda peripheral, wiring: nordic_events.Thermometer(wiring.clock, wiring.set_line),
-    "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(tuple(peripheral.settings.values())),
+    "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(peripheral.settings.values(), wiring.signals),
     "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
 }
 

@@ -5,10 +5,12 @@ Sections are those of the nRF52840 Product Specification 1.7. PPI and the shortc
 effect.
 """
 
+import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from utvm.virtual.bus import PlainRegisters
+from utvm.virtual.signals import Signals
 from utvm.virtual.wiring import Clock
 
 _FIRST_EVENT = 0x100
@@ -258,7 +260,7 @@ class Clocks(Events):
 
 
 class Pins(PlainRegisters):
-    """GPIO (6.9): P0 and P1. IN reads the outputs, and at other pins what a debugger wrote to IN, or the pull-up.
+    """GPIO (6.9): P0 and P1. IN reads the outputs; at other pins what was driven or written to IN, or the pull-up.
 
     ``ports`` are the offsets of OUT.
     """
@@ -266,28 +268,48 @@ class Pins(PlainRegisters):
     _OUT, _SET, _CLEAR, _IN, _DIR, _DIR_SET, _DIR_CLEAR = range(0x00, 0x1C, 4)
     _CONFIGURATIONS = 0x1FC  # PIN_CNF, from OUT on
 
-    def __init__(self, ports: tuple[int, ...]) -> None:
-        self._ports = ports
-        self._levels: dict[int, int] = {}
+    def __init__(self, ports: Collection[int], signals: Signals) -> None:
+        self._ports = {start: f"P{number}." for number, start in enumerate(ports)}
+        self._levels, self._driven, self._shown = (dict.fromkeys(ports, 0) for _ in range(3))
+        self._signals = signals
+        for port, name in self._ports.items():
+            signals.ports[name] = functools.partial(self._inputs, port), functools.partial(self._drive, port)
         cells = (port + self._CONFIGURATIONS + 4 * pin for port in ports for pin in range(32))
         super().__init__(dict.fromkeys(cells, 2), size=0x1000)  # the input is disconnected (6.9.2)
 
+    def reset(self) -> None:
+        super().reset()
+        for port in self._ports:
+            self._show(port)
+
     def _place(self, offset: int) -> tuple[int, int]:
-        port = max((port for port in self._ports if port <= offset), default=self._ports[0])
+        port = max((port for port in self._ports if port <= offset), default=min(self._ports))
         return port, offset - port
 
     def write_by_software(self, offset: int, size: int, value: int) -> None:
         if self._place(offset & ~3)[1] != self._IN:
             super().write_by_software(offset, size, value)
 
+    def _inputs(self, port: int) -> int:
+        outputs, first = self.values.get(port + self._DIR, 0), port + self._CONFIGURATIONS
+        raised = sum((self.values.get(first + 4 * pin, 0) >> 2 & 3 == 3) << pin for pin in range(32))
+        inputs = self._levels[port] & self._driven[port] | raised & ~self._driven[port]
+        return self.values.get(port, 0) & outputs | inputs & ~outputs
+
+    def _drive(self, port: int, number: int, level: bool | None) -> None:
+        bit = 1 << number
+        self._driven[port] = self._driven[port] & ~bit | bit * (level is not None)
+        self._levels[port] = self._levels[port] & ~bit | bit * bool(level)
+        self._show(port)
+
+    def _show(self, port: int) -> None:
+        before, self._shown[port] = self._shown[port], self._inputs(port)
+        self._signals.set_port(self._ports[port], before, self._shown[port])
+
     def load(self, offset: int) -> int:
         port, inside = self._place(offset)
         if inside == self._IN:
-            outputs = self.values.get(port + self._DIR, 0)
-            pulls = (self.values.get(port + self._CONFIGURATIONS + 4 * pin, 0) for pin in range(32))
-            raised = sum((pull >> 2 & 3 == 3) << pin for pin, pull in enumerate(pulls))
-            inputs = self._levels.get(port, raised)
-            return self.values.get(port, 0) & outputs | inputs & ~outputs
+            return self._inputs(port)
         if inside in (self._SET, self._CLEAR):
             return super().load(port)
         return super().load(port + self._DIR if inside in (self._DIR_SET, self._DIR_CLEAR) else offset)
@@ -300,10 +322,11 @@ class Pins(PlainRegisters):
         elif inside in (self._CLEAR, self._DIR_CLEAR):
             self.values[target] = self.values.get(target, 0) & ~value
         elif inside == self._IN:
-            self._levels[port] = value
+            self._levels[port], self._driven[port] = value, 0xFFFFFFFF
         else:
             super().store(offset, value, lanes)
             if inside >= self._CONFIGURATIONS and (inside - self._CONFIGURATIONS) // 4 < 32:
                 bit = 1 << (inside - self._CONFIGURATIONS) // 4  # DIR of PIN_CNF is that of DIR (6.9.2)
                 old = self.values.get(port + self._DIR, 0)
                 self.values[port + self._DIR] = old | bit if value & 1 else old & ~bit
+        self._show(port)

@@ -17,7 +17,7 @@ from utvm.virtual.wiring import DeviceFactory, Wiring
 
 
 class Exti(PlainRegisters):
-    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; alarms go around it.
+    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; the RTC goes around it.
 
     ``select`` is the address of SYSCFG_EXTICR1. ``offsets`` are those of IMR, RTSR, FTSR, SWIER and PR.
     """
@@ -33,6 +33,8 @@ class Exti(PlainRegisters):
         self._bus, self._select = wiring.bus, select
         self._lines = dict(zip(irqs, wiring.lines, strict=True))
         self._mask, self._rising, self._falling, self._software, self._pending = offsets
+        if seal := self._lines.get(2):
+            wiring.signals.listen("RTC_TAMP", lambda level: seal(bool(level)))
         super().__init__(after_reset)
 
     @property
@@ -77,7 +79,7 @@ class Gpio(PlainRegisters):
         self._bus, self._port, self._signals = wiring.bus, port, wiring.signals
         self._prefix = f"P{chr(ord('A') + port)}"
         super().__init__(after_reset)
-        self._signals.ports[self._prefix] = self
+        self._signals.ports[self._prefix] = lambda: self.load(self._IDR), self._drive
 
     def reset(self) -> None:
         super().reset()
@@ -99,10 +101,7 @@ class Gpio(PlainRegisters):
         inputs = self._levels & self._driven | self._raised & ~self._driven
         return super().load(self._ODR) & self._outputs | inputs & ~self._outputs
 
-    def pin_level(self, number: int) -> bool:
-        return bool(self.load(self._IDR) >> number & 1)
-
-    def drive_pin(self, number: int, level: bool | None) -> None:
+    def _drive(self, number: int, level: bool | None) -> None:
         bit = 1 << number
         self._driven = self._driven & ~bit | bit * (level is not None)
         self._levels = self._levels & ~bit | bit * bool(level)

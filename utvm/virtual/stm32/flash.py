@@ -253,7 +253,7 @@ class FlashController(EmbeddedFlash):
 
 
 _PROGERR, _SIZERR, _PGSERR = 1 << 3, 1 << 6, 1 << 7
-_PER, _MER1, _BKER, _MER2, _L4_OPTLOCK = 1 << 1, 1 << 2, 1 << 11, 1 << 15, 1 << 30
+_PER, _MER1, _BKER, _MER2, _FSTPG, _L4_OPTLOCK = 1 << 1, 1 << 2, 1 << 11, 1 << 15, 1 << 18, 1 << 30
 _PNB_SHIFT = 3
 _DOUBLE_WORD = 8
 
@@ -261,9 +261,9 @@ _DOUBLE_WORD = 8
 class L4FlashController(EmbeddedFlash):
     """FLASH_ACR, KEYR, OPTKEYR, SR, CR and OPTR of the STM32L4: double words, pages, two banks.
 
-    Sectors of the memory are its pages, those of the second bank last. Fast programming and protected areas are
-    not modelled: nothing is protected. The registers of the protected areas (``protected``) hold empty ones, which
-    start after their end.
+    Sectors of the memory are its pages, those of the second bank last. Fast programming is that of
+    double words. Protected areas are not modelled: their registers (``protected``) hold empty ones, which start
+    after their end.
     """
 
     keys, option_keys, status, control, option_register = 0x08, 0x0C, 0x10, 0x14, 0x20
@@ -286,7 +286,7 @@ class L4FlashController(EmbeddedFlash):
     def _program(self, offset: int, size: int, value: int) -> None:
         """Collect two words, and program the double word: an erased one, or any with zeros (RM0432, 3.3.7)."""
         first, self._first = self._first, None
-        if self._control & _LOCK or not self._control & _PG or self._status & self.clearable & ~_EOP:
+        if self._control & _LOCK or not self._control & (_PG | _FSTPG) or self._status & self.clearable & ~_EOP:
             self._fail(_PGSERR)
         elif size != 4:
             self._fail(_SIZERR)

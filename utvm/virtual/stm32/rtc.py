@@ -99,12 +99,30 @@ def _decimal(bcd: int) -> int:
 class Rtc(_Timekeeper):
     """The calendar (29): initialization mode is there at once; the time of day runs on.
 
-    The date does not change. Alarms compare neither it nor what is above a masked field, and do not pass EXTI.
+    The date does not change. PC13 is the first tamper input and that of time stamps. Alarms compare neither the
+    date nor what is above a masked field, and do not pass EXTI.
     """
 
     _TR, _CR, _ISR, _PRER, _WUTR, _ALARM = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1C
     _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
     _EVENTS = _ALARM_A, _ALARM_B, _WAKE_UP = 1 << 8, 1 << 9, 1 << 10  # enables in CR, flags in ISR
+    _TSTR, _TAMPCR = 0x30, 0x40
+    _STAMPED, _TAMPERED = 1 << 11, 1 << 13  # in ISR; the first one also enables, in CR
+
+    def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
+        super().__init__(after_reset, wiring)
+        wiring.signals.listen("PC13", self._take_edge)
+
+    def _take_edge(self, level: bool | None) -> None:
+        """Take an edge of PC13 (29.3.12 and 29.3.13)."""
+        control, tamper, status = self.values.get(self._CR, 0), self.values.get(self._TAMPCR, 0), 0
+        if control & self._STAMPED and level is not bool(control & 1 << 3):
+            status = self._STAMPED
+            self.values[self._TSTR], self.values[self._TSTR + 4] = self.load(self._TR), self.load(4)
+        if tamper & 1 and level is not bool(tamper & 1 << 1):
+            status |= self._TAMPERED
+        self.values[self._ISR] = self.values.get(self._ISR, 0) | status
+        self._drive_lines()
 
     def reset(self) -> None:
         super().reset()
@@ -126,7 +144,7 @@ class Rtc(_Timekeeper):
     def store(self, offset: int, value: int, lanes: int) -> None:
         self.expire()
         if offset == self._ISR:
-            clear = sum(self._EVENTS)  # zeros clear
+            clear = sum(self._EVENTS) | self._STAMPED | self._TAMPERED  # zeros clear
             value = value & ~clear | self.values.get(offset, 0) & value & clear
         super().store(offset, value, lanes)
         if offset == self._TR:
@@ -174,7 +192,13 @@ class Rtc(_Timekeeper):
         return int("".join(f"{field:02d}" for field in fields), 16)
 
     def _drive_lines(self) -> None:
-        active = self.values.get(self._ISR, 0) & self.values.get(self._CR, 0) >> 4
-        *_, wake_up, alarm = self._wiring.lines
+        status, control = self.values.get(self._ISR, 0), self.values.get(self._CR, 0)
+        active = status & control >> 4
+        *first, wake_up, alarm = self._wiring.lines
+        tamper = status & self._TAMPERED and self.values.get(self._TAMPCR, 0) & 0x10004
+        seal = bool(tamper or active & self._STAMPED)
+        for set_line in first:
+            set_line(seal)
+        self._wiring.signals.set("RTC_TAMP", seal)
         alarm(bool(active & (self._ALARM_A | self._ALARM_B)))
         wake_up(bool(active & self._WAKE_UP))

@@ -96,16 +96,27 @@ class Lptim(PlainRegisters):
 
     _ISR, _ICR, _IER, _CFGR, _CR, _CMP, _ARR, _CNT = range(0x00, 0x20, 4)
     _CMPM, _ARRM, _CMPOK, _ARROK = 1 << 0, 1 << 1, 1 << 3, 1 << 4
-    _ENABLE, _START = 1 << 0, 3 << 1
+    _ENABLE, _START, _TRIGEN = 1 << 0, 3 << 1, 3 << 17
 
     def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
         self._bus, self._clock, self._set_line = wiring.bus, wiring.clock, wiring.set_line
         super().__init__({**after_reset, self._ARR: 1})
+        wiring.signals.listen(f"{wiring.name}_ETR", self._take_edge)
 
     def reset(self) -> None:
         super().reset()
         self._started: int | None = None
         self._seen = 0  # steps up to which matches are flagged
+
+    def _take_edge(self, level: bool | None) -> None:
+        """Start, or start again, at a rising edge, if CFGR selects a trigger; all triggers are ETR."""
+        if level and self._waits and self.values.get(self._CR, 0) & self._ENABLE:
+            self._started, self._seen = self._clock.now(), 0
+            self._clock.reschedule()
+
+    @property
+    def _waits(self) -> bool:
+        return bool(self.values.get(self._CFGR, 0) & self._TRIGEN)
 
     def _step(self) -> int:
         return max(1, rates_on(self._bus)[0] // 32768) << (self.values.get(self._CFGR, 0) >> 9 & 7)
@@ -157,7 +168,7 @@ class Lptim(PlainRegisters):
         elif offset == self._CR:
             if not value & self._ENABLE:
                 self._started = None
-            elif value & self._START and self._started is None:
+            elif value & self._START and self._started is None and not self._waits:
                 self._started, self._seen = self._clock.now(), 0
         self._drive_line()
         self._clock.reschedule()

@@ -15,7 +15,7 @@ from utvm.virtual.wiring import Wiring
 
 _CR1, _CR2, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x20
 _CNT, _PSC, _ARR, _CCR1, _OR = 0x24, 0x28, 0x2C, 0x34, 0x50
-_ON_UPDATE = 2  # in CR2: the trigger output
+_ON_UPDATE, _ON_OC1REF = 2, 4  # in CR2: the trigger output
 _RESET_MODE, _TRIGGER_MODE = 4, 6
 _TIF, _TIE = 1 << 6, 1 << 6
 _LSI_CHANNEL = 3  # of TIM5, if its OR says so (RM0385, 23.4.20)
@@ -146,7 +146,9 @@ class TimDevice(Device):
         """Flags of SR whose events matter when they happen."""
         enabled, wires = self._registers.get(_DIER, 0), self._wiring.signals
         shown = sum(2 << channel for channel, name in enumerate(self._names) if wires.watches(name))
-        update = enabled & 0x100 or shown or self._registers.get(_CR2, 0) >> 4 & 7 == _ON_UPDATE
+        trigger = self._registers.get(_CR2, 0) >> 4 & 7
+        shown |= 2 << trigger - _ON_OC1REF if trigger >= _ON_OC1REF else 0
+        update = enabled & 0x100 or shown or trigger == _ON_UPDATE
         return enabled & (UIF | _COMPARES) | enabled >> 8 & _COMPARES | shown | UIF * bool(update)
 
     def _show(self) -> None:
@@ -224,6 +226,8 @@ class TimDevice(Device):
                 channel = flag.bit_length() - 2
                 self._raise_compare(channel)
                 kind = self._mode(channel) >> 4 & 7
+                if channel + _ON_OC1REF == self._registers.get(_CR2, 0) >> 4 & 7:  # also at its falling edge
+                    self._wiring.signals.set(f"{self._wiring.name}_TRGO", None)
                 if 1 <= kind <= 3:
                     self._levels[channel] = not self._levels[channel] if kind == 3 else kind == 1
 

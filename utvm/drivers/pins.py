@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pins of a virtual board for suites: levels, inputs that are driven, and edges."""
+
+from typing import NamedTuple, Protocol
+
+from utvm import errors
+from utvm.virtual import signals
+
+
+class _Memory(Protocol):
+    def read_memory(self, address: int, size: int) -> bytes: ...
+
+    def write_memory(self, address: int, data: bytes) -> None: ...
+
+
+class Edge(NamedTuple):
+    """A change of a pin; ``tick`` counts the instructions before it, and the ticks that were slept."""
+
+    tick: int
+    level: bool
+
+
+class Pin:
+    """A pin (``PD12``, ``P0.13``) or a timer's channel (``TIM3_CH1``); its edges are recorded from now on.
+
+    Raises BoardError if the board has no such signal.
+    """
+
+    def __init__(self, board: _Memory, name: str) -> None:
+        self._board, self._name = board, name.encode().ljust(signals.NAME_BYTES, b"\0")
+        if len(self._name) > signals.NAME_BYTES or self._read(signals.STATE) == signals.ABSENT:
+            raise errors.BoardError(f"there is no pin {name!r}", "pins are PD12, P0.13, TIM3_CH1 and so on")
+
+    def _read(self, offset: int, size: int = 4) -> int:
+        self._board.write_memory(signals.WINDOW, self._name)
+        return int.from_bytes(self._board.read_memory(signals.WINDOW + offset, size), "little")
+
+    def _write(self, offset: int, value: int) -> None:
+        self._board.write_memory(signals.WINDOW, self._name)
+        self._board.write_memory(signals.WINDOW + offset, value.to_bytes(4, "little"))
+
+    @property
+    def level(self) -> bool | None:
+        """Its level; None for a channel without one."""
+        return {0: False, 1: True}.get(self._read(signals.STATE))
+
+    def drive(self, level: bool | None) -> None:
+        """Drive an input from outside; None ends that."""
+        self._write(signals.STATE, signals.UNKNOWN if level is None else int(level))
+
+    def edges(self) -> list[Edge]:
+        """Its last edges, at most 254, the oldest first."""
+        count, bits = min(self._read(signals.COUNT), signals.MOST_EDGES), 8 * signals.EDGE_BYTES
+        rows = self._read(signals.EDGES, count * signals.EDGE_BYTES) if count else 0
+        rows_of = (rows >> at for at in range(0, count * bits, bits))
+        return [Edge(row & (1 << 64) - 1, bool(row >> 64 & 1)) for row in rows_of]
+
+    def clear(self) -> None:
+        """Forget its edges."""
+        self._write(signals.COUNT, 0)
