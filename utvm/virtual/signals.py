@@ -19,8 +19,8 @@ class Signals(Device):
     ``clock`` returns the ticks so far; ``on_watch`` is called when edges are to be recorded. A listener gets a
     level, or None for a pulse.
 
-    To a debugger it is registers: a name selects a signal, STATE is its level, COUNT the number of its edges, which
-    a write forgets; then its last edges, of which each is a tick and the new level (8 bytes each).
+    A debugger sees registers: a name selects a signal, STATE is its level, COUNT the number of its edges, which a
+    write forgets; then come its last edges, a tick and the new level (8 bytes each).
 
     Attributes:
         ports: reads and drives the pins whose names begin so.

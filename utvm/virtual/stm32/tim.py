@@ -144,8 +144,8 @@ class TimDevice(Device):
 
     def _wanted(self) -> int:
         """Flags of SR whose events matter when they happen."""
-        enabled, wires = self._registers.get(_DIER, 0), self._wiring.signals
-        shown = sum(2 << channel for channel, name in enumerate(self._names) if wires.watches(name))
+        enabled, watched = self._registers.get(_DIER, 0), self._wiring.signals.edges
+        shown = sum(2 << channel for channel, name in enumerate(self._names) if name in watched)
         trigger = self._registers.get(_CR2, 0) >> 4 & 7
         shown |= 2 << trigger - _ON_OC1REF if trigger >= _ON_OC1REF else 0
         update = enabled & 0x100 or shown or trigger == _ON_UPDATE
@@ -155,7 +155,7 @@ class TimDevice(Device):
         """Set the outputs that somebody watches (RM0385, 23.3.8 to 23.3.10)."""
         for channel, name in enumerate(self._names):
             mode, polarity = self._mode(channel), self._polarity(channel)
-            if mode & 3 or not polarity & 1 or not self._wiring.signals.watches(name):
+            if mode & 3 or not polarity & 1 or name not in self._wiring.signals.edges:
                 continue
             kind = mode >> 4 & 7
             if kind & 6 == 4:
