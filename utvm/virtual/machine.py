@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from utvm.errors import ConfigError
 from utvm.virtual import blocks, nordic, stm32
@@ -25,8 +26,7 @@ _ERASED = 0xFF
 _LOWEST_SUPPLY = 1.7  # volts; VDD in the general operating conditions of ST's data sheet, STM32F746xx
 CONSTANTS = "constants"
 MODELS = {**stm32.MODELS, **nordic.MODELS}
-INSTANCES = {**stm32.INSTANCES, **nordic.INSTANCES}
-"""Models by a pattern of the chip's and the peripheral's name."""
+_INSTANCES = [row.split(" ", 1) for row in Path(__file__).with_name("instances.txt").read_text().splitlines()[1:]]
 _BIT_BANDED = ("cortex-m4",)
 
 _log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class BoardModel(CoreThread):
         """Add what the chip has beside the peripherals of the specification: by models, or as mere registers."""
         for block in chip.blocks:
             name = f"{chip.chip} {block.name}"
-            model = next((model for pattern, model in INSTANCES.items() if re.fullmatch(pattern, name)), None)
+            model = next((model for model, pattern in _INSTANCES if re.fullmatch(pattern, name)), None)
             if model and block.address % PAGE == 0 and not self._bus.overlaps(block.address, PAGE):
                 settings = {f"at{offset:#x}": value for offset, (value, _) in block.registers.items()}
                 irqs = tuple(irq for irq in block.irqs if irq < self.spec.interrupts)

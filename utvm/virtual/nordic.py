@@ -284,12 +284,3 @@ MODELS: Mapping[str, DeviceFactory] = {
     "nrf-pins": lambda peripheral, wiring: nordic_events.Pins(peripheral.settings.values(), wiring.signals),
     "nrf-registers": lambda peripheral, wiring: PlainRegisters(size=_REGISTER_BYTES),
 }
-
-INSTANCES = {
-    r"nRF5.* TIMER\d(_N?S)?": "nrf-timer",
-    r"nRF5.* RTC\d(_N?S)?": "nrf-rtc",
-    r"nRF5.* RNG(_N?S)?": "nrf-rng",
-    r"nRF5.* TEMP(_N?S)?": "nrf-temp",
-    r"nRF5.* UARTE\d(_N?S)?": "nrf-uarte",
-}
-"""Models of a chip's further peripherals, by patterns of the chip's and the peripheral's name."""

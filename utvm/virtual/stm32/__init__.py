@@ -225,26 +225,3 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-exti": _exti,
     "stm32-dbgmcu": _debug_mcu,
 }
-
-INSTANCES = {
-    r"STM32L[45].* RCC": "stm32l4-rcc",
-    r"STM32H7.* RCC": "stm32h7-rcc",
-    r"STM32H7.* PWR": "stm32h7-pwr",
-    r"STM32.* GPIO[A-K]": "stm32-gpio",
-    r"STM32.* TIM[25]": "stm32-tim",
-    r"STM32.* TIM\d+": "stm32-tim16",
-    r"STM32F[24].* U(S)?ART\d+": "stm32f2-usart",
-    r"STM32.* (LP)?U(S)?ART\d+": "stm32f7-usart",
-    r"STM32[FH][247].* DMA\d": "stm32f7-dma",
-    r"STM32F[247].* ADC1": "stm32f2-adc",
-    r"STM32F[247].* DAC": "stm32f2-dac",
-    r"STM32.* RNG": "stm32-rng",
-    r"STM32.* CRC": "stm32-crc",
-    r"STM32.* LPTIM\d": "stm32-lptim",
-    r"STM32.* OTG_[FH]S_GLOBAL": "stm32-otg",
-    r"STM32[FHL][0-47].* RTC": "stm32-rtc",
-    r"STM32.* IWDG": "stm32-iwdg",
-    r"STM32.* WWDG": "stm32-wwdg",
-    r"STM32([FH][247]|L4).* EXTI": "stm32-exti",
-}
-"""Models of a chip's further peripherals, by patterns of the chip's and the peripheral's name."""

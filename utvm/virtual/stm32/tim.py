@@ -104,6 +104,8 @@ class TimDevice(Device):
 
     def _take_edge(self, pin: int, level: bool | None) -> None:
         """Take a new level at an input (RM0385, 23.3.5 and 23.3.15)."""
+        if not (self._mode(pin) | self._mode(pin ^ 1)) & 3:
+            return
         self.expire()
 
         def is_active(channel: int) -> bool:
