@@ -308,22 +308,6 @@ def test_two_runs_take_the_same_instructions(tmp_path: Path) -> None:
     assert 48 * 100 <= counts[0][1] <= 48 * 100 + 40
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"dma": 0x40020C00}, "needs the setting receive_stream"),
-        ({"dma": 0x40020C00, "receive_stream": 1, "receive_channel": 4}, "no DMA controller at 0x40020c00"),
-        ({"dma": HOLE, "receive_stream": 1, "receive_channel": 4}, "no DMA controller at 0x30000000"),
-    ],
-)
-def test_a_board_whose_usart_has_no_dma_controller_is_refused(settings: dict[str, int], said: str) -> None:
-    spec = boards.load("stm32f746").machine_spec()
-    gpio = Peripheral(model="stm32-gpio", address=0x40020C00)
-    usart = Peripheral(model="stm32f7-usart", address=USART3, settings=settings)
-    with pytest.raises(ConfigError, match=said):
-        BoardModel(spec.model_copy(update={"peripherals": (gpio, usart)}))
-
-
 def test_a_controller_without_a_line_for_each_stream_is_refused() -> None:
     spec = boards.load("stm32f746").machine_spec()
     dma = Peripheral(model="stm32f7-dma", address=DMA1, irqs=(1, 2))

@@ -121,6 +121,7 @@ class Rtc(_Timekeeper):
             self.values[self._TSTR], self.values[self._TSTR + 4] = self.load(self._TR), self.load(4)
         if tamper & 1 and level is not bool(tamper & 1 << 1):
             status |= self._TAMPERED
+            self.values.update(dict.fromkeys(range(0x50, 0xD0, 4), 0))  # the backup registers
         self.values[self._ISR] = self.values.get(self._ISR, 0) | status
         self._drive_lines()
 
