@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.virtual.target import FLASH, Target
 from utvm.paths import ROOT
+from utvm.virtual.bus import BusError
 
 ACR, KEYR, OPTKEYR, SR, CR, OPTCR, OPTCR1 = (0x40023C00 + offset for offset in (0, 4, 8, 0xC, 0x10, 0x14, 0x18))
 PG, SER, MER, STRT, EOPIE, ERRIE, LOCK = 1, 2, 4, 1 << 16, 1 << 24, 1 << 25, 1 << 31
@@ -316,3 +317,19 @@ def test_the_second_bank_has_numbers_and_protection_of_its_own(two_banks: Target
     two_banks.poke(OPTCR1, 0x0FFE0000)
     two_banks.poke(CR, SER | 16 << 3 | STRT)
     assert _errors(two_banks) == WRPERR
+
+
+def test_read_protection_keeps_a_debugger_out_and_its_end_erases(flash: Target) -> None:
+    """RM0385, 3.6: level 1 and back; level 2 is refused."""
+    flash.poke(CR, PG | WORDS)
+    flash.poke(FLASH, 0x12345678)
+    for key in (0x08192A3B, 0x4C5D6E7F):
+        flash.poke(OPTKEYR, key)
+    flash.poke(OPTCR, 0xC0FFCCFC | 2)
+    assert (flash.peek(OPTCR) >> 8 & 0xFF, flash.peek(FLASH)) == (0xAA, 0x12345678)
+    flash.poke(OPTCR, 0xC0FF55FC | 2)
+    for address in (FLASH, 0x00200000):
+        with pytest.raises(BusError):
+            flash.peek(address)
+    flash.poke(OPTCR, 0xC0FFAAFC | 2)
+    assert (flash.peek(OPTCR) >> 8 & 0xFF, flash.peek(FLASH)) == (0xAA, 0xFFFFFFFF)

@@ -15,13 +15,12 @@ from utvm.drivers.pins import Pin
 from utvm.errors import BoardError
 from utvm.virtual.machine import BoardModel
 
-GPIOB, GPIOC, TIM3, TIM1, ADC, DAC, DMA1, RCC, RTC = (
+GPIOB, GPIOC, TIM3, TIM1, ADC, DMA1, RCC, RTC = (
     0x40020400,
     0x40020800,
     0x40000400,
     0x40010000,
     0x40012000,
-    0x40007400,
     0x40026000,
     0x40023800,
     0x40002800,
@@ -165,27 +164,6 @@ def test_conversions_go_on_and_their_values_to_memory(target: Target) -> None:
     target.resume()
     target.wait_for_halt()
     assert target.machine.read(RAM, 8) == bytes.fromhex("2301230123012301")
-
-
-def test_a_timer_triggers_the_dac_which_asks_for_its_next_value(target: Target) -> None:
-    stream, tim6 = DMA1 + 0x10 + 5 * 0x18, 0x40001000
-    target.load(_start(tim6, 70))
-    target.poke(RAM, 0x00400030)
-    for offset, value in (
-        (4, 2),
-        (8, DAC + 8),
-        (12, RAM),
-        (0, 7 << 25 | 1 << 13 | 1 << 11 | 1 << 10 | 1 << 6 | 1),
-    ):
-        target.poke(stream + offset, value)
-    target.poke(DAC, 1 << 12 | 1 << 2 | 1)  # DMAEN1, TEN1 and EN1; TSEL1: TIM6
-    target.poke(DAC + 8, 0x20)
-    assert target.peek(DAC + 0x2C) == 0
-    for offset, value in ((0x2C, 49), (0x04, 2 << 4)):
-        target.poke(tim6 + offset, value)
-    target.resume()
-    target.wait_for_halt()
-    assert (target.peek(DAC + 0x2C), target.peek(DAC + 8)) == (0x30, 0x40)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins of a virtual board for suites: levels, inputs that are driven, and edges."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from utvm import errors
 from utvm.virtual import signals
-
-
-class _Memory(Protocol):
-    def read_memory(self, address: int, size: int) -> bytes: ...
-
-    def write_memory(self, address: int, data: bytes) -> None: ...
+from utvm.virtual.wiring import TargetMemory
 
 
 class Edge(NamedTuple):
@@ -26,7 +21,7 @@ class Pin:
     Raises BoardError if the board has no such signal.
     """
 
-    def __init__(self, board: _Memory, name: str) -> None:
+    def __init__(self, board: TargetMemory, name: str) -> None:
         self._board, self._name = board, name.encode().ljust(signals.NAME_BYTES, b"\0")
         if len(self._name) > signals.NAME_BYTES or self._read(signals.STATE) == signals.ABSENT:
             raise errors.BoardError(f"there is no pin {name!r}", "pins are PD12, P0.13, TIM3_CH1 and so on")

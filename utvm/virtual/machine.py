@@ -18,6 +18,7 @@ from utvm.virtual.cortex_m.debug import DFSR_HALTED
 from utvm.virtual.cortex_m.kinds import KINDS
 from utvm.virtual.signals import WINDOW, Signals
 from utvm.virtual.spec import NOMINAL_MILLIVOLTS, MachineSpec, Peripheral
+from utvm.virtual.stm32.flash import FlashController
 from utvm.virtual.wiring import SerialDevice, Timer, Wiring, find_model
 
 __all__ = ["BoardModel", "BusError"]
@@ -76,6 +77,7 @@ class BoardModel(CoreThread):
             if isinstance(device, SerialDevice):
                 self._consoles.append(device)
         self._debug_units = [device for device in self._peripherals if isinstance(device, stm32.DebugMcu)]
+        self._flashes = [device for device in self._peripherals if isinstance(device, FlashController)]
         self._add_blocks(self._chip)
         self._reset(ResetCause.POWER)
 
@@ -97,6 +99,9 @@ class BoardModel(CoreThread):
     def read(self, address: int, size: int) -> bytes:
         """Read memory or registers as an access port: 1, 2 or 4 bytes, or a block by words."""
         with self._stopped_core():
+            memory = self._bus.memory_at(address)
+            if memory and memory.region.kind == "flash" and any(flash.protected for flash in self._flashes):
+                raise BusError(address)
             return self._bus.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
@@ -179,16 +184,8 @@ class BoardModel(CoreThread):
             return None
         lines = tuple(self._line(irq) for irq in peripheral.irqs)
         names = (block.name for block in self._chip.blocks if block.address == peripheral.address)
-        wiring = Wiring(
-            self._bus,
-            self._cpu,
-            self._line(peripheral.irq),
-            lines,
-            send,
-            self._cpu.request_reset,
-            signals=self.signals,
-            name=next(names, ""),
-        )
+        line, reset, name = self._line(peripheral.irq), self._cpu.request_reset, next(names, "")
+        wiring = Wiring(self._bus, self._cpu, line, lines, send, reset, signals=self.signals, name=name)
         model = peripheral.model
         make = MODELS[model] if model in MODELS else find_model(self.spec.name, model, [*MODELS, CONSTANTS])
         device = make(peripheral, wiring)

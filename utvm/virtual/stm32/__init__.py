@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Device, PlainRegisters, ResetCause
 from utvm.virtual.spec import Peripheral
-from utvm.virtual.stm32 import analog, clocks, rtc, small
+from utvm.virtual.stm32 import clocks, rtc, small
 from utvm.virtual.stm32.clocks import ReadyClocks
 from utvm.virtual.stm32.dma import STREAMS, DmaController
 from utvm.virtual.stm32.flash import FlashController, L4FlashController, L5FlashController
@@ -17,25 +17,17 @@ from utvm.virtual.wiring import DeviceFactory, Wiring
 
 
 class Exti(PlainRegisters):
-    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; the RTC goes around it.
+    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; the RTC goes around it."""
 
-    ``select`` is the address of SYSCFG_EXTICR1. ``offsets`` are those of IMR, RTSR, FTSR, SWIER and PR.
-    """
-
-    def __init__(
-        self,
-        after_reset: Mapping[int, int],
-        wiring: Wiring,
-        irqs: Sequence[int],
-        select: int,
-        offsets: Sequence[int],
-    ) -> None:
-        self._bus, self._select = wiring.bus, select
-        self._lines = dict(zip(irqs, wiring.lines, strict=True))
+    def __init__(self, peripheral: Peripheral, wiring: Wiring) -> None:
+        self._bus, self._select = wiring.bus, _SELECTS[peripheral.address]
+        self._lines = dict(zip(peripheral.irqs, wiring.lines, strict=True))
+        # Offsets of IMR, RTSR, FTSR, SWIER and PR, in the STM32H7 and elsewhere
+        offsets = (0x80, 0, 4, 8, 0x88) if peripheral.address == 0x58000000 else (0, 8, 0x0C, 0x10, 0x14)
         self._mask, self._rising, self._falling, self._software, self._pending = offsets
         if seal := self._lines.get(2):
             wiring.signals.listen("RTC_TAMP", lambda level: seal(bool(level)))
-        super().__init__(after_reset)
+        super().__init__(_after_reset(peripheral))
 
     @property
     def watches(self) -> bool:
@@ -135,13 +127,6 @@ class Gpio(PlainRegisters):
 _SELECTS = {0x40013C00: 0x40013808, 0x40010400: 0x40010008, 0x58000000: 0x58000408}
 
 
-def _exti(peripheral: Peripheral, wiring: Wiring) -> Device:
-    offsets = (
-        (0x80, 0x00, 0x04, 0x08, 0x88) if peripheral.address == 0x58000000 else (0x00, 0x08, 0x0C, 0x10, 0x14)
-    )
-    return Exti(_after_reset(peripheral), wiring, peripheral.irqs, _SELECTS[peripheral.address], offsets)
-
-
 def _flash(
     peripheral: Peripheral,
     wiring: Wiring,
@@ -185,7 +170,7 @@ def _debug_mcu(peripheral: Peripheral, _wiring: Wiring) -> Device:
 def _dma(peripheral: Peripheral, wiring: Wiring) -> Device:
     if len(wiring.lines) != STREAMS:
         raise ConfigError(f"{peripheral.model} needs irqs: {STREAMS} numbers, one per stream")
-    return DmaController(wiring.bus, wiring.lines, wiring.signals, peripheral.address)
+    return DmaController(wiring, peripheral.address)
 
 
 def _after_reset(peripheral: Peripheral) -> dict[int, int]:
@@ -216,12 +201,11 @@ MODELS: Mapping[str, DeviceFactory] = {
     "stm32-gpio": lambda p, wiring: Gpio(_after_reset(p), wiring, p.address >> 10 & 15),
     "stm32-rng": lambda peripheral, wiring: small.Rng(_after_reset(peripheral), wiring.set_line),
     "stm32-crc": lambda peripheral, wiring: small.Crc(_after_reset(peripheral)),
-    "stm32f2-adc": lambda peripheral, wiring: analog.Adc(_after_reset(peripheral), wiring),
-    "stm32f2-dac": lambda peripheral, wiring: analog.Dac(_after_reset(peripheral), wiring.signals),
+    "stm32f2-adc": lambda peripheral, wiring: small.Adc(_after_reset(peripheral), wiring),
     "stm32-otg": lambda peripheral, wiring: small.Otg(_after_reset(peripheral)),
     "stm32-rtc": lambda p, wiring: rtc.Rtc(_after_reset(p), wiring),
     "stm32-iwdg": lambda p, wiring: rtc.Iwdg(_after_reset(p), wiring),
     "stm32-wwdg": lambda p, wiring: rtc.Wwdg(_after_reset(p), wiring),
-    "stm32-exti": _exti,
+    "stm32-exti": Exti,
     "stm32-dbgmcu": _debug_mcu,
 }

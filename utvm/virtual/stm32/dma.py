@@ -7,11 +7,10 @@ as flow controller.
 """
 
 import functools
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from utvm.virtual.bus import Bus, BusError, Device
-from utvm.virtual.signals import Signals
+from utvm.virtual.bus import BusError, Device
+from utvm.virtual.wiring import Wiring
 
 STREAMS = 8
 _REQUESTS = Path(__file__).with_name("requests.txt")
@@ -135,33 +134,24 @@ class _Stream:
 
 
 class DmaController(Device):
-    """A controller with eight streams; ``lines`` drive their interrupt lines.
+    """A controller with eight streams.
 
     Requests are signals; of a pulse, one item ends it.
     """
 
-    def __init__(
-        self, bus: Bus, lines: Sequence[Callable[[bool], None]], signals: Signals | None = None, address: int = 0
-    ) -> None:
-        self._bus = bus
-        self._lines = lines
+    def __init__(self, wiring: Wiring, address: int) -> None:
+        self._bus, self._lines = wiring.bus, wiring.lines
         self._requests: dict[tuple[int, int], bool] = {}  # and whether an item ends it
         self._serving = False
         self.reset()
-        if signals:
-            self._listen(signals, address)
-
-    def _listen(self, signals: Signals, address: int) -> None:
         for row in _REQUESTS.read_text().splitlines():
             if row.startswith(f"{address:x} "):
                 stream, *channels = row.split()[1:]
                 for channel, name in (
                     (at, name) for at, names in enumerate(channels) for name in names.split("/")
                 ):
-                    signals.listen(
-                        f"DMA {name}" if name.startswith("TIM") else name,
-                        functools.partial(self.set_request, int(stream), channel),
-                    )
+                    name = f"DMA {name}" if name.startswith("TIM") else name
+                    wiring.signals.listen(name, functools.partial(self.set_request, int(stream), channel))
 
     def reset(self) -> None:
         self._streams = [_Stream() for _ in range(STREAMS)]

@@ -4,14 +4,17 @@
 STM32F4 and F7: RM0385, section 3; RM0090, section 3. STM32L4: RM0432, section 3. STM32L5: RM0438, section 6.
 
 An operation completes at once, but BSY is set in the first read of SR, which exposes software that does not wait.
-Read protection cannot be enabled: the level stays 0.
+Read protection of the STM32F4 and F7 keeps a debugger from the flash; the end of level 1 erases it. Level 2, which
+is for ever, is refused. On the others the level stays 0.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 from utvm.virtual.bus import Device, MemoryBank
 
+_log = logging.getLogger(__name__)
 KEYS = (0x45670123, 0xCDEF89AB)
 OPTION_KEYS = (0x08192A3B, 0x4C5D6E7F)
 
@@ -179,7 +182,7 @@ _SNB_SHIFT, _PSIZE_SHIFT = 3, 8
 _CONTROL_TWO_BANKS = 0x10 << _SNB_SHIFT | _MER_BANK_2
 _OPTLOCK, _OPTSTRT = 1 << 0, 1 << 1
 _OPTCR1_DEFAULT, _OPTCR1_TWO_BANKS = 0x00400080, 0x0FFF0000
-_RDP_MASK, _LEVEL_0 = 0xFF00, 0xAA00
+_RDP_MASK, _LEVEL_0, _LEVEL_2 = 0xFF00, 0xAA00, 0xCC00
 _NWRP_SHIFT = 16
 _BANK = 12  # sectors
 _SECOND_BANK = 16  # value of SNB of its first sector
@@ -205,6 +208,10 @@ class FlashController(EmbeddedFlash):
         if two_banks:
             self.control_mask |= _CONTROL_TWO_BANKS
         super().reset()
+
+    @property
+    def protected(self) -> bool:
+        return self._stored_options[0] & _RDP_MASK != _LEVEL_0
 
     def _option_values(self) -> Mapping[int, int]:
         return {_OPTCR: self._options[0], _OPTCR1: self._options[1]}
@@ -244,8 +251,13 @@ class FlashController(EmbeddedFlash):
         if index:
             self._options[1] = options
             return
-        self._options[0] = options & ~(_RDP_MASK | _OPTSTRT) | _LEVEL_0
+        if options & _RDP_MASK == _LEVEL_2:
+            _log.warning("read protection of level 2 would lock the chip for ever: the level stays as it is")
+            options = options & ~_RDP_MASK | self._stored_options[0] & _RDP_MASK
+        self._options[0] = options & ~_OPTSTRT
         if options & _OPTSTRT:
+            if self.protected and options & _RDP_MASK == _LEVEL_0:
+                self._replace(0, b"\xff" * self._memory.region.size)
             self._stored_options = [self._options[0] | _OPTLOCK, self._options[1]]
             self._status |= _BSY
         if options & _OPTLOCK:

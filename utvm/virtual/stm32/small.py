@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, LPTIM and an idle USB OTG.
+"""Small peripherals of the STM32 that firmware waits for: RNG, CRC, ADC, LPTIM and an idle USB OTG.
 
 Sections are those of RM0385 (STM32F7), where not noted. What is done at once on the model takes time on the chip.
 """
@@ -79,6 +79,79 @@ class Crc(PlainRegisters):
             carry = crc >> bits - 1 & 1 ^ bit
             crc = (crc << 1 ^ self.values[self._POL] * carry) & (1 << bits) - 1
         self.values[self._DR] = crc
+
+
+class Adc(PlainRegisters):
+    """ADC1 to ADC3 of STM32F4 and F7 (15), without triggers: one conversion ends at once; a debugger sets DR."""
+
+    _UNITS, _CONVERSION = range(0, 0x300, 0x100), 12
+    _CYCLES = (3, 15, 28, 56, 84, 112, 144, 480)  # of sampling, by SMPR (15.13.4)
+    _SR, _CR1, _CR2, _SMPR2, _DR, _CCR = 0x00, 0x04, 0x08, 0x10, 0x4C, 0x304
+    _EOC, _JEOC, _JSTRT, _STRT = 1 << 1, 1 << 2, 1 << 3, 1 << 4
+    _EOCIE, _JSWSTART, _SWSTART, _CONT, _DMA = 1 << 5, 1 << 22, 1 << 30, 1 << 1, 1 << 8
+    _MIDDLE = 0x7FF  # what is read from a pin that nobody set
+
+    def __init__(self, after_reset: dict[int, int], wiring: Wiring) -> None:
+        self._wiring, self._clock = wiring, wiring.clock
+        super().__init__(after_reset | dict.fromkeys(range(self._DR, 0x300, 0x100), self._MIDDLE))
+
+    def reset(self) -> None:
+        super().reset()
+        self._ends: dict[int, int] = {}  # ticks of the next continuous conversion by unit
+
+    def load(self, offset: int) -> int:
+        self.expire()
+        unit, inside = offset & ~0xFF, offset & 0xFF
+        if inside == self._DR and unit < 0x300:
+            self.values[unit] = self.values.get(unit, 0) & ~self._EOC
+            self._drive()
+        return super().load(offset)
+
+    def write_by_software(self, offset: int, size: int, value: int) -> None:
+        if offset & 0xFC != self._DR or offset >= 0x300:
+            super().write_by_software(offset, size, value)
+
+    def store(self, offset: int, value: int, lanes: int) -> None:
+        self.expire()
+        unit, inside = offset & ~0xFF, offset & 0xFF
+        if inside == self._SR:
+            self.values[offset] = self.values.get(offset, 0) & (value | ~lanes)
+        else:
+            super().store(offset, value, lanes)
+        if inside == self._CR2 and unit < 0x300:
+            done = (self._STRT | self._EOC) * bool(value & self._SWSTART)
+            done |= (self._JSTRT | self._JEOC) * bool(value & self._JSWSTART)
+            self.values[offset] &= ~(self._SWSTART | self._JSWSTART)
+            self.values[unit] = self.values.get(unit, 0) | done
+            if not value & self._CONT or not value & 1:
+                self._ends.pop(unit, None)
+            elif value & self._SWSTART:
+                self._ends[unit] = self._clock.now() + self._ticks(unit)
+            self._clock.reschedule()
+        self._drive()
+
+    def _ticks(self, unit: int) -> int:
+        sampling = self._CYCLES[self.values.get(unit + self._SMPR2, 0) & 7]
+        divider = 2 * (self.values.get(self._CCR, 0) >> 16 & 3) + 2
+        return (sampling + self._CONVERSION) * divider * rates_on(self._wiring.bus).apb2
+
+    def next_event(self) -> int | None:
+        return min(self._ends.values(), default=None)
+
+    def expire(self) -> None:
+        due = [unit for unit, end in self._ends.items() if end <= self._clock.now()]
+        for unit in due:
+            self._ends[unit] = self._clock.now() + self._ticks(unit)
+            self.values[unit] = self.values.get(unit, 0) | self._EOC
+        if due:
+            self._drive()
+
+    def _drive(self) -> None:
+        ended = [unit for unit in self._UNITS if self.values.get(unit, 0) & self._EOC]
+        self._wiring.set_line(any(self.values.get(unit + self._CR1, 0) & self._EOCIE for unit in ended))
+        for unit in self._UNITS:
+            wanted = unit in ended and self.values.get(unit + self._CR2, 0) & self._DMA
+            self._wiring.signals.set(f"ADC{1 + unit // 0x100}", bool(wanted))
 
 
 class Otg(PlainRegisters):

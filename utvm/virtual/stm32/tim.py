@@ -13,9 +13,8 @@ from utvm.virtual.bus import Device
 from utvm.virtual.stm32.clocks import LSI, rates_on
 from utvm.virtual.wiring import Wiring
 
-_CR1, _CR2, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x20
+_CR1, _SMCR, _DIER, _SR, _EGR, _CCMR1, _CCER = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x20
 _CNT, _PSC, _ARR, _CCR1, _OR = 0x24, 0x28, 0x2C, 0x34, 0x50
-_ON_UPDATE, _ON_OC1REF = 2, 4  # in CR2: the trigger output
 _RESET_MODE, _TRIGGER_MODE = 4, 6
 _TIF, _TIE = 1 << 6, 1 << 6
 _LSI_CHANNEL = 3  # of TIM5, if its OR says so (RM0385, 23.4.20)
@@ -112,12 +111,9 @@ class TimDevice(Device):
             polarity = self._polarity(channel) & 0xA
             return polarity == 0xA or level is not bool(polarity)
 
-        for channel in (pin, pin ^ 1):
-            if (
-                self._mode(channel) & 3 == 1 + (channel != pin)
-                and self._polarity(channel) & 1
-                and is_active(channel)
-            ):
+        for channel, selection in ((pin, 1), (pin ^ 1, 2)):
+            enabled = self._mode(channel) & 3 == selection and self._polarity(channel) & 1
+            if enabled and is_active(channel):
                 self._edges[channel] += 1
                 if self._edges[channel] % (1 << (self._mode(channel) >> 2 & 3)) == 0:
                     self._capture(channel)
@@ -148,10 +144,7 @@ class TimDevice(Device):
         """Flags of SR whose events matter when they happen."""
         enabled, watched = self._registers.get(_DIER, 0), self._wiring.signals.edges
         shown = sum(2 << channel for channel, name in enumerate(self._names) if name in watched)
-        trigger = self._registers.get(_CR2, 0) >> 4 & 7
-        shown |= 2 << trigger - _ON_OC1REF if trigger >= _ON_OC1REF else 0
-        update = enabled & 0x100 or shown or trigger == _ON_UPDATE
-        return enabled & (UIF | _COMPARES) | enabled >> 8 & _COMPARES | shown | UIF * bool(update)
+        return (enabled | enabled >> 8) & (UIF | _COMPARES) | shown | UIF * bool(shown)
 
     def _show(self) -> None:
         """Set the outputs that somebody watches (RM0385, 23.3.8 to 23.3.10)."""
@@ -228,8 +221,6 @@ class TimDevice(Device):
                 channel = flag.bit_length() - 2
                 self._raise_compare(channel)
                 kind = self._mode(channel) >> 4 & 7
-                if channel + _ON_OC1REF == self._registers.get(_CR2, 0) >> 4 & 7:  # also at its falling edge
-                    self._wiring.signals.set(f"{self._wiring.name}_TRGO", None)
                 if 1 <= kind <= 3:
                     self._levels[channel] = not self._levels[channel] if kind == 3 else kind == 1
 
@@ -262,8 +253,6 @@ class TimDevice(Device):
             self._status |= UIF
             if self._registers.get(_DIER, 0) & 0x100:
                 self._wiring.signals.set(f"DMA {self._wiring.name}_UP", None)
-            if self._registers.get(_CR2, 0) >> 4 & 7 == _ON_UPDATE:
-                self._wiring.signals.set(f"{self._wiring.name}_TRGO", None)
 
     def _drive_line(self) -> None:
         active = self._status & self._registers.get(_DIER, 0)
