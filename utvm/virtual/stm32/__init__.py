@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peripherals of STM32 microcontrollers, by the names of their models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from utvm.errors import ConfigError
 from utvm.virtual.bus import Device, PlainRegisters, ResetCause

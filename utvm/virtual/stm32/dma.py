@@ -147,11 +147,9 @@ class DmaController(Device):
         for row in _REQUESTS.read_text().splitlines():
             if row.startswith(f"{address:x} "):
                 stream, *channels = row.split()[1:]
-                for channel, name in (
-                    (at, name) for at, names in enumerate(channels) for name in names.split("/")
-                ):
-                    name = f"DMA {name}" if name.startswith("TIM") else name
-                    wiring.signals.listen(name, functools.partial(self.set_request, int(stream), channel))
+                for channel, names in enumerate(channels):
+                    for name in names.split("/"):
+                        wiring.signals.listen(name, functools.partial(self.set_request, int(stream), channel))
 
     def reset(self) -> None:
         self._streams = [_Stream() for _ in range(STREAMS)]

@@ -138,7 +138,7 @@ class TimDevice(Device):
     def _raise_compare(self, channel: int) -> None:
         self._status |= 2 << channel
         if self._registers.get(_DIER, 0) & 0x200 << channel:
-            self._wiring.signals.set(self._names[channel].replace("TIM", "DMA TIM"), None)
+            self._wiring.signals.set(f"{self._names[channel]}_DMA", None)
 
     def _wanted(self) -> int:
         """Flags of SR whose events matter when they happen."""
@@ -252,7 +252,7 @@ class TimDevice(Device):
         if flag and not self._control() & _UDIS:
             self._status |= UIF
             if self._registers.get(_DIER, 0) & 0x100:
-                self._wiring.signals.set(f"DMA {self._wiring.name}_UP", None)
+                self._wiring.signals.set(f"{self._wiring.name}_UP_DMA", None)
 
     def _drive_line(self) -> None:
         active = self._status & self._registers.get(_DIER, 0)
