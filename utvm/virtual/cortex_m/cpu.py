@@ -23,7 +23,7 @@ from utvm.virtual.wiring import Timer
 _ITM = 0xE0000000  # a trace port that discards everything
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
-_SPIN = 2000  # Ticks that pass at a debugger's access while the core spins without an event.
+_SPIN = 2000  # Ticks that pass at most at a debugger's access while the core spins.
 _FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
@@ -243,6 +243,10 @@ class CortexM:
             if self._reset_request is not None or (stop_requested and self.core.count >= goal):
                 return True
             if (self.sleeping or self._spinning) and not self._sleep():
+                if self._spinning and not self._rested:  # what stops it comes at no event
+                    event = self._next_event()
+                    ahead = _SPIN if event is None else min(_SPIN, event - self.now() - 1)
+                    self._slept, self._polled = self._slept + ahead, self._polled + ahead
                 return self.stop_requested or self._reset_request is not None
             if not self.sleeping and not self._take_exception():
                 event = self._next_event()
@@ -349,17 +353,15 @@ class CortexM:
         rested, self._rested = self._rested, False
         while not self._wakes_up():
             event = self._next_event()
-            if event is None and not self._spinning:
+            if event is None:
                 return False
-            ahead = _SPIN if event is None else max(0, event - self.now())
+            ahead = max(0, event - self.now())
             if ahead > _FAR and not rested:
                 self._rested = True
                 return False
             rested = False
             self._slept += ahead
             self._polled += ahead * self._spinning
-            if event is None:
-                return False
             self._expire_timers()
             if self.stop_requested or self._reset_request is not None:
                 return False
