@@ -39,7 +39,7 @@ def test_a_boards_section_says_what_its_file_does() -> None:
         "| console | USART3, 921,600 baud |",
         "216,000,000 counts per second",
         "| physical | driven by OpenOCD, through st-link 0483:374b, st-link 0483:3752 |",
-        "| physical board lacks | nothing |",
+        "| physical board lacks | pins |",
         "a software model of ours",
         "| dtcm | `0x20000000` | 64 KiB | ram |",
         "| flash-itcm | `0x00200000` | 1,024 KiB | flash, flash on another bus |",

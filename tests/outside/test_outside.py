@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of other projects run unchanged on virtual boards (docs/outside.md): those that the folder UTVM_OUTSIDE has.
+"""Images of other projects run unchanged on virtual boards (docs/outside.md): those in the folder UTVM_OUTSIDE.
 
 A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text to expect on the console, or
 
@@ -9,6 +9,8 @@ A row of ``images.txt`` is a board, a file, and steps separated by ``|``: text t
     @type TEXT            on the console
     @value SYMBOL [NUMBER]     a variable is not zero, or has a value
     @excluded WHY         nobody is there whom it waits for
+    @fails WHY            it does not reach its line
+    @elsewhere NAME       it prints on a serial line that is no console of the board: seen in the model alone
 
 UTVM_OUTSIDE may have an ``images.txt`` of its own. Results are appended to ``results.txt`` there.
 """
@@ -28,7 +30,8 @@ pytestmark = pytest.mark.nightly
 FOLDER = Path(os.environ.get("UTVM_OUTSIDE", "/nowhere"))
 LIST = next(path for path in (FOLDER / "images.txt", Path(__file__).with_name("images.txt")) if path.is_file())
 ROWS = [line.strip().split(maxsplit=2) for line in LIST.read_text().splitlines() if line and line[0] != "#"]
-PRESENT = [row for row in ROWS if (FOLDER / row[1]).is_file() and not row[2].startswith("@excluded")]
+NOT_RUN = ("@excluded", "@fails", "@elsewhere")
+PRESENT = [row for row in ROWS if (FOLDER / row[1]).is_file() and not row[2].startswith(NOT_RUN)]
 SECONDS = 300.0  # for a step
 PAUSE = 0.3
 
