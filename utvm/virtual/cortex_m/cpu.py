@@ -70,6 +70,7 @@ class CortexM:
         self._reset_request: ResetCause | bool | None = None
         self._timers: list[Timer] = []
         self._event: int | None = None
+        self._events: list[tuple[int, Timer]] = []
         self._is_scheduled = False
         self.exceptions = Exceptions(interrupts, self.interrupt)
         self.scb = SystemControlBlock(
@@ -176,7 +177,7 @@ class CortexM:
         No event of another device is passed.
         """
         now, event = self.now(), self._next_event()
-        own = device.next_event() if isinstance(device, Timer) else None
+        own = device.next_event() if hasattr(device, "next_event") else None
         ahead = (now - since) // 8 if own is None else own - now
         if event is not None:
             ahead = min(ahead, event - now)
@@ -219,15 +220,15 @@ class CortexM:
     def _expire_timers(self) -> None:
         """Handle the events that are due. Timers without one handle what has passed when they are read."""
         while (event := self._next_event()) is not None and event <= self.now():
-            for timer in self._timers:
-                if (due := timer.next_event()) is not None and due <= self.now():
+            for due, timer in self._events:
+                if due <= self.now():
                     timer.expire()
             self._is_scheduled = False
 
     def _next_event(self) -> int | None:
         if not self._is_scheduled:
-            events = [event for timer in self._timers if (event := timer.next_event()) is not None]
-            self._event = min(events, default=None)
+            self._events = [(event, timer) for timer in self._timers if (event := timer.next_event()) is not None]
+            self._event = min((event for event, _ in self._events), default=None)
             self._is_scheduled = True
         return self._event
 

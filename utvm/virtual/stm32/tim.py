@@ -161,7 +161,7 @@ class TimDevice(Device):
             self._wiring.signals.set(name, self._levels[channel] is not bool(polarity & 2))
 
     def next_event(self) -> int | None:
-        if self._inside is None and not self._control() & _CEN:
+        if self._inside is None and not self._registers.get(_CR1, 0) & _CEN:
             return None
         enabled = self._wanted()
         ticks = [self._inside] if self._inside is not None else []
