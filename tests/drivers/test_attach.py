@@ -220,3 +220,17 @@ def test_any_driver_names_the_peripherals_that_the_virtual_board_has_no_model_of
         "the firmware uses peripherals that the virtual board has no model of: "
         "DAC at 0x40007400 from PC 0x08000100"
     ]
+
+
+def test_pins_are_those_of_a_virtual_board(tmp_path: Path) -> None:
+    with attach(boards.load("stm32f407"), "virtual", log_directory=tmp_path) as connection:
+        connection.reset(halt=True)
+        button = connection.pin("PA0")
+        button.drive(True)
+        assert (button.level, [edge.level for edge in button.edges()]) == (True, [True])
+    with (
+        attach(boards.load("mps2-an385"), log_directory=tmp_path) as emulator,
+        pytest.raises(BoardError, match="the pins of mps2-an385 are out of reach") as refusal,
+    ):
+        emulator.pin("PA0")
+    assert refusal.value.hint == 'mark the test with needs("pins")'
