@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.cli.running import inv
 from utvm import compiler
+from utvm.compiler.read.evaluators import definition, runtime
 from utvm.paths import ROOT
-from utvm.quantize import costs, model_outputs, quantize
+from utvm.quantize import CALIBRATIONS, costs, model_outputs, quantize
 
 DIGITS = ROOT / "models" / "digits" / "digits.onnx"
 SAMPLES = ROOT / "models" / "digits" / "samples.npz"
@@ -105,6 +106,114 @@ def test_what_is_written_compiles_in_integers() -> None:
     assert compiler.compile_model(model).leftovers == ()
 
 
+def _signal(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> float:
+    a, b = (np.concatenate([each.ravel() for sample in samples for each in sample]) for samples in (wanted, found))
+    return float(10 * np.log10(np.square(a).sum() / np.square(a - b).sum()))
+
+
+def _small(
+    nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], opset: int, shape: list[int]
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4)
+
+
+@pytest.mark.parametrize("opset", [7, 8, 9, 13, 14])
+def test_normalisation_of_every_set_of_operators(opset: int) -> None:
+    """By the formula of the definition, which ONNX's own evaluator does not follow before set 14."""
+    gamma, beta, mean, variance = np.abs(_random(4, 6)) + 0.5
+    constants = {"kernel": _random(6, 3, 3, 3), "gamma": gamma, "beta": beta, "mean": mean, "variance": variance}
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *list(constants)[1:]], ["n"]),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    model, sample = _small(nodes, constants, opset, [1, 3, 6, 6]), [_random(1, 3, 6, 6)]
+    (conv,) = runtime(_small([helper.make_node("Conv", ["x", "kernel"], ["y"])], constants, 13, [1, 3, 6, 6])).run(
+        None, {"x": sample[0]}
+    )
+    columns = (each.reshape(-1, 1, 1) for each in (gamma, beta, mean, variance))
+    scale, shift, middle, spread = columns
+    wanted = np.maximum((conv - middle) / np.sqrt(spread + 1e-5) * scale + shift, 0)
+    assert np.allclose(definition(model).run(None, {"x": sample[0]})[0], wanted, atol=1e-4)
+    assert np.allclose(model_outputs(model, [sample])[0][0], wanted, atol=1e-4)
+    found = runtime(quantize(model, [sample])).run(None, {"x": sample[0]})
+    assert _signal([[wanted]], [found]) > 30
+
+
+def test_weight_behind_a_reshape() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["w", "shape"], ["w2"]),
+        helper.make_node("MatMul", ["x", "w2"], ["y"]),
+    ]
+    model = _small(nodes, {"w": _random(2, 3, 4), "shape": np.array([6, 4])}, 9, [1, 6])
+    samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
+    made = quantize(model, samples)
+    assert _signal(model_outputs(model, samples), model_outputs(made, samples)) > 30
+    assert compiler.compile_model(compiler.from_onnx(made.SerializeToString(), "net")).leftovers == ()
+
+
+def test_as_near_as_onnxruntimes_own_quantiser(tmp_path: Path) -> None:
+    from onnxruntime import quantization
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.rest = [{"x": sample[0]} for sample in samples]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.rest.pop() if self.rest else None
+
+    model = _model()
+    del model.graph.node[-1]  # Softmax: its range is TensorFlow Lite's, one step less than 1.
+    model.graph.output[0].name = "scores"
+    samples = [[_random(1, 3, 8, 8 + number)[..., :8]] for number in range(8)]
+    quantization.quantize_static(
+        model, tmp_path / "theirs.onnx", Reader(), per_channel=True,
+        activation_type=quantization.QuantType.QInt8, weight_type=quantization.QuantType.QInt8,
+    )  # fmt: skip
+    real = model_outputs(model, samples)
+    theirs = _signal(real, model_outputs(onnx.load(tmp_path / "theirs.onnx"), samples))
+    assert _signal(real, model_outputs(quantize(model, samples), samples)) > theirs - 0.5
+
+
+def test_calibrations_cut_what_lies_far_out() -> None:
+    model = _small(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(512, dtype=np.float32)}, 13, [512, 512]
+    )
+    samples = [[_random(512, 512)]]
+    samples[0][0][0, 0] = 100
+    real = model_outputs(model, samples)
+    rest = {
+        name: _signal(
+            [[real[0][0][1:]]], [[model_outputs(quantize(model, samples, "int8", name), samples)[0][0][1:]]]
+        )
+        for name in CALIBRATIONS
+    }
+    # Of 262,144 normal values and one of 100; the best range of 8 bits has 40 dB.
+    assert rest["minmax"] < 20
+    assert min(rest["entropy"], rest["percentile"], rest["mse"]) > 30
+
+
+def test_tensors_that_8_bits_blur_get_16() -> None:
+    samples = [[_random(1, 3, 8, 8)]]
+    real = model_outputs(_model(), samples)
+    mixed = quantize(_model(), samples, least_db=43)
+    types = [each.data_type for each in mixed.graph.initializer if each.name.endswith("_zero_point")]
+    assert {TensorProto.INT8, TensorProto.INT16} <= set(types)
+    assert _signal(real, model_outputs(mixed, samples)) >= _signal(
+        real, model_outputs(quantize(_model(), samples), samples)
+    )
+    assert mixed.SerializeToString(deterministic=True) == quantize(
+        _model(), samples, least_db=43
+    ).SerializeToString(deterministic=True)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -114,6 +223,10 @@ def test_what_is_written_compiles_in_integers() -> None:
             "--to 'int4' is no type of a quantised model\n  hint: one of int8",
         ),
         ([DIGITS, "--samples", "none.npz"], "none.npz"),
+        (
+            [DIGITS, "--samples", SAMPLES, "--calibration", "mean"],
+            "'mean' is no calibration\n  hint: one of minmax",
+        ),
         ([DIGITS.with_name("digits_int8.tflite"), "--samples", SAMPLES], "is no ONNX model"),
     ],
 )

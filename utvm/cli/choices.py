@@ -137,6 +137,10 @@ class QuantizeChoice(ModelChoice):
     to: str = option(
         "int8", "int8 (default), or 16x8: 16-bit activations, more exact, but computed in floating point"
     )
+    calibration: str = option("minmax", "ranges from samples: minmax (default), entropy, percentile or mse")
+    least_snr: float = option(
+        0.0, "16 bits, computed in floating point, for tensors that 8 bits give fewer dB of signal to noise"
+    )
 
 
 @dataclass(frozen=True)
@@ -266,8 +270,8 @@ class SampleChoice(ModelChoice):
     )
     reference: str = option(
         "",
-        "compare with another library: tflm or litert (.tflite), onnx or onnxruntime (.onnx); litert and "
-        "onnxruntime need the extra references",
+        "compare with another library: tflm or litert (.tflite), onnx or onnxruntime (.onnx); litert needs the "
+        "extra references",
     )
 
     @property

@@ -14,6 +14,7 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.text.quoting import printable
 from utvm.cli import model_inputs, output
 from utvm.compiler.model import Sample
+from utvm.compiler.read import evaluators
 from utvm.session.evaluation import Confusion, ErrorStatistics
 
 _MOST_CLASSES = 20  # Limit of a readable matrix.
@@ -94,17 +95,14 @@ def _tflm(content: bytes, samples: Sequence[Sample], outputs: int) -> list[Sampl
 
 def _onnx(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
     import onnx
-    from onnx.reference import ReferenceEvaluator
 
-    evaluator: Any = ReferenceEvaluator(onnx.load_from_string(content))
+    evaluator = evaluators.definition(onnx.load_from_string(content))
     names = evaluator.input_names
     return [list(evaluator.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
 
 
 def _onnxruntime(content: bytes, samples: Sequence[Sample], _: int) -> list[Sample]:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = evaluators.runtime(content)
     names = [tensor.name for tensor in session.get_inputs()]
     return [list(session.run(None, dict(zip(names, sample, strict=True)))) for sample in samples]
 

@@ -14,14 +14,15 @@ from utvm.base.storage.arrays import read_arrays
 from utvm.base.storage.files import check_writable, write_whole
 from utvm.cli import choices, compiling, model_eval_figures, model_inputs, progress
 from utvm.cli.output import OUT
-from utvm.compiler import Tensor
-from utvm.compiler.model import Sample
-from utvm.errors import ConfigError
+from utvm.compiler import Tensor, reference
+from utvm.compiler.model import Model, Sample
+from utvm.errors import CompileError, ConfigError, UtvmError
 from utvm.firmware.inputs import are_pictures, read_pictures
-from utvm.quantize import Activations, costs, model_outputs, quantize
+from utvm.quantize import CALIBRATIONS, Activations, costs, model_outputs, quantize
 from utvm.session.evaluation import as_samples, confusion, distance
 
 _KINDS: Mapping[str, Activations] = {"int8": "int8", "16x8": "int16"}
+_SAME_DB = 40.0  # Two evaluators of float32 are apart by less than this only if one is wrong.
 
 
 class _CountedSamples(list[Sample]):
@@ -38,6 +39,10 @@ class _CountedSamples(list[Sample]):
 def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     if request.to not in _KINDS:
         raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
+    if request.calibration not in CALIBRATIONS:
+        raise ConfigError(
+            f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
+        )
     if not request.samples:
         raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
     path = Path(output or f"{Path(request.model).stem}_{request.to}.onnx")
@@ -55,8 +60,13 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
     source = request.labels or (request.samples if labels_in_it else "")
     labels = model_eval_figures.read_labels(source, len(samples)) if source else []
     with progress.working("ranges of tensors:") as step:
-        quantised = quantize(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to])
         before = model_outputs(real, _CountedSamples(samples, step, "outputs before"))
+        step("a second opinion")
+        agreement = _second_opinion(model, samples[:1], before[:1])
+        quantised = quantize(
+            *(real, _CountedSamples(samples, step, "ranges of tensors"), _KINDS[request.to]),
+            *(request.calibration, request.least_snr),
+        )
         after = model_outputs(quantised, _CountedSamples(samples, step, "outputs after"))
         layers = costs(real, quantised, _CountedSamples(samples, step, "errors of layers"))
     content = quantised.SerializeToString(deterministic=True)
@@ -69,6 +79,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             for layer in layers
         ],
     )
+    OUT.print(agreement)
     model_eval_figures.print_distance("the model of real numbers", apart, len(samples))
     figures: dict[str, Any] = {}
     if labels:
@@ -82,6 +93,7 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             "model": request.model,
             "written": str(path),
             "samples": len(samples),
+            "calibration": request.calibration,
             **figures,
             "snr_db": _finite(apart.snr_db),
             "layers": [
@@ -90,6 +102,20 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             ],
         }
     )
+
+
+def _second_opinion(model: Model, samples: Sequence[Sample], others: Sequence[Sample]) -> str:
+    try:
+        run = reference(model)
+    except UtvmError as error:
+        return f"float model: by ONNX Runtime alone, as the compiler refuses it: {error.message}"
+    apart = distance([run(list(sample)) for sample in samples], others).snr_db
+    if apart < _SAME_DB:
+        raise CompileError(
+            f"{model.name}: ONNX Runtime and the compiler compute this float model differently ({apart:.1f} dB)",
+            "one of them is wrong: please report the model",
+        )
+    return f"float model: ONNX Runtime and the compiler agree, signal to noise {apart:.1f} dB"
 
 
 def _read(request: choices.QuantizeChoice, tensors: Sequence[Tensor]) -> dict[str, Any]:
