@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signal to noise and time of ``model.quantize`` beside onnxruntime's ``quantize_static``, over a folder of ONNX models.
+"""Signal to noise and time of ``model.quantize`` beside onnxruntime's ``quantize_static``, over a folder of models.
 
     python benchmarks/quantise.py FOLDER [SAMPLES]
 
