@@ -14,12 +14,12 @@ from utvm.compiler import from_onnx
 from utvm.compiler.build import build_library
 from utvm.errors import UtvmError
 
-_FOREIGN = re.compile(
+FOREIGN = re.compile(
     r"tvm|\bTIR|relax\.|topi|\bT\.|check failed|InferenceError|op_type|\bField\b|gcc|Traceback|has no attribute"
     r"|0x[0-9a-f]{5}|std::|protobuf|C printer|intrinsic|DataType|GraphProto|ir_version:",
     re.IGNORECASE,
 )
-_PLACED = re.compile(
+PLACED = re.compile(
     r"UTF-8"
     r"|node '|constant '|input '|output '|tensor '|two nodes|\(at |operator set|IR version|ONNX file|the graph"
 )
@@ -37,9 +37,9 @@ def _refusal(content: bytes) -> str:
 def _check(content: bytes) -> None:
     message = _refusal(content)
     if message:
-        assert not _FOREIGN.search(message), message
+        assert not FOREIGN.search(message), message
         assert message.startswith("ONNX model mutated"), message
-        assert _PLACED.search(message), message
+        assert PLACED.search(message), message
 
 
 @few

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from utvm.errors import CompileError, UtvmError
 
 HINT = "docs/operators.md says what is supported; or export the model again"  # Default hint.
+_AGAIN = "export the model again"
 _MOST = 20
 _LONGEST = 300  # Maximum characters of a reason.
 
@@ -43,9 +44,9 @@ def check_order(
             if value in known:
                 continue
             if value not in producer:
-                raise CompileError(f"{origin}: nothing produces {name(value)}, which {step.place} reads")
+                raise CompileError(f"{origin}: nothing produces {name(value)}, which {step.place} reads", _AGAIN)
             if _depends_on(step, value, producer):
-                raise CompileError(f"{origin}: the graph has a cycle through {step.place}")
+                raise CompileError(f"{origin}: the graph has a cycle through {step.place}", _AGAIN)
             raise CompileError(
                 f"{origin}: {step.place} comes before {producer[value].place}, whose result it reads", hint
             )

@@ -16,10 +16,10 @@ from utvm.compiler import library, notes, refusal, tvm_types
 from utvm.compiler.frontend.imported import Imported
 from utvm.compiler.frontend.onnx_converters import CONVERTERS
 from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
-from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, place
+from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, is_fresh, place
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.errors import CompileError, UtvmError
+from utvm.errors import UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
 
@@ -58,13 +58,16 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         super().__init__({}, "float32")
         self.reasons: list[str] = []
         self._types = read.types
-        self._following = iter(read.model.graph.node)
+        self._following = list(read.model.graph.node)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing: this was checked before."""
 
     def _convert_operator(self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int) -> Any:
-        node = next(self._following)  # The base class visits nodes in this order.
+        # A node of an expansion is named by the result that it is for.
+        named = next((item for item in self._following if not is_fresh(item.output[0])), self._following[0])
+        node = self._following.pop(0)  # The base class visits nodes in this order.
+        where = f"{node.op_type} (at {named.output[0]})" if is_fresh(node.output[0]) else place(node)
         opset = attrs.pop(OPSET_ATTRIBUTE, opset)
         try:
             if op_name in CONVERTERS:
@@ -72,15 +75,15 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             else:
                 result = super()._convert_operator(op_name, inputs, attrs, opset)
         except UtvmError as error:
-            self.reasons.append(f"{place(node)}: {error.message}")
+            self.reasons.append(f"{where}: {error.message}")
         except Exception as error:  # TVM raises nearly every built-in kind, and its own
             _LOG.debug("%s: %r", place(node), error)
-            self.reasons.append(f"{place(node)}: {_use(node, inputs)} is not supported")
+            self.reasons.append(f"{where}: {_use(node, inputs)} is not supported")
         else:
             wrong = _difference(node, result, self._types)
             if not wrong:
                 return self._with_name(result, node)
-            self.reasons.append(f"{place(node)}: {wrong}")
+            self.reasons.append(f"{where}: {wrong}")
         return self._stand_in(node)
 
     def _with_name(self, result: Any, node: onnx.NodeProto) -> Any:
@@ -95,7 +98,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name in node.output:
             kind = self._types.get(name)
             if kind is None or not all(extent.HasField("dim_value") for extent in kind.tensor_type.shape.dim):
-                raise CompileError("; ".join(self.reasons))
+                _refuse("", self.reasons)
             dtype = str(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
             shape = [extent.dim_value for extent in kind.tensor_type.shape.dim]
             results.append(self.bb.normalize(relax.op.zeros(shape, dtype)))

@@ -134,6 +134,10 @@ def _check_tensor(tensor: TfliteTensor, place: str) -> None:
             "UNIDIRECTIONAL_SEQUENCE_LSTM and SVDF only, and not in a graph that IF or WHILE calls",
             "make the state an input and an output of the model, or a variable",
         )
+    if tensor.dtype == "float64":
+        raise CompileError(
+            f"{place}: has elements of type float64, which is not supported", "export it in float32"
+        )
     if any(extent < 0 for extent in tensor.shape):
         raise CompileError(f"{place}: has a negative dimension: {tensor.shape}")
     # Half floats are only a storage format of weights: an operator converts them to float.
@@ -225,7 +229,9 @@ def _check_order(graph: TfliteGraph, origin: str) -> None:
         for number in operator.outputs:
             if number in produced:
                 name = graph.tensors[number].name
-                raise CompileError(f"{origin}: tensor {name!r} is given a value more than once")
+                raise CompileError(
+                    f"{origin}: tensor {name!r} is given a value more than once", "export the model again"
+                )
             produced.add(number)
     steps = [Reading(place(graph, item), item.inputs, item.outputs) for item in graph.operators]
     check_order(origin, steps, known, lambda number: repr(graph.tensors[number].name), "sort the operators")

@@ -20,6 +20,7 @@ from utvm.compiler.notes import note
 Array = npt.NDArray[Any]
 _LOG = logging.getLogger("utvm.compiler")
 OPSET_ATTRIBUTE = "utvm_opset"
+_FRESH = "utvm_"
 """Attribute of a node of another operator set than the model's."""
 
 STANDARD = ("", "ai.onnx")
@@ -362,7 +363,12 @@ class RuleGraph:
 
     def _fresh(self, stem: str) -> str:
         self._count += 1
-        return f"utvm_{self._count}_{stem}"
+        return f"{_FRESH}{self._count}_{stem}"
+
+
+def is_fresh(value: str) -> bool:
+    """True for a name that an expansion has given."""
+    return value.startswith(_FRESH)
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
