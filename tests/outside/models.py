@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public models, held against the references: ``UTVM_MODELS=FOLDER python -m tests.outside.models``.
 
-A folder in FOLDER is a collection: ``source.txt`` says where it is from, and its .tflite and .onnx files are tried.
-It writes docs/models.md.
+It writes docs/models.md. A folder in FOLDER is a collection: ``source.txt`` says where it is from, and its .tflite
+and .onnx files are tried.
 """
 
 import hashlib
@@ -34,10 +34,11 @@ _EPSILON = 1e-4  # Of floats, beside the largest magnitude: libraries sum in oth
 
 _HEAD = """# Public models
 
-Models that others published, each compiled to C for this computer, run {runs} times with random inputs, and compared:
-.tflite files with TensorFlow Lite Micro's kernels, .onnx files with ONNX Runtime. Integers must be the same bits, floats
-agree to 1/10,000 of the largest; state carries over from run to run. `tests/outside/models.py` writes this page from
-what the folder `UTVM_MODELS` holds. The files are not part of this repository. A hash is the beginning of a file's SHA-256.
+Models that others published, each compiled to C for this computer, run {runs} times with random inputs, and
+compared: .tflite files with TensorFlow Lite Micro's kernels, .onnx files with ONNX Runtime. Integers must be the
+same bits, floats agree to 1/10,000 of the largest; state carries over from run to run. `tests/outside/models.py`
+writes this page from what the folder `UTVM_MODELS` holds. The files are not part of this repository. A hash is the
+beginning of a file's SHA-256.
 
 """
 

@@ -19,7 +19,7 @@ from utvm.compiler.frontend.rewrite import Rewritten, rewrite_model
 from utvm.compiler.frontend.rewrite.graph import NOT_SUPPORTED, OPSET_ATTRIBUTE, is_fresh, place
 from utvm.compiler.model import Model
 from utvm.compiler.names import identifier
-from utvm.errors import UtvmError
+from utvm.errors import CompileError, UtvmError
 
 _LOG = logging.getLogger("utvm.compiler")
 
@@ -98,7 +98,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         for name in node.output:
             kind = self._types.get(name)
             if kind is None or not all(extent.HasField("dim_value") for extent in kind.tensor_type.shape.dim):
-                _refuse("", self.reasons)
+                raise CompileError("; ".join(self.reasons), refusal.HINT)
             dtype = str(helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type))
             shape = [extent.dim_value for extent in kind.tensor_type.shape.dim]
             results.append(self.bb.normalize(relax.op.zeros(shape, dtype)))
