@@ -37,14 +37,7 @@ class _CountedSamples(list[Sample]):
 
 
 def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
-    if request.to not in _KINDS:
-        raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
-    if request.calibration not in CALIBRATIONS:
-        raise ConfigError(
-            f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
-        )
-    if not request.samples:
-        raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
+    _check(request)
     path = Path(output or f"{Path(request.model).stem}_{request.to}.onnx")
     check_writable(path)
     model = compiling.load_model(request)
@@ -102,6 +95,17 @@ def quantize_model(request: choices.QuantizeChoice, output: str) -> None:
             ],
         }
     )
+
+
+def _check(request: choices.QuantizeChoice) -> None:
+    if request.to not in _KINDS:
+        raise ConfigError(f"--to {request.to!r} is no type of a quantised model", f"one of {', '.join(_KINDS)}")
+    if request.calibration not in CALIBRATIONS:
+        raise ConfigError(
+            f"--calibration {request.calibration!r} is no calibration", f"one of {', '.join(CALIBRATIONS)}"
+        )
+    if not request.samples:
+        raise ConfigError("--samples is missing", "an .npz of typical inputs, as for model.eval")
 
 
 def _second_opinion(model: Model, samples: Sequence[Sample], others: Sequence[Sample]) -> str:
