@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.cli.running import inv
 from utvm import compiler
 from utvm.compiler.read.evaluators import definition, runtime
+from utvm.errors import ConfigError
 from utvm.paths import ROOT
 from utvm.quantize import CALIBRATIONS, costs, model_outputs, quantize
 
@@ -157,6 +158,14 @@ def test_weight_behind_a_reshape() -> None:
     made = quantize(model, samples)
     assert _signal(model_outputs(model, samples), model_outputs(made, samples)) > 30
     assert compiler.compile_model(compiler.from_onnx(made.SerializeToString(), "net")).leftovers == ()
+
+
+def test_what_onnxruntime_cannot_run_is_one_sentence() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
+    model = _small(nodes, {"shape": np.array([7, 4]), "w": _random(4, 3)}, 13, [1, 6])
+    with pytest.raises(ConfigError, match="ONNX Runtime, which quantises, does not run the model: ") as caught:
+        quantize(model, [[_random(1, 6)]])
+    assert "\n" not in caught.value.message
 
 
 def test_as_near_as_onnxruntimes_own_quantiser(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ Weights are symmetric with a scale for each output channel, biases int32 with th
 activations int8 with a zero point, or int16 without one. :func:`costs` gives the error of each tensor.
 """
 
+import contextlib
 import math
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,19 +83,30 @@ def _values(model: onnx.ModelProto, names: Sequence[str], samples: Sequence[Samp
     inputs = input_names(model)
     known = {output.name for output in copy.graph.output}
     copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in {*known, *inputs})
-    session = _open(copy)
+    wanted = [name for name in names if name not in inputs]
+    with _named_errors("run"):
+        session = runtime(copy)
     for sample in samples:
         feed = dict(zip(inputs, sample, strict=True))
-        wanted = [name for name in names if name not in inputs]
-        yield feed | dict(zip(wanted, map(np.asarray, session.run(wanted, feed)), strict=True))
+        with _named_errors("run"):
+            results = session.run(wanted, feed)
+        yield feed | dict(zip(wanted, map(np.asarray, results), strict=True))
 
 
-def _open(model: onnx.ModelProto, optimised: str = "") -> Any:
+@contextlib.contextmanager
+def _named_errors(action: str) -> Iterator[None]:
     try:
-        return runtime(model, optimised)
+        yield
+    except ConfigError:
+        raise
     except Exception as error:  # whatever onnxruntime raises
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"ONNX Runtime, which quantises, does not run the model: {reason}") from error
+        reason = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ |\s+", " ", str(error)).strip()[
+            :200
+        ]
+        raise ConfigError(
+            f"ONNX Runtime, which quantises, does not {action} the model: {reason}",
+            "does the model run there with these samples?",
+        ) from error
 
 
 def quantize(
@@ -135,8 +148,9 @@ def quantize(
             "TensorQuantOverrides": overrides,
         },
     )
-    quantizer.quantize_model()
-    quantizer.model.topological_sort()
+    with _named_errors("quantise"):
+        quantizer.quantize_model()
+        quantizer.model.topological_sort()
     quantised: onnx.ModelProto = quantizer.model.model
     quantised.producer_name, quantised.producer_version = "utvm", ""
     # An invalid model is refused here, not by the reader of the file.
@@ -151,7 +165,8 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     copy.ir_version = max(copy.ir_version, 8)  # Before 4, constants had to be inputs.
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "folded.onnx")
-        _open(copy, file)
+        with _named_errors("fold"):
+            runtime(copy, file)
         copy = onnx.load(file)
     used = {node.domain for node in copy.graph.node}
     version = next((entry.version for entry in copy.opset_import if not entry.domain), opset)
