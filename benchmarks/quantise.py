@@ -61,6 +61,8 @@ def _theirs(model: onnx.ModelProto, samples: list[list[np.ndarray]]) -> onnx.Mod
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, 8)
+    if copy.opset_import[0].version < 13:  # Before, there are no scales by channel.
+        copy = onnx.version_converter.convert_version(copy, 13)
     with tempfile.TemporaryDirectory() as folder:
         quantize_static(
             copy, f"{folder}/q.onnx", _Reader(input_names(model)[0], samples), per_channel=True,

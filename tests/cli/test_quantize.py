@@ -160,6 +160,13 @@ def test_weight_behind_a_reshape() -> None:
     assert compiler.compile_model(compiler.from_onnx(made.SerializeToString(), "net")).leftovers == ()
 
 
+def test_bias_of_two_dimensions() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    model = _small(nodes, {"w": _random(6, 4), "b": _random(1, 4)}, 13, [1, 6])
+    samples = [[_random(1, 6 + number)[:, :6]] for number in range(6)]
+    assert _signal(model_outputs(model, samples), model_outputs(quantize(model, samples), samples)) > 30
+
+
 def test_what_onnxruntime_cannot_run_is_one_sentence() -> None:
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
     model = _small(nodes, {"shape": np.array([7, 4]), "w": _random(4, 3)}, 13, [1, 6])

@@ -168,6 +168,10 @@ def _prepare(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         with _named_errors("fold"):
             runtime(copy, file)
         copy = onnx.load(file)
+    rows = {node.input[2] for node in copy.graph.node if node.op_type == "Gemm" and len(node.input) > 2}
+    for constant in copy.graph.initializer:
+        if constant.name in rows and len(constant.dims) == 2 and constant.dims[0] == 1:
+            constant.dims.pop(0)  # ONNX Runtime's quantiser fails on a bias of two dimensions.
     used = {node.domain for node in copy.graph.node}
     version = next((entry.version for entry in copy.opset_import if not entry.domain), opset)
     if version < opset:
