@@ -20,6 +20,7 @@ import flatbuffers
 import numpy as np
 import numpy.typing as npt
 import tflite
+from flatbuffers import flexbuffers
 
 _OPTIONS_OF_OTHER_NAMES = {
     "AVERAGE_POOL_2D": "Pool2DOptions",
@@ -150,7 +151,8 @@ class Builder:
         """Add an operator.
 
         Args:
-            name: as in the schema's ``BuiltinOperator``; any other name makes a custom operator.
+            name: as in the schema's ``BuiltinOperator``; any other name makes a custom operator, whose
+                options become a FlexBuffers map.
             inputs: names of tensors; None for an optional input that is left out.
             options: fields of the operator's options by the schema's names. Values that have names are given by
                 name: ``padding="VALID"``, ``fused_activation_function="RELU6"``.
@@ -293,7 +295,10 @@ def _write_operator(builder: flatbuffers.Builder, operator: _Operator, code: int
     inputs = _numbers(builder, operator.inputs, np.int32)
     outputs = _numbers(builder, operator.outputs, np.int32)
     table = _options_table(operator.name)
-    if operator.options and not table:
+    custom = None
+    if not hasattr(tflite.BuiltinOperator, operator.name):
+        custom = builder.CreateByteVector(flexbuffers.Dumps(operator.options)) if operator.options else None
+    elif operator.options and not table:
         raise ValueError(f"{operator.name} has no options, but was given {sorted(operator.options)}")
     options = _write_options(builder, table, operator.options) if table else None
     tflite.OperatorStart(builder)
@@ -303,6 +308,8 @@ def _write_operator(builder: flatbuffers.Builder, operator: _Operator, code: int
     if options is not None:
         tflite.OperatorAddBuiltinOptionsType(builder, getattr(tflite.BuiltinOptions, table))
         tflite.OperatorAddBuiltinOptions(builder, options)
+    if custom is not None:
+        tflite.OperatorAddCustomOptions(builder, custom)
     return int(tflite.OperatorEnd(builder))
 
 

@@ -14,7 +14,7 @@ from utvm.compiler.accelerator import INCLUDE
 from utvm.compiler.c.expression import OUTSIDE, ExpressionPrinter, no_form
 from utvm.compiler.c.helpers import is_helper
 from utvm.compiler.c_files import C_TYPES
-from utvm.compiler.kernels.functions import OPERATOR, OVERLAP
+from utvm.compiler.kernels.functions import OPERATOR, OVERLAP, RESULTS
 from utvm.compiler.library import item_bytes
 from utvm.compiler.names import Scope
 from utvm.compiler.schedule.lower import CHECKED
@@ -93,8 +93,8 @@ class _FunctionPrinter:
         parameters = {self._names.of(item): element_type(item) for item in self._function.params}
         self._dtypes.update(parameters)
         if self._function.attrs and OPERATOR in self._function.attrs:
-            # C helpers write its output through a pointer.
-            self._written.add(list(parameters)[-1])
+            # C helpers write its outputs through pointers.
+            self._written.update(list(parameters)[-int(self._function.attrs.get(RESULTS, 1)) :])
         self._statement(self._function.body)
         sharing = self._sharing()
         declared = [

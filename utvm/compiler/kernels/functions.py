@@ -19,6 +19,7 @@ Shape = tuple[int, ...]
 _OPAQUE = 8  # TVM's pattern kind for a function that must not be fused with others.
 _ACCUMULATOR = "accumulator"
 OPERATOR = "utvm.operator"  # Function attribute: the operator's name in reports.
+RESULTS = "utvm.results"  # Function attribute: number of outputs, 1 if it is absent.
 OVERLAP = "utvm.overlap"
 """Function attribute: per input, how many bytes the output must begin before it for the two to share memory; -1 if
 they must not (also for inputs without an entry); :data:`utvm.compiler.library.HERE`."""
@@ -165,8 +166,9 @@ def add_loops(
     outputs = te.extern(
         [shape for shape, _ in kinds], tensors, statements, dtype=[dtype for _, dtype in kinds], name="output"
     )
-    function = expand_helpers(te.create_prim_func([*tensors, *outputs[: len(results)]]))
-    function = describe(function, operator, [None] * len(tensors), macs)
+    outputs = outputs[: len(results)] if len(kinds) > 1 else [outputs]
+    function = expand_helpers(te.create_prim_func([*tensors, *outputs]))
+    function = describe(function.with_attr(RESULTS, len(results)), operator, [None] * len(tensors), macs)
     return call_function(builder, function, operator, expressions, len(results))
 
 

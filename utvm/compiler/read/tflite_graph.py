@@ -152,7 +152,12 @@ def _operator(table: Table, names: list[str], origin: str) -> TfliteOperator:
     while inputs and inputs[-1] == -1:
         inputs.pop()
     return TfliteOperator(
-        names[number], tuple(inputs), _integers(table, 2), table.integer(3, "<B"), table.table(4)
+        names[number],
+        tuple(inputs),
+        _integers(table, 2),
+        table.integer(3, "<B"),
+        table.table(4),
+        bytes(table.array(5, np.uint8)),
     )
 
 

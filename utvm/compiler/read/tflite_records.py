@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from flatbuffers import flexbuffers
 
-from utvm.errors import ConfigError
+from utvm.errors import CompileError, ConfigError
 
 _READS_PER_BYTE = 4
 _READS_OF_ANY_FILE = 1 << 16
@@ -140,6 +141,16 @@ class TfliteOperator:
     outputs: tuple[int, ...]
     options_type: int
     options: Table | None
+    custom: bytes = b""
+
+    def setting(self, name: str, default: int | None = None) -> int:
+        """Return a number of a custom operator's options, a FlexBuffers map."""
+        try:
+            return int(flexbuffers.GetRoot(self.custom).AsMap[name].AsInt)
+        except Exception as error:  # Of damaged bytes, the package raises nearly every built-in kind.
+            if default is not None:
+                return default
+            raise CompileError(f"{self.name}: has no option {name}, which it needs") from error
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,10 @@ from utvm.errors import CompileError
 _OPERATORS = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "SVDF": (4,)}
 """Operators with states, and the operand numbers of these; each is also written."""
 
+_MEMORIES = ("CIRCULAR_BUFFER", *(f"Signal{name}" for name in ("Delay", "Framer", "OverlapAdd", "Stacker")))
+_MEMORIES = (*_MEMORIES, "SignalFilterBankSpectralSubtraction")
+"""Custom operators with a state inside, which becomes one more input and output."""
+
 _VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 _Name = tuple[str, str]  # Container and name of a variable.
@@ -22,7 +26,7 @@ _Name = tuple[str, str]  # Container and name of a variable.
 def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
     """Return a file's first graph with its states as inputs and outputs."""
     graph = graphs[0]
-    stateful = any(operator.name in (*_OPERATORS, *_VARIABLES) for operator in graph.operators)
+    stateful = any(operator.name in (*_OPERATORS, *_VARIABLES, *_MEMORIES) for operator in graph.operators)
     if not stateful or not all(map(_is_whole, graphs)):
         return graph
     return _Reader(graphs, origin).read()
@@ -181,7 +185,33 @@ class _Reader:
             self._tensors.append(replace(self._tensors[number], name=f"{self._tensors[number].name} next"))
             self._instead[number] = variable.now
             outputs.append(variable.now)
+        if operator.name in _MEMORIES and inputs and min(inputs) >= 0 and outputs:
+            memory = self._memory(operator, self._tensors[inputs[0]], self._tensors[outputs[0]])
+            variable = _Variable(len(self._tensors), len(self._tensors) + 1)
+            self._variables["", memory.name] = variable
+            self._tensors[outputs[0]] = replace(self._tensors[outputs[0]], variable=False)
+            self._tensors += [memory, replace(memory, name=f"{memory.name} next")]
+            inputs, outputs = (*inputs, variable.first), [*outputs, variable.now]
         return replace(operator, inputs=inputs, outputs=tuple(outputs))
+
+    def _memory(self, operator: TfliteOperator, data: TfliteTensor, result: TfliteTensor) -> TfliteTensor:
+        length = data.shape[-1] if data.shape else 1
+        rows, count = data.size // max(length, 1), data.size
+        if operator.name == "CIRCULAR_BUFFER":
+            count = result.size
+        elif operator.name == "SignalDelay":
+            count = max(rows * operator.setting("delay_length"), 1)
+        elif operator.name == "SignalFramer":
+            step = max(operator.setting("frame_step"), 1)
+            count = -(-operator.setting("frame_size") // step) * step * rows + 1
+        elif operator.name == "SignalOverlapAdd":
+            count = data.size // max(data.shape[-2] if len(data.shape) > 1 else 1, 1)
+        elif operator.name == "SignalStacker":
+            sides = (operator.setting(f"stacker_{side}_context") for side in ("left", "right"))
+            count = length * (sum(sides) + 1) + 1
+        name = f"{result.name} state {len(self._variables)}"
+        quantised = result.quantisation if operator.name == "CIRCULAR_BUFFER" else None
+        return replace(data, name=name, shape=(count,), signature=(count,), quantisation=quantised, variable=False)
 
     def _final(self, number: int) -> int:
         return self._instead.get(number, number)
