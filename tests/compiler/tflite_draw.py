@@ -158,6 +158,10 @@ def numbers(random: np.random.Generator, shape: Shape, dtype: str) -> np.ndarray
         # The ends of the range are where kernels differ.
         ends = random.choice([low, high, low + 1], shape)
         return np.where(random.random(shape) < 0.1, ends, drawn).astype(dtype)
+    if dtype in ("uint32", "uint64"):  # As many numbers of few bits as of many.
+        bits = random.integers(0, 33 if dtype == "uint32" else 65, shape)
+        drawn = random.integers(0, 1 << 64, shape, dtype=np.uint64)
+        return np.where(bits == 0, 0, drawn >> (64 - np.maximum(bits, 1)).astype(np.uint64)).astype(dtype)
     return random.integers(-50, 51, shape).astype(dtype)
 
 

@@ -71,6 +71,7 @@ from tflite_moved import (
     a_unpack,
     a_update,
 )
+from tflite_signal import SIGNALS
 
 
 def _of(make: Callable[..., Layer], **how: Any) -> Callable[[Draw], Layer]:
@@ -192,6 +193,7 @@ _LONG = {
     **dict.fromkeys(("BATCH_MATMUL", "FULLY_CONNECTED", "MEAN", "SOFTMAX", "SUM"), ("int8", "int16")),
 }
 LAYERS |= {f"{name} of a long axis": (LAYERS[name][0], kinds) for name, kinds in _LONG.items()}
+LAYERS |= SIGNALS
 """Operator to what draws a layer of it, and the element types that are tried."""
 
 
@@ -210,7 +212,7 @@ def draw_layer(row: str, dtype: str, number: int) -> tuple[bytes, list[list[np.n
     draw = Draw(f"{row}/{dtype}/{number}", dtype)
     layer = LAYERS[row][0](draw)
     given = [each for each in layer.inputs if each is not None and each.is_given]
-    kept = any(each is not None and each.variable for each in layer.inputs)
+    kept = row in SIGNALS or any(each is not None and each.variable for each in layer.inputs)
     sets = [[draw.values(each.shape, each) for each in given] for _ in range(4 if kept else 2)]
     if operator_of(row) in ("SQRT", "RSQRT", "LOG") and dtype == "float32":
         sets = [[np.abs(each) + np.float32(0.01) for each in arrays] for arrays in sets]
