@@ -3,8 +3,10 @@
  * TFLM leaves as it is, becomes 0. */
 static inline void signal_framer(
     int16_t *output, bool *valid, int16_t *after, const int16_t *input, const int16_t *before, int32_t rows,
-    int32_t frames, int32_t size, int32_t step, int32_t capacity, int32_t begin)
+    int32_t frames, int32_t size, int32_t step, int32_t prefill)
 {
+    const int32_t capacity = (size + step - 1) / step * step;
+    const int32_t begin = prefill != 0 ? size - step : 0;
     int32_t count = 0;
     valid[0] = true;
     for (int32_t row = 0; row < rows; ++row, after += capacity, before += capacity) {

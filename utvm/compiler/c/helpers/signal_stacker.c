@@ -3,8 +3,10 @@
  * left. An incomplete stack, which TFLM leaves as it is, becomes 0. */
 static inline void signal_stacker(
     int16_t *output, bool *valid, int16_t *after, const int16_t *input, const int16_t *before, int32_t channels,
-    int32_t left, int32_t size, int32_t step)
+    int32_t left, int32_t right, int32_t frames)
 {
+    const int32_t size = channels * (left + right + 1);
+    const int32_t step = channels * frames;
     int32_t count = before[size] > 0 ? before[size] - 1 : 0;
     for (int32_t at = 0; at < size; ++at) {
         after[at] = before[at];
