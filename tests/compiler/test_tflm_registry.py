@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators that TensorFlow Lite Micro's Python package registers, by its own names: here, or excepted."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tflite_micro
+from tflite_layers import LAYERS, operator_of
+from tflite_signal import SIGNALS
+
+from models.tflite_writer import Builder
+from utvm.compiler import from_tflite
+from utvm.errors import CompileError
+
+# Operators without a layer of their own in the suite: where they are tested.
+ELSEWHERE = {
+    **dict.fromkeys(("ASSIGN_VARIABLE", "CALL_ONCE", "READ_VARIABLE", "VAR_HANDLE"), "test_states.py"),
+    **dict.fromkeys(("IF", "WHILE"), "test_control.py"),
+    "L2NORM_REF": "another name of L2_NORMALIZATION",
+}
+
+# Operators that are refused: the name in a file, and the reason.
+EXCEPTED = {
+    "BASIC_CLASSIFIER": ("BasicClassifier", "its options and arithmetic have no public description yet"),
+    "DECODE": ("TFLM_DECODE", "its operand was packed by TFLM's compressor: take the model from before that step"),
+    "DETECTION_POSTPROCESS": ("TFLite_Detection_PostProcess", "it ends a model: the host sorts the boxes"),
+    "ETHOSU": ("ethos-u", "its operand is a command stream that only the NPU runs"),
+}
+
+
+def registered() -> set[str]:
+    """Return the names of all ``Register_NAME`` functions, as the C++ symbols of the package's library hold them."""
+    (library,) = Path(tflite_micro.__file__).parent.rglob("_runtime*.so")
+    content = library.read_bytes()
+    names = set()
+    for found in re.finditer(rb"(\d+)Register_", content):
+        symbol = content[found.end(1) : found.end(1) + int(found[1])].decode("ascii", "replace")
+        if re.fullmatch(r"Register_[A-Z0-9_]+", symbol):
+            names.add(symbol.removeprefix("Register_"))
+    return names
+
+
+def _registered_name(operator: str) -> str:
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+", operator.removeprefix("Signal"))
+    return "_".join(words).upper() if operator.startswith("Signal") else operator
+
+
+def test_every_registered_operator_is_drawn_or_excepted() -> None:
+    handled = {_registered_name(operator_of(row)) for row in LAYERS}
+    typed = {f"{name}_{kind}" for name in ("RFFT", "IRFFT", "OVERLAP_ADD") for kind in ("INT16", "INT32", "FLOAT")}
+    names = registered()
+    assert len(names) > 120
+    assert not names - handled - typed - set(ELSEWHERE) - set(EXCEPTED)
+    assert set(EXCEPTED) <= names and not handled & set(EXCEPTED)
+    assert {_registered_name(name) for name in SIGNALS} <= names
+
+
+@pytest.mark.parametrize("operator", [operator for operator, _ in EXCEPTED.values()])
+def test_excepted_operator_is_refused_by_name(operator: str) -> None:
+    builder = Builder()
+    for name in ("x", "y"):
+        builder.tensor(name, (4,), "int8")
+    builder.operator(operator, ["x"], ["y"])
+    with pytest.raises(CompileError, match=rf"operators that are not supported: {operator} \(at y\)"):
+        from_tflite(builder.finish(["x"], ["y"]), "m")
