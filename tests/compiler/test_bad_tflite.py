@@ -129,14 +129,13 @@ def test_no_operators() -> None:
     assert "the graph is empty" in refusal(chain([]))
 
 
-def test_several_graphs() -> None:
+def test_a_graph_that_call_once_needs_must_be_there() -> None:
     builder = Builder()
-    builder.tensor("x", (1,), "float32")
-    builder.tensor("y", (1,), "float32")
+    for name in ("x", "y"):
+        builder.tensor(name, (1,), "float32")
+    builder.operator("CALL_ONCE", [], [], init_subgraph_index=3)
     builder.operator("RELU", ["x"], ["y"])
-    assert "holds 2 graphs, where one is supported" in refusal(
-        builder.finish(["x"], ["y"], others=[(builder, ["x"], ["y"])])
-    )
+    assert "CALL_ONCE calls graph 3, of 1" in refusal(builder.finish(["x"], ["y"]))
 
 
 @pytest.mark.parametrize("stride", [0, -1, 1 << 20])

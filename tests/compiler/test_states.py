@@ -132,3 +132,15 @@ def test_a_state_that_is_no_variable_is_refused() -> None:
     builder.operator("SVDF", ["x", "f", "t", "b", "s"], ["y"], rank=1)
     with pytest.raises(CompileError, match="its operands 4 must be variable tensors"):
         compile_model(from_tflite(builder.finish(["x", "s"], ["y"]), "bad"))
+
+
+def test_of_several_signatures_the_first_is_taken() -> None:
+    """As TFLM does: other graphs that nothing calls, even impossible ones, do not count."""
+    first, second = Builder(), Builder()
+    for builder, operator in ((first, "RELU"), (second, "NOT_AN_OPERATOR")):
+        builder.tensor("x", (1, 4), "float32")
+        builder.tensor("y", (1, 4), "float32")
+        builder.operator(operator, ["x"], ["y"])
+    content = first.finish(["x"], ["y"], others=[(second, ["x"], ["y"])])
+    (result,) = reference(from_tflite(content, "first"))([STEPS[0]])
+    np.testing.assert_array_equal(result, np.maximum(STEPS[0], 0))

@@ -21,7 +21,7 @@ from utvm.compiler.read.tflite_records import (
     TfliteOperator,
     TfliteTensor,
 )
-from utvm.compiler.read.tflite_state import called_graphs, graphs_that_begin, with_constant_conditions, with_states
+from utvm.compiler.read.tflite_state import with_constant_conditions, with_states
 from utvm.errors import CompileError
 
 MAX_RANK = 8  # TensorFlow Lite has no operators for more dimensions.
@@ -36,6 +36,7 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
+    """Read the first graph, with those that it calls: of several signatures the first, as TFLM does."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]
@@ -48,11 +49,8 @@ def read(content: bytes, origin: str) -> TfliteGraph:
         )
         for graph in root.tables(2)
     ]
-    if not graphs or {0, *graphs_that_begin(graphs), *called_graphs(graphs, origin)} != set(range(len(graphs))):
-        raise CompileError(
-            f"{origin}: holds {len(graphs)} graphs, where one is supported, and others that it calls",
-            "export a model with one signature",
-        )
+    if not graphs:
+        raise CompileError(f"{origin}: holds no graph", "export the model again")
     graphs = with_constant_conditions([fold_graph(_with_whole_floats(graph)) for graph in graphs], origin)
     return replace(with_states(graphs, origin), graphs=tuple(graphs))
 

@@ -32,10 +32,6 @@ def with_states(graphs: Sequence[TfliteGraph], origin: str) -> TfliteGraph:
     return _Reader(graphs, origin).read()
 
 
-def graphs_that_begin(graphs: Sequence[TfliteGraph]) -> set[int]:
-    return {_initialised_by(operator) for operator in graphs[0].operators if operator.name == "CALL_ONCE"}
-
-
 def _initialised_by(operator: TfliteOperator) -> int:
     return operator.options.integer(0, "<i") if operator.options else 0
 
@@ -153,7 +149,10 @@ class _Reader:
         self._instead[number] = variable.first if variable.now < 0 else variable.now
 
     def _begin(self, operator: TfliteOperator) -> None:
-        graph = self._graphs[_initialised_by(operator)]
+        number = _initialised_by(operator)
+        if not 0 < number < len(self._graphs):
+            raise CompileError(f"{self._origin}: CALL_ONCE calls graph {number}, of {len(self._graphs)}")
+        graph = self._graphs[number]
         handles: dict[int, _Name] = {}
         for item in graph.operators:
             if item.name == "VAR_HANDLE":
