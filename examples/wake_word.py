@@ -3,9 +3,9 @@
 
     python examples/wake_word.py audio_preprocessor_int8.tflite micro_speech_quantized.tflite yes_1000ms.wav
 
-The first model turns a frame of samples into features and keeps its noise estimate from one frame to the next; the
-second one reads the features of a whole second. Both run on the board; the host only cuts the sound into frames. The
-files above are in github.com/tensorflow/tflite-micro, tensorflow/lite/micro/examples/micro_speech.
+The first model turns a frame of samples into features and keeps its noise estimate from one frame to the next;
+the second one reads the features of a whole second. Both run on the board; the host cuts the sound into frames.
+The files above are in github.com/tensorflow/tflite-micro, tensorflow/lite/micro/examples/micro_speech.
 """
 
 import argparse

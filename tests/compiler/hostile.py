@@ -100,12 +100,13 @@ def sources() -> list[str]:
     return [*layers, *(f"graph {each}" for each in _GRAPHS), *(f"case {each}" for each in onnx_suite.cases())]
 
 
-def found(chosen: Sequence[str], number: int, directory: Path) -> list[str]:
+def found(chosen: Sequence[str], number: int, directory: Path, sets: int = SETS) -> list[str]:
     """Attack models; return what the sanitizers say; empty where all is well.
 
     Args:
         chosen: of :func:`sources`; those that are refused are left out.
         number: which attack on them it is.
+        sets: how many inputs a model is given.
     """
     names = {f"m{count}": source for count, source in enumerate(chosen)}
     compiled = run_bounded(
@@ -113,7 +114,7 @@ def found(chosen: Sequence[str], number: int, directory: Path) -> list[str]:
     )
     libraries = {library.name: library for library in compiled if library is not None}
     random = np.random.default_rng(zlib.crc32(f"{number} {chosen}".encode()))
-    attacks = [Attack(name, names[name], _sets(random, library)) for name, library in libraries.items()]
+    attacks = [Attack(name, names[name], _sets(random, library, sets)) for name, library in libraries.items()]
     program, bad = make_program(attacks, libraries, directory, SANITIZERS)
     faults = [f"{names[name]}: {text}" for name, text in bad.items()]
     attacks = [each for each in attacks if each.name not in bad]
@@ -145,12 +146,12 @@ def _model(name: str, source: str, number: int) -> Model:
     return from_tflite(draw_layer(row, dtype, number)[0], name)
 
 
-def _sets(random: np.random.Generator, library: Library) -> list[tuple[list[Array], list[Array]]]:
-    return [([_hostile(random, tensor) for tensor in library.inputs], []) for _ in range(SETS)]
+def _sets(random: np.random.Generator, library: Library, sets: int) -> list[tuple[list[Array], list[Array]]]:
+    return [([_hostile(random, tensor) for tensor in library.inputs], []) for _ in range(sets)]
 
 
 def _hostile(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Return one number everywhere, all kinds of them, or a few among numbers as models have them."""
+    """Return one number everywhere, all kinds of them, a few among numbers as models have them, or random bits."""
     if tensor.dtype == "bool":
         return random.integers(0, 2, tensor.shape).astype(bool)
     if tensor.dtype.startswith("float"):
@@ -160,7 +161,9 @@ def _hostile(random: np.random.Generator, tensor: Tensor) -> Array:
         limits = np.iinfo(tensor.dtype)
         worst = np.array([min(max(each, limits.min), limits.max) for each in _WHOLES], tensor.dtype)
         usual = random.integers(max(limits.min, -9), 10, tensor.shape).astype(tensor.dtype)
-    how = random.integers(4)
+    how = random.integers(5)
+    if how == 4:
+        return np.frombuffer(random.bytes(tensor.size_bytes), tensor.dtype).reshape(tensor.shape)
     if how == 0:
         return np.full(tensor.shape, random.choice(worst), tensor.dtype)
     share = (0.0, 1.0, 0.2, 0.02)[how]

@@ -127,12 +127,20 @@ int main(int count, char **words)
             for (size_t i = 0; i < one->outputs; ++i) {
                 outputs[i] = room(one->wanted[i]);
             }
-            const int32_t code = one->run(inputs, outputs, room(one->arena));
+            void *arena = room(one->arena);
+            const int32_t code = one->run(inputs, outputs, arena);
             fwrite(&code, sizeof code, 1, stdout);
             for (size_t i = 0; i < one->outputs; ++i) {
                 fwrite(outputs[i], 1, one->wanted[i], stdout);
             }
             fflush(stdout);
+            free(arena);
+            for (size_t i = 0; i < one->inputs; ++i) {
+                free((void *)(uintptr_t)inputs[i]);
+            }
+            for (size_t i = 0; i < one->outputs; ++i) {
+                free(outputs[i]);
+            }
         }
     }
     return 0;
@@ -148,13 +156,12 @@ def answers_of(
     while len(answers) < len(batch):
         first = len(answers)
         given = b"".join(_given(case, libraries[case.name]) for case in batch[first:])
-        # What is handed out is never given back.
         done = subprocess.run(
             [program, str(first)],
             input=given,
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=600,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
         )
         rest = done.stdout

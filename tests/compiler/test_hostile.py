@@ -60,3 +60,11 @@ def test_so_does_every_model_for_as_long_as_the_night_has(tmp_path: Path) -> Non
             folder.mkdir()
             faults = hostile.found(order[first : first + _MOST], attack, folder)
     assert attack and not faults, "\n".join(faults)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("portion", range(15))
+def test_three_hundred_models_stand_a_thousand_inputs(portion: int, tmp_path: Path) -> None:
+    chosen = random.Random(34).sample(hostile.sources(), 300)[portion::15]
+    faults = hostile.found(chosen, portion, tmp_path, 1000)
+    assert not faults, "\n".join(faults)

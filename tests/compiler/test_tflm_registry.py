@@ -30,7 +30,7 @@ EXCEPTED = {
 
 
 def registered() -> set[str]:
-    """Return the names of all ``Register_NAME`` functions, as the C++ symbols of the package's library hold them."""
+    """Return the names of all ``Register_NAME`` functions, from the C++ symbols of the package's library."""
     (library,) = Path(tflite_micro.__file__).parent.rglob("_runtime*.so")
     content = library.read_bytes()
     names = set()

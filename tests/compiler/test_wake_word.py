@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of a wake word: raw sound to answer, two chained models, as TensorFlow Lite Micro's kernels compute."""
+"""The example of a wake word: raw sound to answer, two chained models, equal to TensorFlow Lite Micro's."""
 
 import runpy
 from pathlib import Path
@@ -65,7 +65,8 @@ def test_wake_word_on_the_virtual_board_gives_the_answer_of_the_kernels(tmp_path
     for name, content in (("ear.tflite", preprocessor()), ("answer.tflite", classifier())):
         (tmp_path / name).write_bytes(content)
     sound = np.random.default_rng(5).normal(0, 4000, FRAME * FRAMES).astype(np.int16)
-    ear, answer = (runtime.Interpreter.from_bytes(content, arena_size=1 << 16) for content in (preprocessor(), classifier()))
+    models = (preprocessor(), classifier())
+    ear, answer = (runtime.Interpreter.from_bytes(content, arena_size=1 << 16) for content in models)
     features = []
     for frame in sound.reshape(FRAMES, FRAME):
         ear.set_input(frame, 0)

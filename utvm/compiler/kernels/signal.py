@@ -61,35 +61,41 @@ def _sizes(name: str, use: Use, settings: Sequence[int]) -> tuple[bool, tuple[in
     """Return whether shapes and options fit together, and the sizes that the helper reads."""
     size, shape, result = use.input(0).size, use.input(0).shape or (1,), use.result.size
     rows, length = size // max(shape[-1], 1), shape[-1]
+    fits = result == size
+    sizes: tuple[int, ...] = (size,)
     if name == "SignalWindow":
-        count = use.input(1).size
-        return result == size and count > 0 and size % count == 0, (size, count)
-    if name == "SignalEnergy":
-        return size >= 2 * result and max(settings) <= result, (result,)
-    if name == "SignalFilterBank":
-        return result == settings[0] and _channels_fit(use, settings[0]), ()
-    if name == "SignalDelay":
-        return result == size, (rows, length)
-    if name == "SignalFramer":
+        sizes = (size, use.input(1).size)
+        fits = fits and sizes[1] > 0 and size % sizes[1] == 0
+    elif name == "SignalEnergy":
+        fits, sizes = size >= 2 * result and max(settings) <= result, (result,)
+    elif name == "SignalFilterBank":
+        fits, sizes = result == settings[0] and _channels_fit(use, settings[0]), ()
+    elif name == "SignalPCAN":
+        fits = fits and use.input(1).size == size and use.input(2).size >= _GAINS
+    elif name == "SignalDelay":
+        sizes = (rows, length)
+    elif name == "SignalFramer":
         frame, step, _ = settings
-        return result * step == size * frame and length % step == 0 and step <= frame, (rows, length // step)
-    if name == "SignalStacker":
+        fits, sizes = (
+            result * step == size * frame and length % step == 0 and step <= frame,
+            (rows, length // step),
+        )
+    elif name == "SignalStacker":
         channels, left, right, step = settings
-        both = left + right + 1
-        return size == channels and result == channels * both < 1 << 15 and step <= both, ()
-    if name == "SignalOverlapAdd":
+        both, sizes = left + right + 1, ()
+        fits = size == channels and result == channels * both < 1 << 15 and step <= both
+    elif name == "SignalOverlapAdd":
         frames = shape[-2] if len(shape) > 1 else 1
-        return settings[0] <= length and result == rows * settings[0], (rows // frames, frames, length)
-    if name == "CIRCULAR_BUFFER":
+        fits, sizes = settings[0] <= length and result == rows * settings[0], (rows // frames, frames, length)
+    elif name == "CIRCULAR_BUFFER":
         slots = use.result.shape[1] if len(use.result.shape) == 4 else 0
+        fits, sizes = size * slots == result, (result, size)
         if (use.operator.setting("cycles_max", 0) or (1 if slots in (5, 13, 25) else 2)) != 1:
             raise CompileError(
                 "it ends most runs before the model has an answer, which is not supported",
                 "its cycles_max must be 1: split the model there, and run its second part every so many times",
             )
-        return size * slots == result, (result, size)
-    fits = name != "SignalPCAN" or (use.input(1).size == size and use.input(2).size >= _GAINS)
-    return fits and result == size, (size,)
+    return fits, sizes
 
 
 def _channels_fit(use: Use, channels: int) -> bool:
@@ -162,7 +168,7 @@ def _pairs(angles: Sequence[float], bits: int, dtype: str) -> npt.NDArray[Any]:
     values = np.array([[math.cos(angle), math.sin(angle)] for angle in angles]).ravel()
     if dtype == "float32":
         return values.astype(np.float32)
-    return np.floor(0.5 + (2**bits - 1) * values).astype(np.int32)
+    return np.asarray(np.floor(0.5 + (2**bits - 1) * values), np.int32)
 
 
 KERNEL = Kernel(
