@@ -8,6 +8,7 @@ import pytest
 from host_library import HostLibrary
 from onnx import helper, numpy_helper
 
+import utvm
 from models.tflite_writer import Builder
 from utvm.compiler import compile_model, from_onnx, from_tflite, reference
 
@@ -82,3 +83,37 @@ def test_shares_of_many_equal_numbers(count: int, tmp_path: Path) -> None:
     golden = [[int(np.floor(256 / count + 0.5)) - 128] * count]
     assert HostLibrary(compile_model(model), tmp_path, _SANITIZERS)(x)[0].tolist() == golden
     assert reference(model)([x])[0].tolist() == golden
+
+
+def _every_cast() -> bytes:
+    """Write a model with each kind of conversion that C leaves undefined for some numbers."""
+    builder, outputs = Builder(), []
+    builder.tensor("x", (64,), "float32")
+    builder.tensor("q", (64,), "int8", scale=0.1, zero_point=3)
+    builder.operator("QUANTIZE", ["x"], ["q"])
+    for operator, source, kinds in (
+        ("CAST", "x", ("int8", "int16", "int32", "int64")),
+        ("QUANTIZE", "x", ("int16",)),
+    ):
+        for kind in kinds:
+            scale = 0.5 if operator == "QUANTIZE" else None
+            outputs.append(builder.tensor(f"{operator}_{kind}", (64,), kind, scale=scale))
+            builder.operator(operator, [source], [outputs[-1]])
+    for operator in ("LOG", "SQRT", "RSQRT", "EXP", "SQUARE"):
+        outputs.append(builder.tensor(operator, (64,), "int8", scale=0.05, zero_point=-7))
+        builder.operator(operator, ["q"], [outputs[-1]])
+    return builder.finish(["x"], outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["stm32f746", "netduinoplus2"])
+def test_hostile_numbers_give_the_same_bits_on_a_core_and_on_the_host(board: str) -> None:
+    random = np.random.default_rng(34)
+    bits = random.integers(0, 1 << 32, (3, 64), np.uint32).view(np.float32)
+    extremes = np.resize(_FLOATS, (1, 64))
+    model = from_tflite(_every_cast(), "casts")
+    with utvm.open("host") as host, utvm.open(board, kind="virtual") as core:
+        here, there = host.load(model), core.load(model)
+        for numbers in (*extremes, *bits):
+            for one, other in zip(here.run(numbers).outputs, there.run(numbers).outputs, strict=True):
+                np.testing.assert_array_equal(one, other)

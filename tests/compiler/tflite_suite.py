@@ -178,8 +178,9 @@ def page(known: Mapping[str, Any]) -> str:
 _PAGE = """
 ## TensorFlow Lite
 Each operator that TensorFlow Lite Micro registers, but for the four below, is tested in each element type that its
-reference kernels support. Random layers, over shapes, strides, paddings, activations and scales, equal the kernels'
-integers bit for bit, and their floats except for the last bits. int16 is 16x8: activations of 16 bits, weights of 8, biases of 64 or 32.
+reference kernels support. Random layers, over shapes, strides, paddings, activations and scales, equal the
+kernels' integers bit for bit, and their floats except for the last bits. int16 is 16x8: activations of 16 bits,
+weights of 8, biases of 64 or 32.
 
 | operator | equal to the kernels | refused |
 |---|---|---|
@@ -189,11 +190,11 @@ Where the kernels differ from TensorFlow Lite, utvm follows the kernels: RELU6 i
 CUMSUM of int8 starts at minus the zero point, and wraps around after some 30 large numbers. Element types that
 the kernels do not support (mostly uint8) are computed in floats between quantised tensors, or refused.
 
-Of a file with several signatures the first counts, as there. Refused are `BasicClassifier` (no public description),
-`TFLM_DECODE` (weights that TFLM's compressor packed), `TFLite_Detection_PostProcess` (the host can sort the boxes),
-`ethos-u` (an NPU's commands), and of what these kernels run: a `CIRCULAR_BUFFER` that ends most runs early
-(`cycles_max` above 1), and FFTs whose length is no power of 2. Results that the kernels leave as memory happens to be
-(energies outside the range, frames before the first whole one) are 0.
+Of a file with several signatures the first counts, as there. Refused are `BasicClassifier` (without a public
+description), `TFLM_DECODE` (weights that TFLM's compressor packed), `TFLite_Detection_PostProcess` (the host can
+sort the boxes), `ethos-u` (an NPU's commands), and of what these kernels run: a `CIRCULAR_BUFFER` that ends most
+runs early (`cycles_max` above 1), and FFTs whose length is no power of 2. Results that the kernels leave as memory
+happens to be (energies outside the range, frames before the first whole one) are 0.
 
 uint8 models from before 2020, IF and WHILE, state between runs, and int8 weights for real numbers
 (FULLY_CONNECTED, CONV_2D, DEPTHWISE_CONV_2D, BATCH_MATMUL, SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, which these
