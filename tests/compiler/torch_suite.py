@@ -39,6 +39,11 @@ _BINARY = "add atan2 div eq fmod ge gt le lt maximum minimum mul ne pow remainde
 _LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor")
 _OTHERS: dict[str, tuple[str, Shapes, tuple[str, ...]]] = {
     "_adaptive_avg_pool2d": ("f.adaptive_avg_pool2d(a, 2)", _MAP, _REAL),
+    "as_strided": (
+        "f.adaptive_avg_pool2d(a.to(memory_format=torch.channels_last), 1)",
+        _MAP,
+        _REAL,
+    ),
     "_log_softmax": ("f.log_softmax(a, -1)", _ONE, _REAL),
     "_softmax": ("f.softmax(a, 1)", _ONE, _REAL),
     "_to_copy": ("a.to(torch.int64)", _ONE, _ANY),

@@ -251,6 +251,13 @@ def _group_norm(value: Any, weight: Any, bias: Any, *sizes: Any) -> Any:
     return torch.native_group_norm(value, weight, bias, *sizes)
 
 
+def _as_strided(value: Any, size: Any, stride: Any, offset: int | None = None) -> Any:
+    """Where no element moves (a pooling of channels-last values to one element), it is the value itself."""
+    steps = zip(value.shape, stride, value.stride(), strict=False)
+    same = list(size) == list(value.shape) and all(extent == 1 or new == old for extent, new, old in steps)
+    return value.clone() if same and offset in (None, value.storage_offset()) else None
+
+
 _RULES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("add.Tensor", "add.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a + b * alpha),
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), lambda a, b, alpha=1: None if alpha == 1 else a - b * alpha),
@@ -266,6 +273,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_unsafe_index_put": lambda a, at, values, add=False: (
         None if _is_plain(at) else _index_put(a, at, values, add, False)
     ),
+    "as_strided": _as_strided,
     "bitwise_not": lambda a: a.logical_not() if a.dtype == torch.bool else None,
     "clamp": _clamp,
     "clamp.Tensor": _clamp_tensors,
