@@ -19,15 +19,8 @@ def list_boards() -> None:
         drivers = [driver.name for driver in drivers_for(board)]
         origin = "utvm" if name in own else str(board.directory)
         rows.append((name, board.title, ", ".join(probes) or "none", ", ".join(drivers), origin))
-        records.append(
-            {
-                "name": name,
-                "title": board.title,
-                "probes": probes,
-                "reached_by": drivers,
-                "folder": str(board.directory),
-            }
-        )
+        record = {"name": name, "title": board.title, "probes": probes, "reached_by": drivers}
+        records.append({**record, "folder": str(board.directory)})
     OUT.table("board", "what it is", "probes (USB vendor:product)", "reached by", "from", rows=rows)
     for message in broken:
         OUT.print(f"broken: {message}")

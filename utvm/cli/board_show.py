@@ -52,13 +52,7 @@ def list_fitting(choice: ModelChoice) -> None:
     OUT.table(
         *("board", "fits", ">flash", ">RAM", "else"),
         rows=[
-            (
-                board["name"],
-                "yes" if board["fits"] else "no",
-                board.get("flash_bytes"),
-                board.get("ram_bytes"),
-                board.get("why"),
-            )
+            (board["name"], "yes" if board["fits"] else "no", *map(board.get, ("flash_bytes", "ram_bytes", "why")))
             for board in fitting
         ],
     )

@@ -96,48 +96,23 @@ def _print(profile: Profile, board: boards.Board) -> None:
         ms = board.milliseconds(count, profile.unit)
         return f"{ms:.3f}" if ms else ""
 
+    waits = (f">{name}" for name in profile.waits)
+    rows = [
+        (
+            *(str(step.number), ", ".join(step.makes), step.function, step.count, time(step.count)),
+            *step.waits.values(),
+            f"{100 * profile.share(step):.1f} %",
+            f"{step.count / step.macs:.2f}" if step.macs else "",
+            f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
+            step.live_bytes,
+        )
+        for step in profile.steps
+    ]
+    total = ("all", "", "", profile.total, time(profile.total), *profile.waits.values(), "", "", "")
     OUT.table(
-        *(
-            "step",
-            "makes",
-            "operator",
-            f">{profile.unit}",
-            ">ms",
-            *(f">{name}" for name in profile.waits),
-            "> share",
-            ">per MAC",
-            ">floor",
-            ">arena in use",
-        ),
-        rows=[
-            *(
-                (
-                    str(step.number),
-                    ", ".join(step.makes),
-                    step.function,
-                    step.count,
-                    time(step.count),
-                    *step.waits.values(),
-                    f"{100 * profile.share(step):.1f} %",
-                    f"{step.count / step.macs:.2f}" if step.macs else "",
-                    f"{step.floor:.2f}" if step.floor and profile.unit == "instructions" else "",
-                    step.live_bytes,
-                )
-                for step in profile.steps
-            ),
-            (
-                "all",
-                "",
-                "",
-                profile.total,
-                time(profile.total),
-                *profile.waits.values(),
-                "",
-                "",
-                "",
-                profile.arena_bytes,
-            ),
-        ],
+        *("step", "makes", "operator", f">{profile.unit}", ">ms", *waits),
+        *("> share", ">per MAC", ">floor", ">arena in use"),
+        rows=[*rows, (*total, profile.arena_bytes)],
     )
 
 

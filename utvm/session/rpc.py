@@ -138,14 +138,9 @@ def start_rpc(
         def count_waits(number: int) -> None:
             connection.write_memory(WAITS_REGISTER, struct.pack("<I", number))
 
+        waits = count_waits if modelled else None
         yield RpcBoard(
-            description,
-            connection.count_unit,
-            connect,
-            restart,
-            connection.check,
-            program_logic,
-            count_waits if modelled else None,
+            *(description, connection.count_unit, connect, restart, connection.check, program_logic, waits)
         )
 
 
