@@ -37,17 +37,19 @@ def cached_library(
     flags: Sequence[str] = ("-O2", *WARNINGS),
     include: Sequence[Path] = (_INCLUDE,),
     generated: Mapping[str, str] | None = None,
+    unit: str = "",
 ) -> Path:
     """Return the path of a shared library, compiled unless cached.
 
-    Headers of ``include`` are part of the cache key; ``generated`` are further headers, text by file name.
+    Headers of ``include`` are part of the cache key; ``generated`` are further files, text by name. ``unit`` is
+    the one of them to compile, in place of the sources that it includes.
     """
     generated = generated or {}
 
     def build(folder: Path) -> None:
         for header, text in generated.items():
             (folder / header).write_text(text, encoding="utf-8")
-        compile_library(folder / name, sources, flags, (folder, *include))
+        compile_library(folder / name, [folder / unit] if unit else sources, flags, (folder, *include))
 
     headers = (header for folder in include for header in sorted(folder.glob("*.h")))
     texts = [file.read_text(encoding="utf-8") for file in (*sources, *headers)]
@@ -56,10 +58,11 @@ def cached_library(
 
 
 def load_library(*sources: Path) -> ctypes.CDLL:
-    """Load C files of a folder as a shared library."""
+    """Load C files of a folder, compiled as one unit: gcc inlines calls between them, without ``-flto``."""
+    unit = {"unit.c": "".join(f'#include "{source.name}"\n' for source in sources)}
     include = (_INCLUDE, sources[0].parent)
-    flags = ("-O2", "-flto", *WARNINGS)  # functions of one file are called for every instruction by another
-    return ctypes.CDLL(str(cached_library(f"{sources[0].stem}.so", sources, flags, include)))
+    library = cached_library(f"{sources[0].stem}.so", sources, include=include, generated=unit, unit="unit.c")
+    return ctypes.CDLL(str(library))
 
 
 def fields(kind: Any, names: str) -> list[tuple[str, Any]]:

@@ -37,7 +37,7 @@ static void plain(decoded_t *it, uint32_t reads, uint32_t writes) {
   it->writes = (uint16_t)writes;
 }
 
-static void decode_16(decoded_t *it, uint32_t op) {
+static void time_16(decoded_t *it, uint32_t op) {
   const uint16_t low = bit(op & 7u), middle = bit(op >> 3 & 7u), high = bit(op >> 6 & 7u), upper = bit(op >> 8 & 7u);
   const uint32_t top = op >> 11;
   if (top < 3) {
@@ -117,7 +117,7 @@ static void decode_float(decoded_t *it, uint32_t first, uint32_t second) {
   }
 }
 
-static void decode_32(decoded_t *it, uint32_t first, uint32_t second) {
+static void time_32(decoded_t *it, uint32_t first, uint32_t second) {
   const uint16_t base = bit(first & 0xFu), high = bit(second >> 12), target = bit(second >> 8 & 0xFu);
   const uint16_t last = bit(second & 0xFu);
   const int load = (first & 0x10u) != 0;
@@ -192,9 +192,9 @@ void utvm_decode(cycles_t *cycles, uint32_t address, uint16_t first, uint16_t se
   memset(it, 0, sizeof *it);
   it->size = first >= 0xE800u ? 4 : 2;
   if (it->size == 4)
-    decode_32(it, first, second);
+    time_32(it, first, second);
   else
-    decode_16(it, first);
+    time_16(it, first);
 }
 
 static void wait_for(cycles_t *cycles, enum wait what, uint32_t count) {
