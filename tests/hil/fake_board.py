@@ -29,6 +29,7 @@ class FakeBench:
         self.probe = "fake probe"
         self.serial = "FAKE-1"
         self.has_debug_port = True
+        self.console = None
         self.openocd_died = False
         self.silent = False
         self.resets = 0
