@@ -3,6 +3,7 @@
 
 The repository's pages keep their paths, so that links hold; pages of commands and errors are generated. mkdocs
 checks every link, in its own environment with the packages locked by ``provision/docs.txt``.
+``python -m docs.site.build`` redraws the terminal, docs/img/hil.svg, from a run on the virtual stm32f746.
 """
 
 import io
@@ -164,3 +165,7 @@ def _shorten(lines: list[str]) -> list[str]:
 def _style(line: str) -> Text:
     style = "bold green" if line.startswith("PASSED") else "dim" if line.startswith(("…", "[")) else ""
     return Text(line, style=style)
+
+
+if __name__ == "__main__":
+    record(["hil", "--board", "stm32f746", "--virtual"], paths.ROOT / "docs" / "img" / "hil.svg")

@@ -85,9 +85,7 @@ def test_a_second_host_joins_and_a_third_one_uses_both(tmp_path: Path) -> None:
             "--name",
             "second",
             "--address",
-            "second",
-            "--ssh-port",
-            _port_in(tmp_path / "ssh"),
+            f"second:{_port_in(tmp_path / 'ssh')}",
         )
         second = stack.enter_context(
             farm.begun(

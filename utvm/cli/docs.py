@@ -6,7 +6,7 @@ from pathlib import Path
 from invoke.context import Context
 
 from utvm.cli import task
-from utvm.paths import ROOT, work
+from utvm.paths import work
 
 
 @task(
@@ -16,10 +16,9 @@ from utvm.paths import ROOT, work
     help={
         "output": "folder to fill (default: build/site)",
         "pages": "only rewrite the generated files: docs/boards.md and the JSON schemas of reports",
-        "recording": "only redraw the README's terminal, docs/img/hil.svg, from a run on the virtual stm32f746",
     },
 )
-def site(_: Context, output: str = "", pages: bool = False, recording: bool = False) -> None:
+def site(_: Context, output: str = "", pages: bool = False) -> None:
     """Build the documentation as a web site that works offline: guides, commands, error messages, Python API."""
     if pages:
         from benchmarks.boards_page import write_page
@@ -27,11 +26,6 @@ def site(_: Context, output: str = "", pages: bool = False, recording: bool = Fa
 
         write_page()
         write_schemas()
-        return
-    if recording:
-        from docs.site.build import record
-
-        record(["hil", "--board", "stm32f746", "--virtual"], ROOT / "docs" / "img" / "hil.svg")
         return
     from docs.site.build import build
 

@@ -9,8 +9,7 @@ _VIRTUAL = "virtual boards to offer, comma-separated; a name given twice offers 
 _EXPORT = {
     "virtual": _VIRTUAL,
     "name": "name of this host in the farm (default: its host name)",
-    "address": "SSH address of this host for others (default: its host name)",
-    "ssh_port": "SSH port of this host",
+    "address": "SSH address of this host for others, HOST or HOST:PORT (default: its host name)",
 }
 _PAGE = "docs/farm.md"
 
@@ -31,7 +30,6 @@ def up(
     virtual: str = "",
     name: str = "",
     address: str = "",
-    ssh_port: int = 22,
     port: int = 20408,
     anyone: bool = False,
 ) -> None:
@@ -55,7 +53,6 @@ def export(
     virtual: str = "",
     name: str = "",
     address: str = "",
-    ssh_port: int = 22,
     port: int = 20408,
 ) -> None:
     """Offer this computer's boards to a farm, directly or through ssh, until Ctrl-C."""

@@ -20,10 +20,10 @@ from utvm.probe.usb import detect
 _LAST_PORT = 65535
 
 
-def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *, anyone: bool) -> None:
+def run_farm(port: int, virtual: str, name: str, address: str, *, anyone: bool) -> None:
     if not 0 < port <= _LAST_PORT:
         raise errors.ConfigError(f"--port goes from 1 to {_LAST_PORT}")
-    host = _host(name, address, ssh_port)
+    host = _host(name, address)
     offers = boards_to_offer(host.name, virtual)
     logs, listen, state = logs_of("farm.up"), f"127.0.0.1:{port}", work() / "farm" / str(port)
     with coordinator(port, state, logs / "coordinator.log", _say, anyone=anyone) as service:
@@ -31,11 +31,11 @@ def run_farm(port: int, virtual: str, name: str, address: str, ssh_port: int, *,
         export(listen, host, offers, logs, _say, service.check)
 
 
-def export_boards(through: str, virtual: str, name: str, address: str, ssh_port: int, port: int) -> None:
+def export_boards(through: str, virtual: str, name: str, address: str, port: int) -> None:
     """Offer this computer's boards to a coordinator, directly or through ssh, until Ctrl-C."""
     if through.startswith("-"):
         raise errors.ConfigError(f"{through!r} is no computer that ssh knows", "give HOST or USER@HOST")
-    host = _host(name, address, ssh_port)
+    host = _host(name, address)
     offers, logs = boards_to_offer(host.name, virtual), logs_of("farm.export")
     tunnel = coordinator_tunnel(through, port) if through else contextlib.nullcontext(coordinator_address())
     if not through and "," in coordinator_address():
@@ -87,12 +87,15 @@ def _place_name(*parts: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
 
 
-def _host(name: str, address: str, ssh_port: int) -> Host:
-    if not 0 < ssh_port <= _LAST_PORT:
-        raise errors.ConfigError(f"--ssh-port goes from 1 to {_LAST_PORT}")
+def _host(name: str, address: str) -> Host:
+    computer, _, port = address.partition(":")
+    if port and not (port.isdecimal() and 0 < int(port) <= _LAST_PORT):
+        raise errors.ConfigError(
+            f"--address {address}: its port is not from 1 to {_LAST_PORT}", "HOST or HOST:PORT"
+        )
     rules = quarantine()
     own = platform.node()
-    return Host(name or own, address or own, ssh_port, rules.bad_after, rules.well_after)
+    return Host(name or own, computer or own, int(port or 22), rules.bad_after, rules.well_after)
 
 
 def _say(line: str) -> None:
