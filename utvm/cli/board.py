@@ -63,7 +63,7 @@ def new(
 
 @cli.task(runs="board_check:check_board", example="board.check --board ./mine --physical", page="docs/bring-up.md")
 def check(_: Context, where: selection.BoardSelection, reports: selection.ReportChoice) -> None:
-    """Check a new board step by step, up to the first step that fails, and print what to look at."""
+    """Check a new board step by step, up to the first step that fails, and print what to check."""
 
 
 @cli.task(runs="board_show:detect_boards", example="board.detect", page="docs/usb.md", json=True)

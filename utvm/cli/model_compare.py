@@ -29,7 +29,7 @@ class Row:
         flash_bytes, ram_bytes: of the image; None if the board is a process.
         accuracy: 0 to 1, if the classes are known.
         why: reason if it does not fit; then there are no figures.
-        time, ms: in words with its range, and as a number, if cycles were counted.
+        time, ms: as text with its range, and as a number; if cycles were counted.
     """
 
     model: str
@@ -53,7 +53,7 @@ class Panel:
 
 
 def compare_models(request: choices.CompareChoice, output: str) -> None:
-    # A comma separates boards, and settings of a board.
+    # A comma before NAME= separates settings of one board.
     names = [name.strip() for name in re.split(r",(?![^,:]*=)", request.boards) if name.strip()]
     models = [name.strip() for name in request.models.split(",") if name.strip()]
     if not names:

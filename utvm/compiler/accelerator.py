@@ -9,7 +9,7 @@ AcceleratorUse = Literal["auto", "off", "all"]
 """Operators for an accelerator: those estimated to be faster, none, or all it supports."""
 
 INCLUDE = "utvm.include"
-"""Attribute of a lowered function: its driver's header. The C printer gets the function as it is."""
+"""Attribute of a lowered function: its driver's header. The C printer gets the function unchanged."""
 
 
 class Refused(Exception):

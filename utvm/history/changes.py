@@ -259,7 +259,7 @@ def trend(history: sqlite3.Connection, model: str, figure: str = "", board: str 
     ).fetchall()
     if not series:
         raise unknown_model(history, model, board)
-    # In the order of the table's key: sorting the values of a year would take most of the time.
+    # One query per series, in the order of the table's key: sorting a year of values is slow.
     query = (
         "select f.started, run_id, commit_, value from figure f join run using (run) where series = ?"
         " order by f.started, run"
@@ -297,7 +297,7 @@ def flaky(history: sqlite3.Connection, since: int) -> list[Flicker]:
 def slowest(history: sqlite3.Connection, since: int) -> list[Row]:
     """Return the ten tests that took longest since a time.
 
-    Columns: id, board, milliseconds, the mean of ten runs before, and all of the last runs, newest first.
+    Columns: id, board, milliseconds, mean of the ten runs before, and the last 30 runs, newest first.
     """
     runs = (
         "select duration_ms from run r join outcome o using (run) where r.board = s.board and o.test = s.test"

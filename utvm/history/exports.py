@@ -28,7 +28,7 @@ from utvm.history.values import format_value
 from utvm.pages import pages_of, script_values
 
 _MONTH = 30 * 86_400
-# An interruption by a person says nothing of the boards.
+# An interruption by a user says nothing about the boards.
 _WORST = ("infrastructure", "bad", "not run", "error", "failed", "passed", "interrupted")
 _COLOURS = {"passed": "#1a7f4b", "failed": "#c0362c", "error": "#8a3fa0"}
 _NO_VERDICT = "#a35a00"

@@ -17,7 +17,7 @@ from utvm.boards.parts import FlowControl
 from utvm.errors import BoardError, TransportError
 
 _WRITE_TIMEOUT = 10.0  # Seconds. A line without flow control accepts everything at once; a TCP peer may not read.
-_TAIL = 200  # Bytes of a failed test's last output.
+_TAIL = 200  # Bytes of the last output to keep, for messages of failed tests.
 _QUIET = 0.05  # Seconds without a byte until a line counts as quiet.
 
 

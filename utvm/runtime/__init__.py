@@ -21,7 +21,7 @@ _BARE_METAL = DIRECTORY / "bare_metal"
 _HOSTED = frozenset({"host"})  # Architectures whose programs run in an operating system.
 
 Executor = Literal["host_driven", "mlperf", "rpc", "standing_alone"]
-"""What drives the programs of an image: the debug port, MLPerf Tiny's runner, RPC, or nothing."""
+"""Executors of an image's programs: by the debug port, MLPerf Tiny's runner, RPC, or without a host."""
 CLIENT_EXECUTORS: frozenset[Executor] = frozenset({"mlperf", "rpc"})
 """Executors that serve a client through a pipe."""
 Pipe = Literal["console", "rtt", "semihosting", "stdio", "tcp"]

@@ -97,7 +97,7 @@ class BoardHolder:
 
     @property
     def console_tail(self) -> str:
-        """Last text of the board's console; empty if there is none, or it is no text."""
+        """Last output of the board's console; empty without a console, or if it is not ASCII text."""
         tail = self._connection.console.tail if self._connection and self._connection.console else b""
         return tail.decode().strip() if tail.isascii() and b"\0" not in tail else ""
 

@@ -67,7 +67,7 @@ class MeasuredStep:
         makes: names of the output tensors.
         kernel: the selected kernel; empty if there is only one.
         floor: least instructions per multiply-accumulate for such a kernel; None if unknown.
-        waits: the modelled cycles of the count, by what they waited for or ``issue``; empty if none were modelled.
+        waits: modelled cycles by reason: ``issue``, or the name of a wait; empty if cycles are not modelled.
     """
 
     number: int
@@ -105,7 +105,7 @@ class Profile:
 
     @property
     def waits(self) -> Mapping[str, int]:
-        """Sums of the waits over all steps; empty if there are none."""
+        """Sum of each kind of wait over all steps; empty if cycles are not modelled."""
         names = self.steps[0].waits if self.steps else ()
         return {name: sum(step.waits[name] for step in self.steps) for name in names}
 
@@ -154,7 +154,7 @@ def profile_of(
 
 
 def _split(count: int, waits: Mapping[str, int]) -> Mapping[str, int]:
-    """Add the cycles that wait for nothing."""
+    """Add ``issue``, the cycles that are not waits."""
     return {"issue": count - sum(waits.values()), **waits} if waits else {}
 
 

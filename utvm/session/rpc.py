@@ -78,7 +78,7 @@ class RpcBoard:
         restart: resets the board and starts a session.
         check: raises ProbeError if a process that the board needs has died for good.
         program_logic: as for its connection; None without programmable logic.
-        count_waits: lets a virtual board's counter count all cycles (0), or those of one of ``WAITS``.
+        count_waits: makes a virtual board count all cycles (0), or one kind of ``WAITS`` (from 1).
     """
 
     description: str
@@ -223,7 +223,7 @@ class RpcSession:
         return result, tuple(counts[:steps])
 
     def profile_waits(self, model: str, inputs: Sequence[npt.ArrayLike]) -> Mapping[str, Sequence[int]]:
-        """Run a model once for each of :data:`~utvm.virtual.spec.WAITS`: how many cycles each step waited.
+        """Run a model once for each of :data:`~utvm.virtual.spec.WAITS`; return the cycles that each step waited.
 
         Empty unless the board models cycles.
         """

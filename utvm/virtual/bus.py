@@ -139,7 +139,7 @@ class Bus:
             by_name[region.name] = MemoryBank(region, by_name[region.alias_of] if region.alias_of else None)
         self.memories = [by_name[region.name] for region in regions]
         self.devices: list[tuple[int, Device]] = []
-        self.clocks: Device | None = None  # what controls them, once it was looked for
+        self.clocks: Device | None = None  # Cached clock controller; see stm32.clocks.
         self.program: Program | None = None
         self.programmable: set[str] = set()
         self.on_memory_change: Callable[[int, int], None] = lambda start, end: None

@@ -77,7 +77,7 @@ class CmsisDap:
         self._info |= {0xF0: bytes([_SWD_ONLY]), 0xFE: bytes([_PACKETS]), 0xFF: struct.pack("<H", PACKET_BYTES)}
         self._commands: dict[int, Callable[[_Command], bytes]] = {
             0x00: self._read_info,
-            0x01: _ignore(2),  # host status: there are no lamps
+            0x01: _ignore(2),  # host status: LEDs are not modelled
             0x02: self._connect,
             0x03: self._disconnect,
             0x04: self._configure_transfers,

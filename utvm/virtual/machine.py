@@ -68,7 +68,7 @@ class BoardModel(CoreThread):
         )
         super().__init__(spec.name, self._cpu)
         self.signals = Signals(self._cpu.now, self._cpu.reschedule)
-        self._bus.add(WINDOW, self.signals)  # not on the core's side
+        self._bus.add(WINDOW, self.signals)  # for debuggers only, not for the core
         self._chip = blocks.parse(spec.blocks)
         self._peripherals: list[Device] = []
         self._consoles: list[SerialDevice] = []
@@ -149,7 +149,7 @@ class BoardModel(CoreThread):
             return self._cpu.count
 
     def _add_blocks(self, chip: blocks.ChipMap) -> None:
-        """Add what the chip has beside the peripherals of the specification: by models, or as mere registers."""
+        """Add the chip's peripherals that the specification lacks: with models, or as plain registers."""
         for block in chip.blocks:
             name = f"{chip.chip} {block.name}"
             model = next((model for model, pattern in _INSTANCES if re.fullmatch(pattern, name)), None)

@@ -260,7 +260,7 @@ class Clocks(Events):
 
 
 class Pins(PlainRegisters):
-    """GPIO (6.9): P0 and P1. IN reads the outputs; at other pins what was driven or written to IN, or the pull-up.
+    """GPIO (6.9): P0 and P1. IN reads outputs; at inputs, the level driven or written to IN, or the pull-up.
 
     ``ports`` are the offsets of OUT.
     """

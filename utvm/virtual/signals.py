@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wires of a virtual board by name: pins, channels of timers, triggers, requests of DMA."""
+"""Signals of a virtual board by name: pins, timer channels, triggers, DMA requests."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from utvm.virtual.bus import Device
 
 WINDOW = 0xF1000000
-"""Address of the signals on a debugger's bus, at which no chip has anything."""
+"""Address of the signals for a debugger; no chip uses it."""
 NAME_BYTES, STATE, COUNT, EDGES, EDGE_BYTES = 16, 0x10, 0x14, 0x20, 16
 MOST_EDGES = (0x1000 - EDGES) // EDGE_BYTES
-UNKNOWN, ABSENT = 2, 3  # in STATE: no level yet, which written ends the driving of an input; no such signal
+UNKNOWN, ABSENT = 2, 3  # STATE: no level yet, or no such signal; writing UNKNOWN releases an input.
 
 
 class Signals(Device):
     """Levels by name, listeners, and the last edges.
 
-    ``clock`` returns the ticks so far; ``on_watch`` is called when edges are to be recorded. A listener gets a
-    level, or None for a pulse.
+    ``clock`` returns the ticks so far; ``on_watch`` is called when recording of a signal begins. A listener
+    gets a level, or None for a pulse.
 
-    A debugger sees registers: a name selects a signal, STATE is its level, COUNT the number of its edges, which a
-    write forgets; then come its last edges, a tick and the new level (8 bytes each).
+    A debugger sees registers: a name selects a signal, STATE is its level, COUNT the number of its edges (a write
+    clears them), followed by its last edges, each a tick and the new level (8 bytes each).
 
     Attributes:
-        ports: reads and drives the pins whose names begin so.
+        ports: functions that read a port and drive one of its pins, by prefix of the pin names.
     """
 
     size = 0x1000
@@ -47,7 +47,7 @@ class Signals(Device):
             self._on_watch()
 
     def set(self, name: str, level: bool | None) -> None:
-        """Set a level; None is a pulse."""
+        """Set a level, or signal a pulse with None."""
         if level is not None:
             if self._levels.get(name) is level:
                 return
@@ -66,14 +66,14 @@ class Signals(Device):
                 self.set(f"{prefix}{number}", bool(after >> number & 1))
 
     def level(self, name: str) -> int:
-        """0, 1, UNKNOWN or ABSENT."""
+        """Return 0, 1, UNKNOWN or ABSENT."""
         prefix = name.rstrip("0123456789")
         if prefix in self.ports and prefix != name:
             return self.ports[prefix][0]() >> int(name[len(prefix) :]) & 1
         return int(self._levels.get(name, UNKNOWN if name in self._listeners else ABSENT))
 
     def drive(self, name: str, level: bool | None) -> None:
-        """Drive an input from outside, or end that with None."""
+        """Drive an input from outside; None releases it."""
         prefix = name.rstrip("0123456789")
         if prefix in self.ports and prefix != name:
             self.ports[prefix][1](int(name[len(prefix) :]), level)

@@ -27,7 +27,7 @@ _CLOSE = 4
 _USB_COMMAND = 5
 _SERVER_VERSION = 6
 
-# Bytes after the order byte
+# Bytes after the command byte
 _ARGUMENT_BYTES = {
     _REFRESH: 1,
     _COUNT: 0,

@@ -106,8 +106,8 @@ class Wiring:
         send: receives console output.
         request_reset: resets the chip before the next instruction.
         logic: returns the name of the bitstream in the programmable logic, or an empty string.
-        signals: wires to other peripherals.
-        name: the peripheral's name, if the chip's peripherals are known.
+        signals: signals of the board, by name.
+        name: name of the peripheral; empty if unknown.
     """
 
     bus: Bus

@@ -41,7 +41,7 @@ class Terminal(Console):
             words = (word for cell in (column.header, *column.cells) for word in self._plain(cell).split())
             column.min_width = max(map(len, words), default=0)
             if whole > self.width:
-                column.width = column.min_width  # so that columns of words give the room
+                column.width = column.min_width  # so that only text columns shrink
 
     def _plain(self, cell: object) -> str:
         return self.render_str(cell).plain if isinstance(cell, str) else str(cell)

@@ -28,7 +28,7 @@ INSTALL = "pipx install pyocd; or pip install 'utvm[pyocd]'"
 
 _ASK = Path(__file__).with_name("ask_pyocd.py")
 _SECONDS = 300
-_SMALLEST = "cortex-m0"  # Its code runs on all of them; the SVD of a target tells more.
+_SMALLEST = "cortex-m0"  # Code for it runs on all cores; the SVD of a target names the real one.
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from utvm.errors import ConfigError
 from utvm.virtual.blocks import RegisterBlock
 
 _ACCESS = {"read-only": "r", "write-only": "w", "writeOnce": "w", "write-once": "w"}
-_MOST_REGISTERS = 1 << 16  # of a peripheral
+_MOST_REGISTERS = 1 << 16  # Per peripheral.
 Registers = dict[int, tuple[int, str]]
 
 

@@ -52,7 +52,7 @@ _NARROW = ("int8", "uint8", "int16", "uint16")
 
 
 def no_form(what: str) -> CompileError:
-    """Return the error of a lowered function that this printer cannot write; its inner words go to the log."""
+    """Return the error of a lowered function that this printer cannot write; details go to the log."""
     _LOG.debug("the printer lacks %s", what)
     return CompileError(
         "a part of it has no form in C",

@@ -95,10 +95,10 @@ def runtime_counts() -> dict[str, int]:
 
 
 def runtime_findings(ports: Mapping[str, Sequence[Path]] | None = None, every: int = 1) -> dict[str, set[str]]:
-    """Return findings per rule in each image and port; without ports, for one architecture.
+    """Return findings per rule in all images and ports; without ports, for one architecture.
 
     Args:
-        every: check every second or third image only, which takes less time.
+        every: check only every N-th image, to save time.
     """
     findings: dict[str, set[str]] = {}
     portable = sorted(runtime.PORTABLE.glob("*.c"))

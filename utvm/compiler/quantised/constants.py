@@ -33,7 +33,7 @@ _LIMIT = 2**31
 def remove_constant_channels(
     nodes: Sequence[Node], results: Sequence[Value], name_of: Callable[[Value], str]
 ) -> tuple[list[Node], tuple[Removal, ...]]:
-    """Return nodes that compute only the channels that some result depends on, and what they leave out."""
+    """Return nodes that compute only the channels that some result depends on, and the channels left out."""
     ranges = _ranges(nodes)
     masks = _find_needed(nodes, results, ranges)
     _align(nodes, masks)

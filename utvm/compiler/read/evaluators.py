@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models on this computer: by ONNX Runtime, and by ONNX's evaluator with its BatchNormalization corrected."""
+"""Run ONNX models on this computer: in ONNX Runtime, or in ONNX's reference evaluator with a correction."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import onnx
 
 
 def runtime(model: onnx.ModelProto | bytes, optimised: str = "") -> Any:
-    """Session of ONNX Runtime, node by node; with ``optimised``, its folded form is written to that file."""
+    """Open a session of ONNX Runtime without optimisations; ``optimised`` is a file for the folded model."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -21,7 +21,7 @@ def runtime(model: onnx.ModelProto | bytes, optimised: str = "") -> Any:
 
 
 def definition(model: onnx.ModelProto) -> Any:
-    """ONNX's evaluator, which computes BatchNormalization of sets 7 to 13 as in training, or not at all."""
+    """Return ONNX's evaluator; it gets BatchNormalization of sets 7 to 13 wrong, which is corrected here."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
 

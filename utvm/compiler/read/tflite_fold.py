@@ -61,7 +61,7 @@ def _result(
         with np.errstate(all="ignore"):
             result = _FOLDS[operator.name](values, option).astype(target.dtype)
     except (ArithmeticError, IndexError, TypeError, ValueError):
-        return None  # The checks that follow say what is wrong with it.
+        return None  # Later checks report the problem.
     return result if result.shape == target.shape else None
 
 

@@ -36,7 +36,7 @@ _OPERATORS = _names(tflite.BuiltinOperator)
 
 
 def read(content: bytes, origin: str) -> TfliteGraph:
-    """Read the first graph, with those that it calls: of several signatures the first, as TFLM does."""
+    """Read the first graph and those that it calls. Like TFLM, use the first of several signatures."""
     root = Buffer(content, origin).root()
     names = [_operator_name(code) for code in root.tables(1)]
     data = [_data(buffer, number, origin) for number, buffer in enumerate(root.tables(4))]

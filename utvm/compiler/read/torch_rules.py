@@ -18,7 +18,7 @@ from utvm.base.storage.config import read_yaml
 
 DATA = Path(__file__).with_name("torch_arguments.yaml")
 _ATEN = torch.ops.aten
-_WHOLE = ("ceil", "floor", "round", "trunc")  # Of integers they are nothing.
+_WHOLE = ("ceil", "floor", "round", "trunc")  # No effect on integers.
 
 
 def decompositions() -> Any:
@@ -252,7 +252,7 @@ def _group_norm(value: Any, weight: Any, bias: Any, *sizes: Any) -> Any:
 
 
 def _as_strided(value: Any, size: Any, stride: Any, offset: int | None = None) -> Any:
-    """Where no element moves (a pooling of channels-last values to one element), it is the value itself."""
+    """Return the value itself if no element moves, as after pooling channels-last values to one element."""
     steps = zip(value.shape, stride, value.stride(), strict=False)
     same = list(size) == list(value.shape) and all(extent == 1 or new == old for extent, new, old in steps)
     return value.clone() if same and offset in (None, value.storage_offset()) else None

@@ -320,7 +320,7 @@ class News:
 
 
 def find_news(report: NightlyReport, root: Path) -> News:
-    """Compare a nightly run with earlier ones: of the history, and of the reports below ``root``."""
+    """Compare a nightly run with earlier ones in the history and in the reports below ``root``."""
     now = _state((result.label, result.verdict.value, result.content) for result in report.boards)
     before: State = {}
     nights = sorted(root.glob("[0-9]*/nightly.json"), reverse=True)[:_NIGHTS]
@@ -378,7 +378,7 @@ def parse_targets(notify: str) -> list[tuple[str, Path]]:
 
 
 def write_message(target: tuple[str, Path], report: NightlyReport, news: News) -> None:
-    """Write a message on news, its first line the subject, before those that nobody has taken yet."""
+    """Write a message on news (first line: subject) before those that were not delivered yet."""
     if not news.broken and not news.recovered:
         return
     key, more = _SERVICES[target[0]]

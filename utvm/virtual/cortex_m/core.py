@@ -92,10 +92,10 @@ _SVC, _PREFETCH_ABORT, _BKPT, _EXCEPTION_RETURN, _NO_COPROCESSOR, _STACK_LIMIT =
 # Address at which Unicorn ends. It is execute-never, so there is no code.
 _END = 0xDFFFFFF0
 
-_POLLS = 3  # rounds after which a loop polls
-_LOOP_LOADS, _LOOP_INSTRUCTIONS = 6, 48  # loads from devices in a loop that polls, and their largest distance
-_COUNTER_STEP = 0x7FFF  # a larger difference between two polls is no counter that counts
-_DWT = 0xE0001000  # whose counter is not polled for time that passes without instructions
+_POLLS = 3  # Rounds after which a loop counts as polling.
+_LOOP_LOADS, _LOOP_INSTRUCTIONS = 6, 48  # Most loads in a polling loop, and between two of them.
+_COUNTER_STEP = 0x7FFF  # A larger difference between two polls is not a running counter.
+_DWT = 0xE0001000  # Polling CYCCNT does not advance time.
 
 _PRIVATE_PERIPHERALS, _EXCEPTION_RETURNS = 0xE0000000, 0xF0000000
 
@@ -168,7 +168,7 @@ class Core(RegisterFile):
         self._began_at = 0
         self._repairs: list[tuple[int, bytes]] = []
         self._polled_since = self._polled_at = 0
-        # Rounds and value by instruction and address
+        # Rounds and last value, by instruction and address.
         self._polled: dict[tuple[int, int], tuple[int, int | None]] = {}
         self.clock: Callable[[], int] = lambda: 0
         self.on_poll: Callable[[Device, int], None] = lambda device, since: None
@@ -308,7 +308,7 @@ class Core(RegisterFile):
             self._fail(window[0] + offset)
 
     def _poll(self, address: int, device: Device, offset: int, size: int) -> int:
-        """Load; report loads that repeat, without a store to a device in between, as polling."""
+        """Load a value. Loads that repeat without a store to a device in between are reported as polling."""
         key = self.state.begun, address
         polled, count = self._polled, self.state.count
         rounds, before = polled.get(key, (0, None))

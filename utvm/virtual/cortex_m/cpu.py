@@ -23,7 +23,7 @@ from utvm.virtual.wiring import Timer
 _ITM = 0xE0000000  # a trace port that discards everything
 _SCS, _DWT, _FPB = 0xE000E000, 0xE0001000, 0xE0002000
 _WFI = 0xBF30
-_SPIN = 2000  # Ticks that pass at most at a debugger's access while the core spins.
+_SPIN = 2000  # Most ticks that pass before a debugger's access while the core spins.
 _FAR = 1 << 20  # Ticks to an event before which the core's thread pauses.
 _FLOAT_SELECTORS = range(0x40, 0x60)  # of DCRSR: S0 to S31
 _LOCK_UP_ADDRESS = 0xFFFFFFFE
@@ -64,7 +64,7 @@ class CortexM:
         self.stop_requested = False
         self.halted = self.sleeping = self.locked_up = False
         self._rested = False  # during this sleep
-        self._spinning = False  # in a branch to itself, which is slept through
+        self._spinning = False  # in a branch to itself, which is treated as sleep
         self._sleep_ends_by_event = False
         self._slept = self._polled = 0
         self._reset_request: ResetCause | bool | None = None
@@ -172,9 +172,9 @@ class CortexM:
         return (self._model.count if self._model else self.core.count) + self._polled
 
     def _pass_time(self, device: Device, since: int) -> None:
-        """Advance time for a core that polls, as if it had run the loop: to the device's event, or by an eighth.
+        """Advance time for a polling core, as if it had run the loop: to the device's event, or by an eighth.
 
-        No event of another device is passed.
+        Time never passes an event of another device.
         """
         now, event = self.now(), self._next_event()
         own = device.next_event() if hasattr(device, "next_event") else None
@@ -200,7 +200,7 @@ class CortexM:
 
     @property
     def idle(self) -> bool:
-        """True if it sleeps or spins and its next event is far off; the next :meth:`run` advances time to it."""
+        """True if the core sleeps or spins until a distant event, to which the next :meth:`run` advances time."""
         return (self.sleeping or self._spinning) and self._rested
 
     def reschedule(self) -> None:
@@ -218,7 +218,7 @@ class CortexM:
         self.core.state.stop = 1
 
     def _expire_timers(self) -> None:
-        """Handle the events that are due. Timers without one handle what has passed when they are read."""
+        """Handle the events that are due. Timers without an event catch up when they are read."""
         while (event := self._next_event()) is not None and event <= self.now():
             for due, timer in self._events:
                 if due <= self.now():
@@ -244,7 +244,7 @@ class CortexM:
             if self._reset_request is not None or (stop_requested and self.core.count >= goal):
                 return True
             if (self.sleeping or self._spinning) and not self._sleep():
-                if self._spinning and not self._rested:  # what stops it comes at no event
+                if self._spinning and not self._rested:  # it is stopped without an event
                     event = self._next_event()
                     ahead = _SPIN if event is None else min(_SPIN, event - self.now() - 1)
                     self._slept, self._polled = self._slept + ahead, self._polled + ahead

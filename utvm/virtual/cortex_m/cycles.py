@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instructions cost on the Cortex-M cores, as data of the model in ``cycles.c``.
+"""Instruction timing of the Cortex-M cores, as data for the model in ``cycles.c``.
 
 Sources: tables of instruction timing in ARM DDI 0432 (Cortex-M0, 3.3), ARM DDI 0484 (Cortex-M0+, 3.3), ARM DDI
 0337 (Cortex-M3, 3.3) and ARM DDI 0439 (Cortex-M4, 3.3 and 7.2). The manual of the Cortex-M33 (ARM 100230) has
-none: its table is that of the M4, but a loaded value is ready a cycle late, and IT is not folded. Nor has that
-of the Cortex-M7 (ARM DDI 0489): which instructions pair, when operands are needed and results ready, and the
-cost of a mispredicted branch are those of LLVM (ARMScheduleM7.td), but that extensions shift: C. L. Biffle
-measured it on an STM32H7.
-docs/time.md compares with silicon.
+none: its table is that of the M4, except that a loaded value is ready a cycle late and IT is not folded. The
+manual of the Cortex-M7 (ARM DDI 0489) has none either: pairs of instructions, when operands are needed and results
+are ready, and the cost of a mispredicted branch are from LLVM (ARMScheduleM7.td); that extensions use the shifter
+is a measurement by C. L. Biffle on an STM32H7.
+docs/time.md compares the model with silicon.
 """
 
 import ctypes
@@ -29,16 +29,16 @@ class CoreTiming:
     """Cycles of a core.
 
     Attributes:
-        costs: of operations that take other than 1; one more for a register of a load or store of many.
-        latencies: until the result can be used, if not 1.
-        refill: of the pipeline after a taken branch.
-        split: more if the target is an instruction of four bytes in two words.
-        wide_branch: more of a branch of four bytes.
-        pipelined: a load directly after a load takes one less.
+        costs: cycles by operation, if not 1; a load or store of many takes one more for each register.
+        latencies: cycles by operation until the result can be used, if not 1.
+        refill: cycles to refill the pipeline after a taken branch.
+        split: additional cycles if the branch target is a four-byte instruction across two words.
+        wide_branch: additional cycles of a four-byte branch.
+        pipelined: True if a load directly after a load takes one cycle less.
         bus: bytes that a load reads in one access.
-        pairs: two instructions may issue in a cycle.
-        slow: a loaded byte or halfword, and what was saturated, is ready so many cycles later.
-        mispredicted: of a branch that goes another way than before; 0 if no branch is predicted.
+        pairs: True if two instructions may issue in a cycle.
+        slow: additional latency of loaded bytes and halfwords, and of saturated values.
+        mispredicted: cycles of a mispredicted branch; 0 without branch prediction.
     """
 
     costs: Mapping[str, int]
@@ -55,7 +55,7 @@ class CoreTiming:
 
 M0 = CoreTiming(costs={"load": 2, "store": 2}, split=0, wide_branch=1)
 M0_PLUS = replace(M0, refill=1)
-# P, the refill, is 1 to 3 by the manual. A division is 2 to 12, by its operands: 7.
+# The manual gives 1 to 3 for the refill (P), and 2 to 12 for a division, here 7.
 M4 = CoreTiming(
     costs={
         "load": 2,
@@ -68,7 +68,7 @@ M4 = CoreTiming(
     },
     pipelined=True,
 )
-# Long products take 3 to 5, and 4 to 7 with a sum.
+# The manual gives 3 to 5 for long products, and 4 to 7 with accumulation.
 M3 = replace(M4, costs={**M4.costs, "multiply_add": 2, "multiply_long": 4})
 M33 = replace(
     M4,
@@ -143,12 +143,12 @@ class Cycles:
             code=_cache(board.code, first, last),
             data=_cache(board.data, first, last),
         )
-        self.selected = 0  # 0 for all, else the number of one of WAITS, from 1
+        self.selected = 0  # 0: all cycles; N: those of the N-th of WAITS
         core.model_cycles(ctypes.addressof(self._state))
 
     @property
     def count(self) -> int:
-        """Cycles since the model was created, or those among them that waited for what was selected."""
+        """Cycles since the model was created: all, or those of the selected wait."""
         selected = self.selected
         return cast(int, self._state.waited[selected - 1] if selected else self._state.cycles)
 

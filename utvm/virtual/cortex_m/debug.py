@@ -231,9 +231,9 @@ _MATCHED = 1 << 24
 class DataWatchpointTrace(Device):
     """The Data Watchpoint and Trace unit: DWT_CTRL, CYCCNT, four comparators and the software lock.
 
-    CYCCNT counts instructions, or modelled cycles, but no time asleep. DEMCR.TRCENA enables the unit. ``count``
-    returns the cycles so far, among which ``select`` chooses; ``sample`` returns an address for PCSR; ``changed``
-    gets (first, last, access) of each comparator; access 0 is off.
+    CYCCNT counts instructions or modelled cycles, without time asleep. DEMCR.TRCENA enables the unit. ``count``
+    returns the cycles so far; ``select`` chooses which are counted; ``sample`` returns an address for PCSR;
+    ``changed`` gets (first, last, access) of each comparator; access 0 is off.
     """
 
     size = 0x1000

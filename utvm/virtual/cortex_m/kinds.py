@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Cortex-M cores with a model, as ``kinds.yaml`` has them: a core of Unicorn and identification registers."""
+"""The Cortex-M cores with a model, read from ``kinds.yaml``: Unicorn's core and identification registers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +58,7 @@ class CoreKind:
         components: identification registers of scs, dwt, fpb and itm.
         exc_return: EXC_RETURN of a return to a handler, with floating-point registers in the frame.
         secure: has the Security Extension and stays in Secure state.
-        timing: what instructions cost.
+        timing: instruction timing; None if it is not modelled.
     """
 
     unicorn_model: int

@@ -17,7 +17,7 @@ from utvm.virtual.wiring import DeviceFactory, Wiring
 
 
 class Exti(PlainRegisters):
-    """External interrupts (RM0385, 11): lines 0 to 15 follow pins, all of them SWIER; the RTC goes around it."""
+    """External interrupts (RM0385, 11): pins on lines 0 to 15, SWIER on all; RTC interrupts do not pass it."""
 
     def __init__(self, peripheral: Peripheral, wiring: Wiring) -> None:
         self._bus, self._select = wiring.bus, _SELECTS[peripheral.address]
@@ -61,7 +61,7 @@ class Exti(PlainRegisters):
 class Gpio(PlainRegisters):
     """A GPIO port. IDR reads the outputs, and the levels at the other pins.
 
-    A level is what was driven, or what a debugger wrote to IDR, or that of the pull-up. LCKR has no effect.
+    The level of an input is driven, written to IDR by a debugger, or that of the pull-up. LCKR has no effect.
     """
 
     _MODER, _PUPDR, _IDR, _ODR, _BSRR, _BRR = 0x00, 0x0C, 0x10, 0x14, 0x18, 0x28

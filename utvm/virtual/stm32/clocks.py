@@ -10,11 +10,11 @@ from typing import NamedTuple, cast
 
 from utvm.virtual.bus import Bus, PlainRegisters, ResetCause
 
-_APB2 = 0x40010000  # peripherals from here on are clocked by APB2
+_APB2 = 0x40010000  # First address of peripherals on APB2.
 
 
 class Rates(NamedTuple):
-    """Rates of the core and the calendar in Hz, and how many cycles of the core one of a bus takes."""
+    """Rates of the core and the calendar in Hz, and core cycles per cycle of each bus."""
 
     core: int
     apb1: int = 1
@@ -23,11 +23,11 @@ class Rates(NamedTuple):
     ahb: int = 1
 
     def bus(self, address: int) -> int:
-        """Cycles of the core in one of the bus of a peripheral."""
+        """Core cycles per cycle of a peripheral's bus."""
         return self.apb2 if address & 0x4FFFFFFF >= _APB2 else self.apb1
 
     def timer(self, address: int) -> int:
-        """Cycles of the core in one of a timer's clock, which is twice its bus's if that is divided."""
+        """Core cycles per cycle of a timer's clock, which is twice the bus clock if that is divided."""
         return max(self.ahb, self.bus(address) // 2)
 
 
@@ -124,7 +124,7 @@ class ReadyClocks(PlainRegisters):
 
     @property
     def rates(self) -> Rates:
-        """Rates that the registers select."""
+        """Rates selected by the registers."""
         if self._rates is None:
             self._rates = self.select(lambda offset: self.values.get(offset, 0)) if self.select else Rates(_HSI)
         return self._rates

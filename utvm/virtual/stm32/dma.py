@@ -136,12 +136,12 @@ class _Stream:
 class DmaController(Device):
     """A controller with eight streams.
 
-    Requests are signals; of a pulse, one item ends it.
+    Requests are signals. A request by a pulse ends with the next item moved.
     """
 
     def __init__(self, wiring: Wiring, address: int) -> None:
         self._bus, self._lines = wiring.bus, wiring.lines
-        self._requests: dict[tuple[int, int], bool] = {}  # and whether an item ends it
+        self._requests: dict[tuple[int, int], bool] = {}  # True for a pulse
         self._serving = False
         self.reset()
         for row in _REQUESTS.read_text().splitlines():

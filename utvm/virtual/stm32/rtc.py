@@ -99,22 +99,22 @@ def _decimal(bcd: int) -> int:
 class Rtc(_Timekeeper):
     """The calendar (29): initialization mode is there at once; the time of day runs on.
 
-    The date does not change. PC13 is the first tamper input and that of time stamps. Alarms compare neither the
-    date nor what is above a masked field, and do not pass EXTI.
+    The date does not change. PC13 is the first tamper input and the time stamp input. Alarms do not compare the
+    date or fields above a masked one, and do not pass EXTI.
     """
 
     _TR, _CR, _ISR, _PRER, _WUTR, _ALARM = 0x00, 0x08, 0x0C, 0x10, 0x14, 0x1C
     _READY, _INIT = 0x27, 1 << 7  # the flags that say that a register may be written, and RSF
     _EVENTS = _ALARM_A, _ALARM_B, _WAKE_UP = 1 << 8, 1 << 9, 1 << 10  # enables in CR, flags in ISR
     _TSTR, _TAMPCR = 0x30, 0x40
-    _STAMPED, _TAMPERED = 1 << 11, 1 << 13  # in ISR; the first one also enables, in CR
+    _STAMPED, _TAMPERED = 1 << 11, 1 << 13  # flags in ISR; in CR, the first one is the enable bit
 
     def __init__(self, after_reset: Mapping[int, int], wiring: Wiring) -> None:
         super().__init__(after_reset, wiring)
         wiring.signals.listen("PC13", self._take_edge)
 
     def _take_edge(self, level: bool | None) -> None:
-        """Take an edge of PC13 (29.3.12 and 29.3.13)."""
+        """Handle an edge of PC13: time stamp and tamper (29.3.12 and 29.3.13)."""
         control, tamper, status = self.values.get(self._CR, 0), self.values.get(self._TAMPCR, 0), 0
         if control & self._STAMPED and level is not bool(control & 1 << 3):
             status = self._STAMPED

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A USART of the STM32, asynchronous: the STM32F7's (RM0385, section 31) and the STM32F4's (RM0090, section 30).
 
-A character takes ten bit times of BRR cycles of its bus, of an LPUART a 256th, so flags, interrupts and DMA
-requests have their timing on the chip.
+A character takes ten bit times of BRR cycles of its bus (of an LPUART, BRR / 256), so flags, interrupts and DMA
+requests have the timing of the chip.
 """
 
 from utvm.virtual.stm32.clocks import rates_on
@@ -47,7 +47,7 @@ class Usart(SerialDevice):
         self._received = 0
         self._waiting: int | None = None  # TDR, while the shift register is busy
         self._idle_at: int | None = None  # when the line will have been idle for a character
-        self._ratio = 1  # cycles of the core in one of the bus
+        self._ratio = 1  # core cycles per cycle of the bus
         self._set_flags(0, 0)
 
     def load(self, offset: int) -> int:

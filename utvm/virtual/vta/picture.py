@@ -16,7 +16,7 @@ _COLOURS = {
     "finish": "#9c755f",
 }
 _WAITS = "#dddddd"
-_MARKS = 5  # of the axis, besides 0
+_MARKS = 5  # Marks of the axis, besides 0.
 
 
 def wait_cycles(events: Sequence[Event]) -> dict[tuple[str, str], int]:

@@ -44,7 +44,7 @@ def helper_definitions(names: Iterable[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _source(name: str) -> tuple[str, dict[str, str | int]] | None:
-    """The file of a helper and the values in its name, if there is one."""
+    """File of a helper, and the parameter values in its name; None if no file matches."""
     for pattern, file in _patterns():
         if match := pattern.fullmatch(name):
             values = match.groupdict().items()
@@ -74,5 +74,5 @@ def _instructions(text: str) -> str:
 
 
 def _wrapping(dtype: str) -> str:
-    """Type in which sums wrap around; C computes narrower types as int, and the cast back wraps."""
+    """C type whose sums wrap around. Narrower types are computed as int and wrap when cast back."""
     return {"int32": "uint32_t", "int64": "uint64_t"}.get(dtype, C_TYPES[dtype])

@@ -136,10 +136,10 @@ def _evaluate(
 
 
 def _is_confirmed(model: onnx.ModelProto, arrays: Mapping[str, Any], results: Sequence[Any]) -> bool:
-    """True unless ONNX Runtime computes something else: then the node is left to our own library."""
+    """False if ONNX Runtime's results differ; the node is then computed at run time."""
     try:
         others = runtime(model).run(None, arrays)
-    except Exception:  # whatever onnxruntime raises about what it does not implement
+    except Exception:  # Raised for operators that ONNX Runtime does not implement.
         return True
     return all(np.allclose(a, b, 1e-4, 1e-6, equal_nan=True) for a, b in zip(results, others, strict=True))
 

@@ -15,7 +15,7 @@ _Function = Callable[[str], str]
 
 @dataclass
 class _Direction:
-    """One direction of a recurrent node; ``steps``: what inputs and biases add to all gates, per step."""
+    """One direction of a recurrent node; ``steps``: sums of inputs and biases for all gates, per step."""
 
     graph: RuleGraph
     node: RuleNode
