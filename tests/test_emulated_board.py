@@ -53,8 +53,9 @@ def test_what_a_board_is_capable_of_follows_from_its_data(tmp_path: Path) -> Non
     always |= {"counter", "bus errors", "execute never", "room"}
     live = "memory while running"
     assert emulated.capabilities == always
-    assert modelled.capabilities == always | {"watchpoints", "reset cause", live, "flash", "OpenOCD"} | _BY_OPENOCD
-    assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical")
+    of_the_model = {"watchpoints", "reset cause", live, "flash", "OpenOCD", "pins"}
+    assert modelled.capabilities == always | of_the_model | _BY_OPENOCD
+    assert modelled.capabilities_of("virtual") == modelled.capabilities_of("physical") | {"pins"}
     more = _variant(tmp_path, virtual={"emulator": _EMULATOR})
     assert more.capabilities == {*always, "reset cause"}
 
